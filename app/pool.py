@@ -276,7 +276,7 @@ class Alike(Pool):
         SecondhandError : the file cannot be used, or the embeddings.
         """
         with self._alone:
-            near = self.kept.like(Source(file, at=at), top=top)
+            near = self.kept.search(Source(file, at=at), top=top)
         pictures, cards = Pictures(self.predictor), []
         for source, cosine in near:
             card: dict[str, Any] = {"name": self.name(source), "cosine": cosine, "player": ""}

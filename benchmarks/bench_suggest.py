@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
 from datasets.audio import MelSettings
 from datasets.items import load_table
-from learners.active import Embeddings, choose, embeddings, unsureness
+from learners.active import Embeddings, choose_diverse, embeddings, margin_uncertainty
 from learners.backbones import NetworkSpec, build
 from learners.inference import Predictor
 from learners.model import Bundle
@@ -96,8 +96,8 @@ class Set:
             if way == "at random":
                 asked = rng.permutation(len(rest))[: words.each]
             else:
-                unsure = unsureness(softmax(logits[rest]))
-                asked = choose(unsure, self.features[rest], words.each)
+                unsure = margin_uncertainty(softmax(logits[rest]))
+                asked = choose_diverse(unsure, self.features[rest], words.each)
             known += list(rest[asked])
         return found
 
@@ -208,7 +208,7 @@ def suggestions(words: argparse.Namespace) -> None:
     rng = np.random.default_rng(0)
     features = rng.standard_normal((words.rank, sets[0].features.shape[1])).astype(np.float32)
     began = time.perf_counter()
-    choose(rng.random(words.rank), features, words.n)
+    choose_diverse(rng.random(words.rank), features, words.n)
     chosen = time.perf_counter() - began
     ratio = chosen / (sets[0].seconds * words.rank)
     print(

@@ -50,7 +50,7 @@ from learners.evaluation.rankings import accepted_at_coverage, auroc, fit_scores
 from learners.inference.predictions import stack_outputs
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
-from learners.uncertainty import SCORES, Items, known_labels
+from learners.uncertainty import SCORES, Outputs, known_labels
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.calibrators import cautious, fit_temperature
 from learners.uncertainty.decision import Decisions
@@ -88,7 +88,7 @@ class Run:
         decide = self.predictor.confidence.decide
         return self.labels[rows], decide(self.logits[rows], self.features[rows])
 
-    def without(self, left_out: int | None) -> tuple[dict[str, Items], Items]:
+    def without(self, left_out: int | None) -> tuple[dict[str, Outputs], Outputs]:
         """Train, calibration and known items; and the strangers: a class, or those of the run."""
         strange = self.labels == (-1 if left_out is None else left_out)
         logits, labels = self.logits, self.labels
@@ -104,8 +104,8 @@ class Run:
         z, y = logits[own], labels[own]
         logits = logits / cautious(fit_temperature(z, y)).value
 
-        def items(rows: NDArray[np.bool_], known: bool = True) -> Items:
-            return Items(logits[rows], labels[rows] if known else None, self.features[rows])
+        def items(rows: NDArray[np.bool_], known: bool = True) -> Outputs:
+            return Outputs(logits[rows], labels[rows] if known else None, self.features[rows])
 
         parts = ("train", "calibration", self.held)
         return {p: items((self.split == p) & ~strange) for p in parts}, items(strange, False)

@@ -17,7 +17,7 @@ RECIPES: dict[str, type[SpectrogramSettings]] = {"sound": MelSettings, "strain":
 def spectrogram_from_dict(data: object) -> SpectrogramSettings:
     """The recipe that `to_dict` wrote, each key and number checked; SecondhandError names wrong ones."""
     if not isinstance(data, Mapping):
-        raise SecondhandError(f"a recipe is a table of settings, not {type(data).__name__}")
+        raise SecondhandError(f"spectrogram settings: expected a table, not {type(data).__name__}")
     settings = dict(data)
     kind, version = settings.pop("kind", None), settings.pop("renderer", None)
     if kind not in RECIPES:

@@ -42,7 +42,7 @@ from learners.acceleration import keep_memory
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluation.figures import all_figures
-from learners.evaluation.held_out import answer, calibrate
+from learners.evaluation.held_out import calibrate, predict_held_out
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.training.callbacks import Ema
@@ -161,7 +161,7 @@ assert average.max() < raw.max()
 bundle = Bundle(learn.model_ema.eval(), spec, classes, preprocessing)
 predictor = Predictor(bundle)
 _ = calibrate(predictor, table.frame, table.frame, ConfidenceSettings(threshold=0.9), train)
-evaluation = answer(predictor, table, bs=64)
+evaluation = predict_held_out(predictor, table, bs=64)
 found = all_figures(evaluation, bundle)
 valid = found["splits"]["valid"]
 print(f"{valid['accuracy']['value']:.1%} of the validation digits are right; "

@@ -182,7 +182,7 @@ assert reached["suggested"] > reached["first"] + 0.03
 kept = Embeddings(root / "pool.parquet", third, Predictor(third))
 kept.extend(pool["path"], workers=1)
 example = test.loc[test["label"].eq("0"), "path"].iloc[0]
-near = kept.like(example, top=8)
+near = kept.search(example, top=8)
 figure, grid = plt.subplots(1, 9, figsize=(9, 1.6), layout="constrained")
 for axes, file, said in zip(
     grid,

@@ -411,7 +411,7 @@ def write_models(folder: Path) -> None:
     from learners.cli.settings import ConfidenceSettings
     from learners.model.bundle import Bundle, save_bundle
     from learners.model.tta import TTAView
-    from learners.uncertainty import Confidence, Items
+    from learners.uncertainty import Confidence, Outputs
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
@@ -430,8 +430,8 @@ def write_models(folder: Path) -> None:
         features, reference = rng.normal(size=(40, width)), rng.normal(size=(50, width))
         trained = logits[rng.integers(0, len(logits), 50)]
         confidence = Confidence.fit(
-            Items(logits, logits.argmax(1), features),
-            Items(trained, trained.argmax(1), reference),
+            Outputs(logits, logits.argmax(1), features),
+            Outputs(trained, trained.argmax(1), reference),
             ConfidenceSettings(coverage=0.9),
         )
         bundle = Bundle(

@@ -50,14 +50,14 @@ _SAME_MOMENT = 0.5  # s
 log = logging.getLogger(__name__)
 
 
-class Near(NamedTuple):
+class Match(NamedTuple):
     """What was found: a file or a part of it, and the cosine of its features and the example's."""
 
     source: Source
     similarity: float
 
 
-class Extended(NamedTuple):
+class ExtendSummary(NamedTuple):
     """What came of files: how many were read, were there already, hold no signal; and the bad ones."""
 
     new: int
@@ -93,7 +93,7 @@ class Embeddings:
 
     def extend(
         self, files: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
-    ) -> Extended:
+    ) -> ExtendSummary:
         """Add what of the files is not in it, or has changed since. Other files' rows stay; those of a
         file that has become bad or silent go.
 
@@ -122,14 +122,14 @@ class Embeddings:
         """Raise SecondhandError where the file is not there, none of embeddings, or another model's."""
         self._open(self.file)
 
-    def like(
+    def search(
         self,
         example: FileOrSource,
         *,
         top: int = 20,
         at: float | None = None,
         among: Iterable[str | os.PathLike[str]] | None = None,
-    ) -> list[Near]:
+    ) -> list[Match]:
         """The nearest to an example by the cosine of their features, nearest first.
 
         Of an example longer than the model's window the window that is nearest counts. What of the
@@ -164,7 +164,7 @@ class Embeddings:
         top: int = 20,
         among: Collection[str] | None = None,
         but: Source | None = None,
-    ) -> list[Near]:
+    ) -> list[Match]:
         """The rows nearest to any of the queries, float [m, width], by the cosine.
 
         A million rows of 1280 features (2.6 GB) take some 2 s of one core and 0.2 GB of memory
@@ -181,7 +181,7 @@ class Embeddings:
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 file is listed")
         own = None if among is None else pa.array(sorted(among), pa.string())
-        asked = np.ascontiguousarray(unit(queries).T)
+        asked = np.ascontiguousarray(unit_rows(queries).T)
         best = np.empty(0, np.float32)
         found: list[Source] = []
         for rows in self._read(self._open(self.file), (*_PLACE, "vector")):
@@ -203,11 +203,11 @@ class Embeddings:
             kept = np.argsort(-both, kind="stable")[:top]
             found += [_source(rows, int(row)) for row in order]
             best, found = both[kept], [found[n] for n in kept]
-        return [Near(source, min(float(s), 1.0)) for source, s in zip(found, best, strict=True)]
+        return [Match(source, min(float(s), 1.0)) for source, s in zip(found, best, strict=True)]
 
     def _extend(
         self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
-    ) -> Extended:
+    ) -> ExtendSummary:
         known, rejected, silent = self._known(), list[Rejected](), 0
         names = {os.path.abspath(name): name for name in nameable(files, rejected)}
         wanted = [
@@ -258,7 +258,7 @@ class Embeddings:
             put()
         self._merge(without)
         new = done - silent - (len(rejected) - unnamed)
-        return Extended(new, len(names) - len(wanted), silent, rejected)
+        return ExtendSummary(new, len(names) - len(wanted), silent, rejected)
 
     def _pieces(self) -> list[Path]:
         """The file and what has not been put into it yet: of a path in several the last counts."""
@@ -401,7 +401,11 @@ def _vectors(
     heard = [answer for answer in answers if answer.features is not None]
     _, features = stack_outputs(heard)
     places = [(p.start, p.end, p.at) for p in (answer.prediction for answer in heard)]
-    return [tuple(None if x != x else x for x in place) for place in places], unit(features), ""
+    return (
+        [tuple(None if x != x else x for x in place) for place in places],
+        unit_rows(features),
+        "",
+    )
 
 
 def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) -> Iterator[str]:
@@ -415,7 +419,7 @@ def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) 
             rejected.append(Rejected(readable, "its name is no UTF-8: rename it"))
 
 
-def unit(features: Floats) -> Floats:
+def unit_rows(features: Floats) -> Floats:
     """Rows scaled to length 1, float32 [n, width]."""
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     return (features / np.maximum(lengths, 1e-12)).astype(np.float32)

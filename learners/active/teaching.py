@@ -1,6 +1,6 @@
 """What to label next: the files of a pool that would teach a model most.
 
-One after the other the file is taken whose answer's unsureness, times the squared distance of its
+One after the other the file is taken whose answer's margin_uncertainty, times the squared distance of its
 features to those of the nearest file that is taken already, is largest: the greedy k-center of the
 core-set method (1708.00489), with distances weighed by doubt, as BADGE (1906.03671) does by the length
 of its gradients. So fifty files are not fifty pictures of one doubtful scene, and any first part of
@@ -31,7 +31,7 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, states_of
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
-from learners.active.embeddings import nameable, unit
+from learners.active.embeddings import nameable, unit_rows
 from learners.inference import DetailedPrediction, Floats, Predictor
 from learners.uncertainty import Reason, Why
 
@@ -47,7 +47,7 @@ Span = tuple[float, float]
 
 
 @dataclass
-class Labelled:
+class LabelledContent:
     """What has a label.
 
     Attributes
@@ -83,7 +83,7 @@ class Suggestion(NamedTuple):
     guess: str
 
 
-class Suggested(NamedTuple):
+class Suggestions(NamedTuple):
     """The suggestions, in the order to take them; how many files there were, how many of them, or of
     their windows, were judged, have a label already, are in a copy of a file before, hold no signal; and
     the bad files."""
@@ -102,10 +102,10 @@ def suggest(
     files: Iterable[str | os.PathLike[str]],
     *,
     n: int = 50,
-    labelled: Labelled | None = None,
+    labelled: LabelledContent | None = None,
     bs: int = 32,
     workers: int | None = None,
-) -> Suggested:
+) -> Suggestions:
     """The files, or windows of long recordings, that would teach the model most.
 
     Parameters
@@ -133,7 +133,7 @@ def suggest(
             rejected.append(Rejected(source.path, bad.detail))
             continue
         state = FileState.of(source.path)
-        spans = (labelled or Labelled()).of(source.path, state)
+        spans = (labelled or LabelledContent()).of(source.path, state)
         copy = state is not None and state.content in before
         if state:
             before.add(state.content)
@@ -155,11 +155,11 @@ def suggest(
     chosen: list[Suggestion] = []
     if unsure:
         scores, rows, features = zip(*unsure, strict=True)
-        chosen = [rows[row] for row in choose(scores, np.stack(features), n)]
-    return Suggested(chosen, len(names), judged, had, copies, silent, rejected)
+        chosen = [rows[row] for row in choose_diverse(scores, np.stack(features), n)]
+    return Suggestions(chosen, len(names), judged, had, copies, silent, rejected)
 
 
-def choose(scores: ArrayLike, features: Floats, n: int) -> list[int]:
+def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
     """The rows to label: unsure ones that differ from each other, in the order to take them.
 
     Parameters
@@ -168,7 +168,7 @@ def choose(scores: ArrayLike, features: Floats, n: int) -> list[int]:
     features : [rows, width]; their directions count.
     n : how many; fewer where there are fewer rows.
     """
-    unsure, x = np.asarray(scores, dtype=float), unit(features)
+    unsure, x = np.asarray(scores, dtype=float), unit_rows(features)
     apart = np.ones(len(x))  # squared distance to the nearest that is taken
     taken: list[int] = []
     while len(taken) < min(n, len(x)):
@@ -181,7 +181,7 @@ def choose(scores: ArrayLike, features: Floats, n: int) -> list[int]:
     return taken
 
 
-def unsureness(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
+def margin_uncertainty(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
     """1 less the margin between the two likeliest of each row, [n].
 
     ``probabilities`` [n, classes] may sum to less than 1: the rest is a class, the background.
@@ -205,7 +205,7 @@ def _suggestion(predictor: Predictor, answer: DetailedPrediction) -> Suggestion:
     source = Source(
         found.path, *(None if x != x else x for x in (found.start, found.end, found.at))
     )
-    score = 1.0 if out_of_distribution else float(unsureness(probabilities)[0])
+    score = 1.0 if out_of_distribution else float(margin_uncertainty(probabilities)[0])
     return Suggestion(source, score, _words(classes, probabilities[0], found.reason), guess)
 
 
@@ -219,13 +219,13 @@ def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: 
     return f"{reason}: {said}" if reason else said
 
 
-def labelled_in(model: str | os.PathLike[str]) -> Labelled:
+def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
     """What the run of a model folder, RUN/model, was given with labels; nothing elsewhere.
 
     Its files are told by what they were when the run began; those that could not be read then by their
     paths.
     """
-    run, found = Path(model).parent, Labelled()
+    run, found = Path(model).parent, LabelledContent()
     file = run / "items.csv"
     if not file.is_file():
         return found
@@ -244,7 +244,7 @@ def labelled_in(model: str | os.PathLike[str]) -> Labelled:
                 found.contents[state.content].append(span)
     except (ValueError, TypeError, KeyError, OSError) as error:
         log.warning("%s: cannot be read (%s): its files are not left out", file, str(error)[:100])
-        return Labelled()
+        return LabelledContent()
     return found
 
 

@@ -6,38 +6,44 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from learners.evaluation.before_after import Changes, compare, learnt_since
+    from learners.evaluation.before_after import Changes, compare, maybe_of_new_class
     from learners.evaluation.calibration_metrics import clopper_pearson, fraction
-    from learners.evaluation.elsewhere import (
+    from learners.evaluation.domain_shift import (
         ACCURACY_THRESHOLD,
         accuracy_threshold,
-        answer_figures,
         calibration_check,
         expected_accuracy,
+        prediction_figures,
     )
     from learners.evaluation.figures import (
-        Judged,
+        ScoredItems,
         all_figures,
         confusion,
         headline,
-        judge,
         measure,
+        score_items,
     )
     from learners.evaluation.held_out import (
-        STRANGE,
+        OPEN_SET_SPLITS,
         Evaluation,
-        answer,
         calibrate,
         calibrate_labels,
+        predict_held_out,
         reference_rows,
     )
     from learners.evaluation.label_figures import (
-        JudgedLabels,
+        ScoredLabels,
         all_label_figures,
-        judge_labels,
+        score_labels,
     )
-    from learners.evaluation.learning_curve import LearningCurve, curve_of
-    from learners.evaluation.rankings import judged_items, score_tables
-    from learners.evaluation.suspects import LOW, copies, hardest, label_suspects, near_duplicates
+    from learners.evaluation.learning_curve import LearningCurve, read_learning_curve
+    from learners.evaluation.rankings import outputs_of_split, score_tables
+    from learners.evaluation.suspects import (
+        LOW,
+        hardest_items,
+        is_copy,
+        label_suspects,
+        near_duplicates,
+    )
 
 __getattr__ = lazy_names(__name__)

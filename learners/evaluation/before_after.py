@@ -9,13 +9,13 @@ import pandas as pd
 
 from datasets.items import UNKNOWN
 from learners.evaluation.calibration_metrics import part_of
-from learners.evaluation.held_out import STRANGE, rightly
+from learners.evaluation.held_out import OPEN_SET_SPLITS, is_correct
 from learners.uncertainty import Tree
 
 #: Chance under which a class has changed, and not its luck: of the sign test, two-sided.
 BY_CHANCE = 0.05
 NONE = float("nan")
-OLD, NEW, STRANGERS = "held out before", "held out of the new ones", "unknown_classes"
+OLD, NEW, UNKNOWN_CLASSES = "held out before", "held out of the new ones", "unknown_classes"
 
 
 class Changes(NamedTuple):
@@ -23,18 +23,18 @@ class Changes(NamedTuple):
 
     Attributes
     ----------
-    parts : for each part of the items and each of the two models a row.
+    subsets : for each part of the items and each of the two models a row.
     classes : for each class the part of its items that is right before and after, and ``change``:
         "new", "gone", "better" or "worse" beyond chance, or "".
-    said : on how many items of the classes that both know the answer was mended or spoilt.
-    answers : those whose best class is another: ``row`` (among the predictions), truth, before,
+    message : on how many items of the classes that both know the answer was mended or spoilt.
+    changed : those whose best class is another: ``row`` (among the predictions), truth, before,
         after, both probabilities, and ``change``: "spoilt", "mended" or "".
     """
 
-    parts: pd.DataFrame
+    subsets: pd.DataFrame
     classes: pd.DataFrame
-    said: str
-    answers: pd.DataFrame
+    message: str
+    changed: pd.DataFrame
 
 
 def compare(
@@ -48,22 +48,22 @@ def compare(
 
     Parameters
     ----------
-    before, after : predictions for the same rows, as `learners.evaluation.answer` has them. A class
+    before, after : predictions for the same rows, as `learners.evaluation.predict_held_out` has them. A class
         that the earlier model does not have, it gets wrong.
     replayed : for each row whether the earlier run had it.
     classes, trees : of the earlier model and of this one.
     """
     part = pd.Series(rehearsed, index=after.index).map({True: OLD, False: NEW})
-    part = part.where(~after["split"].isin(STRANGE), STRANGERS)
+    part = part.where(~after["split"].isin(OPEN_SET_SPLITS), UNKNOWN_CLASSES)
     rows: list[dict[str, Any]] = []
-    for name in (OLD, NEW, STRANGERS):
+    for name in (OLD, NEW, UNKNOWN_CLASSES):
         here = part.eq(name)
         for model, answers, tree in zip(
             ("before", "after"), (before.loc[here], after.loc[here]), trees, strict=True
         ):
             if len(answers):
                 rows.append({"items of": name, "model": model, **_figures(answers, tree)})
-    known = part.ne(STRANGERS)
+    known = part.ne(UNKNOWN_CLASSES)
     was = before["best"].eq(after["truth"]) & known
     now = after["best"].eq(after["truth"]) & known
     truths = after["truth"].where(known)
@@ -92,7 +92,9 @@ def compare(
     )
 
 
-def learnt_since(answers: pd.DataFrame, ood: Collection[str], new: Collection[str]) -> pd.Series:
+def maybe_of_new_class(
+    answers: pd.DataFrame, ood: Collection[str], new: Collection[str]
+) -> pd.Series:
     """True for ``ood`` (paths) of an earlier run that look most like a class that is ``new`` since.
 
     They may be of that class, which nobody has said: neither to accept nor to refuse them is a mistake
@@ -104,10 +106,10 @@ def learnt_since(answers: pd.DataFrame, ood: Collection[str], new: Collection[st
 
 def _figures(answers: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:
     right, accepted = answers["best"].eq(answers["truth"]), answers["label"].ne(UNKNOWN)
-    named = rightly(answers, tree)[accepted]
+    named = is_correct(answers, tree)[accepted]
     found: dict[str, Any] = {"items": len(answers)}
     measured = {"accepted": accepted}
-    if not answers["split"].isin(STRANGE).any():
+    if not answers["split"].isin(OPEN_SET_SPLITS).any():
         measured = {"accuracy": right, "accepted": accepted, "of accepted": named}
     for name in ("accuracy", "accepted", "of accepted"):
         hits = measured.get(name, right[:0])

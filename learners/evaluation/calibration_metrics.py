@@ -22,7 +22,7 @@ from learners.uncertainty import (
     Mask,
     check_labels,
     check_probabilities,
-    worth,
+    effective_counts,
 )
 
 #: Of the top probability, or of a class's, with equal numbers of items (quantiles; ties together).
@@ -130,7 +130,7 @@ def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, 
     (`learners.uncertainty.thresholds`). Outcomes between 0 and 1, means of several tries, count in whole
     items.
     """
-    hits, n = worth(right, None if groups is None else np.asarray(groups))
+    hits, n = effective_counts(right, None if groups is None else np.asarray(groups))
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
     part = float(np.mean(np.asarray(right, np.float64))) if n else float("nan")
     return part, float(low), float(high)

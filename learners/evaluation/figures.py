@@ -23,7 +23,7 @@ from learners.evaluation.calibration_metrics import (
     percent,
     reliability,
 )
-from learners.evaluation.held_out import BACKGROUND, STRANGE, Evaluation, rightly
+from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.evaluation.rankings import score_figures
 from learners.files import jsonable
 from learners.model import Bundle
@@ -54,7 +54,7 @@ BINS = 30  # of a histogram of scores
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredItems:
     """What a model's logits say of the items that it could judge.
 
     Attributes
@@ -81,17 +81,17 @@ class Judged:
     right: Mask
     score: str
 
-    def where(self, mask: Mask) -> Judged:
+    def where(self, mask: Mask) -> ScoredItems:
         """The items where ``mask [n]`` is true."""
         parts = {name: value for name, value in vars(self).items() if name != "score"}
         return replace(self, **{name: value[mask] for name, value in parts.items()})
 
 
-def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
+def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     """The probabilities and scores of the items that have logits, in the order of the rows."""
     classes = len(bundle.classes)
     logits = np.asarray(evaluation.logits, np.float64)
-    if logits.shape[1] != classes:  # nothing could be judged, so no width was known
+    if logits.shape[1] != classes:  # nothing could be scored, so no width was known
         logits = np.full((len(logits), classes), np.nan)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
     confidence = bundle.decider
@@ -103,14 +103,14 @@ def judge(evaluation: Evaluation, bundle: Bundle) -> Judged:
     if not len(rows):
         none, flat = np.empty((0, classes)), np.empty(0)
         no = np.empty(0, bool)
-        return Judged(
+        return ScoredItems(
             rows, labels, labels, none, none, none, flat, flat, no, confidence.ranking.name
         )
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
     gate = decided.sure if confidence.cut.on == "probability" else decided.known
     tree = confidence.tree
     right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
-    return Judged(
+    return ScoredItems(
         rows=rows,
         labels=labels,
         best=decided.best,
@@ -134,7 +134,7 @@ def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, An
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
         found = {f"{split}_{name}": hits for name, hits in _outcomes(rows, tree).items()}
-        if str(split) in STRANGE:
+        if str(split) in OPEN_SET_SPLITS:
             found = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in found.items():
             if len(hits):
@@ -146,52 +146,52 @@ def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, An
 def _outcomes(rows: pd.DataFrame, tree: Tree | None) -> dict[str, pd.Series]:
     """Whether each best class is right, whether it is accepted, and which answers then are right."""
     best, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
-    right = rightly(rows, tree)[accepted]
+    right = is_correct(rows, tree)[accepted]
     return {"accuracy": best, "coverage": accepted, "accuracy_of_accepted": right}
 
 
 def all_figures(
-    evaluation: Evaluation, bundle: Bundle, *, judged: Judged | None = None
+    evaluation: Evaluation, bundle: Bundle, *, scored: ScoredItems | None = None
 ) -> dict[str, Any]:
     """Everything that is measured of an evaluation, fit for JSON (None where there is no figure).
 
     Parameters
     ----------
-    judged : of the same evaluation and bundle, where it has been worked out already.
+    scored : of the same evaluation and bundle, where it has been worked out already.
 
     Returns
     -------
     ``metrics`` (of `measure`); ``judged_on``, the split that the figures below are of; ``headline``: the
-    ``split`` whose accuracy is reported first, and what is ``said`` of it (`headline`);
-    ``splits``: for each, items, items judged, ``accuracy``, ``coverage`` and
+    ``split`` whose accuracy is reported first, and what is ``message`` of it (`headline`);
+    ``splits``: for each, items, items scored, ``accuracy``, ``coverage`` and
     ``accuracy_of_accepted`` with limits, NLL, Brier, ECE (15 equal-mass bins) and classwise ECE
     before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
     ``reliability`` before and after; ``risk_coverage``: the curve, AURC and the ``point`` that the
-    model has chosen; ``ood`` (None without any): how many are accepted, ``said`` in a sentence
+    model has chosen; ``ood`` (None without any): how many are accepted, ``message`` in a sentence
     with the ``stricter`` threshold that would accept half as many; AUROC, FPR95 and OSCR of the
     model's own score and of ``msp``, the histograms of the first; ``background`` (None without one):
     held-out items of it and the part refused, with limits; ``tree`` (None without one): of
     `tree_figures`; ``classes``: of `class_table`;
-    ``confusion``: counts [true, answered] of what was held out and could be judged.
+    ``confusion``: counts [true, answered] of what was held out and could be scored.
     """
     predictions, tree = evaluation.predictions, bundle.decider.tree
-    judged = judge(evaluation, bundle) if judged is None else judged
-    names = [str(name) for name in predictions["split"].unique() if name not in STRANGE]
+    scored = score_items(evaluation, bundle) if scored is None else scored
+    names = [str(name) for name in predictions["split"].unique() if name not in OPEN_SET_SPLITS]
     main = next((name for name in (*HONEST, *names) if name in names), None)
-    split = predictions["split"].to_numpy()[judged.rows]
-    chosen = judged.where(split == main)
-    known = predictions.loc[~predictions["split"].isin(STRANGE)]
+    split = predictions["split"].to_numpy()[scored.rows]
+    chosen = scored.where(split == main)
+    known = predictions.loc[~predictions["split"].isin(OPEN_SET_SPLITS)]
     learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
     found: dict[str, Any] = {
         "metrics": measure(predictions, tree),
         "judged_on": main,
-        "headline": dict(zip(("split", "said"), headline(names), strict=True)),
-        "splits": {name: _split(predictions, judged, name, tree) for name in sorted(names)},
+        "headline": dict(zip(("split", "message"), headline(names), strict=True)),
+        "splits": {name: _split(predictions, scored, name, tree) for name in sorted(names)},
         "tree": tree and tree_figures(predictions.iloc[chosen.rows], chosen.after, tree),
         "reliability": _reliability(chosen, predictions),
         "risk_coverage": _risk_coverage(chosen, predictions, main),
         "unknown_classes": _unknown_figures(
-            chosen, judged.where(split == UNKNOWN), predictions, bundle.decider
+            chosen, scored.where(split == UNKNOWN), predictions, bundle.decider
         ),
         "background": {
             "items": len(learned),
@@ -239,10 +239,10 @@ def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
 
 
 def _split(
-    predictions: pd.DataFrame, judged: Judged, name: str, tree: Tree | None
+    predictions: pd.DataFrame, scored: ScoredItems, name: str, tree: Tree | None
 ) -> dict[str, Any]:
     rows = predictions.loc[predictions["split"].eq(name)]
-    here = judged.where(predictions["split"].to_numpy()[judged.rows] == name)
+    here = scored.where(predictions["split"].to_numpy()[scored.rows] == name)
     labelled = here.where(here.labels >= 0)
     return {
         "items": len(rows),
@@ -258,8 +258,8 @@ def _split(
     }
 
 
-def _reliability(judged: Judged, predictions: pd.DataFrame) -> dict[str, Any] | None:
-    here = judged.where(judged.labels >= 0)
+def _reliability(scored: ScoredItems, predictions: pd.DataFrame) -> dict[str, Any] | None:
+    here = scored.where(scored.labels >= 0)
     if not len(here.rows):
         return None
     units = predictions["unit"].to_numpy()[here.rows] if "unit" in predictions else None
@@ -267,20 +267,20 @@ def _reliability(judged: Judged, predictions: pd.DataFrame) -> dict[str, Any] | 
 
 
 def _risk_coverage(
-    judged: Judged, predictions: pd.DataFrame, name: str | None
+    scored: ScoredItems, predictions: pd.DataFrame, name: str | None
 ) -> dict[str, Any] | None:
     """The point is where the answers were cut: also by the distance, so it may lie off the curve."""
-    if not len(judged.rows):
+    if not len(scored.rows):
         return None
-    right = judged.right
-    curve = risk_coverage(judged.gate, right)
+    right = scored.right
+    curve = risk_coverage(scored.gate, right)
     kept = np.unique(np.linspace(0, len(curve.risk) - 1, MAX_POINTS).round().astype(int))
-    accepted = predictions["label"].ne(UNKNOWN).to_numpy()[judged.rows]
+    accepted = predictions["label"].ne(UNKNOWN).to_numpy()[scored.rows]
     return {
         "coverage": curve.coverage[kept],
         "risk": curve.risk[kept],
         "threshold": curve.threshold[kept],
-        "aurc": aurc(judged.gate, right),
+        "aurc": aurc(scored.gate, right),
         "point": {
             "coverage": float(accepted.mean()),
             "risk": float((~right[accepted]).mean()) if accepted.any() else None,
@@ -306,7 +306,7 @@ def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | No
 
 
 def _accepted_unknown(
-    known: Judged, ood: Judged, predictions: pd.DataFrame, rule: Confidence
+    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Confidence
 ) -> dict[str, Any]:
     """How many are accepted at the threshold in force, and what a stricter one would cost."""
     taken = predictions["label"].ne(UNKNOWN)
@@ -317,11 +317,11 @@ def _accepted_unknown(
     on = "" if rule.cut.on == "probability" else f" of the score {rule.cut.on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
     files = int(strange.sum())
-    said = (
+    message = (
         f"{len(gates[0])} of {files} strangers {'is' if len(gates[0]) == 1 else 'are'} accepted "
         f"({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
     )
-    found = {"accepted": rate, "said": said, "stricter": None}
+    found = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
         return found
     now = "one a class" if rule.cut.guarantees else f"{rule.cut.threshold.value:.4g}"
@@ -331,7 +331,7 @@ def _accepted_unknown(
     held = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
     before, after = (float(n / held) for n in (len(gates[1]), (gates[1] >= value).sum()))
     return found | {
-        "said": f"{said}; at a threshold{on} of {value:.12g} instead of {now} it "
+        "message": f"{message}; at a threshold{on} of {value:.12g} instead of {now} it "
         f"would be {left} ({percent(left / files)}), and {percent(after)} of known files would be "
         f"accepted, not {percent(before)}",
         "stricter": {
@@ -343,7 +343,7 @@ def _accepted_unknown(
 
 
 def _unknown_figures(
-    known: Judged, ood: Judged, predictions: pd.DataFrame, rule: Confidence
+    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Confidence
 ) -> dict[str, Any] | None:
     rows = predictions.loc[predictions["split"].eq(UNKNOWN)]
     if rows.empty:

@@ -14,7 +14,7 @@ from datasets.items import UNKNOWN, ItemTable, split_units, targets_of
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, stack_outputs
-from learners.uncertainty import Confidence, Items, Tree
+from learners.uncertainty import Confidence, Outputs, Tree
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 REFERENCE_ITEMS = 5000
 #: Call the held-out part of a ``--background`` so; strangers of ``--unknown`` are called as labelled.
 BACKGROUND = "background"
-STRANGE = (BACKGROUND, UNKNOWN)
+OPEN_SET_SPLITS = (BACKGROUND, UNKNOWN)
 
 
 @dataclass
@@ -34,12 +34,12 @@ class Evaluation:
     ----------
     predictions : Prediction's columns (but ``windows``, ``set``, ``known``, and ``branch`` without a
         tree), the true ``truth``, the
-        ``split``, which is one of `STRANGE` for strangers, ``gps``, and ``unit``, the number of what
+        ``split``, which is one of `OPEN_SET_SPLITS` for strangers, ``gps``, and ``unit``, the number of what
         belongs together (`datasets.items.splits`); without it each row is by itself. A ``reason`` is a
         `Reason`.
-    logits : float32 [n, classes]; NaN for items that could not be judged.
+    logits : float32 [n, classes]; NaN for items that could not be scored.
     features : float32 [n, width], of the body, pooled; NaN likewise.
-    judged : what the task makes of the logits: a `Judged`, or `JudgedLabels`.
+    scored : what the task makes of the logits: a `ScoredItems`, or `ScoredLabels`.
     metrics : the figures, fit for JSON, as a model folder keeps them.
     tables : for the report, by their titles.
     lines : sentences that stand on top of the report and on the terminal.
@@ -52,7 +52,7 @@ class Evaluation:
     predictions: pd.DataFrame
     logits: Floats
     features: Floats
-    judged: Any = None
+    scored: Any = None
     metrics: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -74,17 +74,19 @@ def calibrate(
     settings: ConfidenceSettings,
     train: TrainSettings,
     tree: Tree | None = None,
-) -> Items:
+) -> Outputs:
     """Set the model's temperature, threshold and distance from the calibration split.
 
     The distance is to the training items as prediction sees them: not augmented, and of long
     recordings their windows, which are the ``rows`` of the table ``frame``. Those training items
     are returned, their logits divided by the temperature.
     """
-    held, labels, paths = judged_rows(
+    held, labels, paths = outputs_of_rows(
         predictor, frame.loc[frame["split"].eq("calibration")], train.bs
     )
-    reference, of_reference, _ = judged_rows(predictor, reference_rows(rows, train.seed), train.bs)
+    reference, of_reference, _ = outputs_of_rows(
+        predictor, reference_rows(rows, train.seed), train.bs
+    )
     numbers = {name: i for i, name in enumerate(predictor.classes)}
     held, reference = (
         replace(items, labels=np.array([numbers[name] for name in names], np.int64))
@@ -106,8 +108,8 @@ def calibrate_labels(
 ) -> None:
     """Set the model's calibration, thresholds and distance where an item has several labels."""
     held_out, bs = frame.loc[frame["split"].eq("calibration")], settings.train.bs
-    held, labels, paths = judged_rows(predictor, held_out, bs)
-    reference, *_ = judged_rows(predictor, reference_rows(rows, settings.train.seed), bs)
+    held, labels, paths = outputs_of_rows(predictor, held_out, bs)
+    reference, *_ = outputs_of_rows(predictor, reference_rows(rows, settings.train.seed), bs)
     targets = np.array([targets_of(label, predictor.classes) for label in labels])
     fitted = Confidence.fit_labels(
         held, targets.reshape(held.logits.shape), settings.confidence, predictor.classes,
@@ -132,21 +134,21 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     return trained
 
 
-def judged_rows(
+def outputs_of_rows(
     predictor: Predictor, frame: pd.DataFrame, bs: int
-) -> tuple[Items, list[str], list[str]]:
-    """What the network makes of the rows that it can judge, without labels; their labels in words, and
+) -> tuple[Outputs, list[str], list[str]]:
+    """What the network makes of the rows that it can score_items, without labels; their labels in words, and
     their paths."""
     answers = list(predictor.predict_detailed(sources(frame), bs=bs))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
     logits, features = stack_outputs(held, len(predictor.classes))
     units = split_units(frame).to_numpy(np.int64)[good]
-    items = Items(logits.astype(np.float64), None, features, units)
+    items = Outputs(logits.astype(np.float64), None, features, units)
     return items, frame["label"].iloc[good].tolist(), [one.prediction.path for one in held]
 
 
-def answer(
+def predict_held_out(
     predictor: Predictor, table: ItemTable, bs: int, *, workers: int | None = None
 ) -> Evaluation:
     """The model's own answers for everything held out, through the predictor that users get."""
@@ -166,7 +168,7 @@ def answer(
     return Evaluation(frame, *stack_outputs(answers))
 
 
-def rightly(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
+def is_correct(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
     """Whether what each row names is its true class, or with a tree stands above it; without a tree
     the best class, whether it was accepted or not."""
     if tree is None:

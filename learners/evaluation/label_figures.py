@@ -10,14 +10,14 @@ import numpy as np
 from datasets.items import targets_of
 from learners.evaluation.calibration_metrics import binned, fraction, named_limits
 from learners.evaluation.figures import HONEST, MAX_POINTS, headline
-from learners.evaluation.held_out import STRANGE, Evaluation
+from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files import jsonable
 from learners.model import Bundle
 from learners.uncertainty import OUT_OF_DISTRIBUTION, Floats, Groups, Ints, Mask, Threshold
 
 
 @dataclass(frozen=True)
-class JudgedLabels:
+class ScoredLabels:
     """What a model says of the items that it could judge.
 
     Attributes
@@ -25,15 +25,15 @@ class JudgedLabels:
     rows : place of each among the evaluation's predictions.
     targets : [n, classes], 1 is there, 0 is not, NaN is not known; of strangers all are 0.
     probabilities : [n, classes], calibrated.
-    said : [n, classes].
-    unlike : [n], of which nothing is said, for they are unlike the training data.
+    predicted : [n, classes].
+    out_of_distribution : [n], of which nothing is said, for they are unlike the training data.
     groups : [n], the numbers of what belongs together; None where each item is by itself.
     """
 
     rows: Ints
     targets: Floats
     probabilities: Floats
-    said: Mask
+    predicted: Mask
     out_of_distribution: Mask
     groups: Groups = None
 
@@ -42,7 +42,7 @@ class JudgedLabels:
         return None if self.groups is None else self.groups[mask]
 
 
-def judge_labels(evaluation: Evaluation, bundle: Bundle) -> JudgedLabels:
+def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     """The items that have logits, in the order of the rows."""
     classes, frame = bundle.classes, evaluation.predictions
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
@@ -56,18 +56,18 @@ def judge_labels(evaluation: Evaluation, bundle: Bundle) -> JudgedLabels:
     out_of_distribution = np.array(
         [reason is OUT_OF_DISTRIBUTION for reason in decided.reason], bool
     )
-    return JudgedLabels(
+    return ScoredLabels(
         rows,
         targets,
         decided.probabilities,
-        np.asarray(decided.said, bool),
+        np.asarray(decided.predicted, bool),
         out_of_distribution,
         units,
     )
 
 
 def all_label_figures(
-    evaluation: Evaluation, judged: JudgedLabels, bundle: Bundle
+    evaluation: Evaluation, scored: ScoredLabels, bundle: Bundle
 ) -> dict[str, Any]:
     """Everything that is measured, fit for JSON (None where there is no figure).
 
@@ -77,32 +77,32 @@ def all_label_figures(
     ``precision`` and ``recall`` of all that is said together, with limits, their macro F1, the part of
     items of which something is said (``coverage``), that which is ``out_of_distribution`` the training data, and
     the labels' calibration error, its mean (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``headline``: the
-    ``split`` whose mean average precision is reported first, and what is ``said`` of it; ``labels``: of
+    ``split`` whose mean average precision is reported first, and what is ``message``; ``labels``: of
     each its average precision, area under the ROC curve, ``precision``, ``recall`` and F1 at its threshold, calibration error,
-    and what it was guaranteed; ``curves``: precision by recall, ROC, reliability; ``together``: how often two
-    labels are there, and said, at once; ``mistakes``: the surest.
+    and what it was guaranteed; ``curves``: precision by recall, ROC, reliability; ``co_occurrence``: how often two
+    labels are there, and predicted, at once; ``mistakes``: the surest.
     """
     classes, split = bundle.classes, evaluation.predictions["split"]
-    names = [str(name) for name in split.unique() if name not in STRANGE]
+    names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
     main = next((name for name in (*HONEST, *names) if name in names), None)
-    of_row = split.to_numpy()[judged.rows]
+    of_row = split.to_numpy()[scored.rows]
     guarantees = bundle.decider.cut.guarantees
     metrics: dict[str, Any] = {}
     tables = {}
     for name in sorted(names):
         here = of_row == name
         tables[name] = [
-            label_figures(judged, k, here) | {"label": classes[k]} for k in range(len(classes))
+            label_figures(scored, k, here) | {"label": classes[k]} for k in range(len(classes))
         ]
-        metrics |= {f"{name}_{k}": v for k, v in _together(judged, here, tables[name]).items()}
+        metrics |= {f"{name}_{k}": v for k, v in _together(scored, here, tables[name]).items()}
         metrics[f"{name}_items"] = int(split.eq(name).sum())
-    for name in STRANGE:
+    for name in OPEN_SET_SPLITS:
         if (strange := of_row == name).any():
-            said = judged.said[strange].any(axis=1)
-            metrics[f"{name}_answered"], *limits = fraction(said, judged.together(strange))
+            predicted = scored.predicted[strange].any(axis=1)
+            metrics[f"{name}_answered"], *limits = fraction(predicted, scored.together(strange))
             metrics[f"{name}_answered_interval"] = limits
             metrics[f"{name}_out_of_distribution"] = float(
-                judged.out_of_distribution[strange].mean()
+                scored.out_of_distribution[strange].mean()
             )
     here = of_row == main
     return dict(
@@ -111,52 +111,56 @@ def all_label_figures(
                 "metrics": metrics,
                 "judged_on": main,
                 "headline": dict(
-                    zip(("split", "said"), headline(names, "average precision"), strict=True)
+                    zip(("split", "message"), headline(names, "average precision"), strict=True)
                 ),
                 "labels": [
                     {"label": row.pop("label"), **row, **_guaranteed(cut, row)}
                     for row, cut in zip(tables.get(main or "", []), guarantees, strict=False)
                 ],
-                "curves": [label_curves(judged, k, here) for k in range(len(classes))],
-                "together": [
+                "curves": [label_curves(scored, k, here) for k in range(len(classes))],
+                "co_occurrence": [
                     [[int(n) for n in pair] for pair in zip(*rows, strict=True)]
-                    for rows in zip(_pairs(judged.targets == 1), _pairs(judged.said), strict=True)
+                    for rows in zip(
+                        _pairs(scored.targets == 1), _pairs(scored.predicted), strict=True
+                    )
                 ],
-                "mistakes": _surest_mistakes(judged, here, classes),
+                "mistakes": _surest_mistakes(scored, here, classes),
             }
         )
     )
 
 
-def label_figures(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
+def label_figures(scored: ScoredLabels, k: int, here: Mask) -> dict[str, Any]:
     """Of one label, from the items ``here`` of which it is known; figures of nothing are NaN."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    p, said, there, units = _known(judged, k, here)
-    hits, count, wanted = int((said & there).sum()), int(said.sum()), int(there.sum())
+    p, predicted, there, units = _known(scored, k, here)
+    hits, count, positives = int((predicted & there).sum()), int(predicted.sum()), int(there.sum())
     precision, recall = (
         fraction(right[asked], None if units is None else units[asked])
-        for right, asked in ((there, said), (said, there))
+        for right, asked in ((there, predicted), (predicted, there))
     )
     return {
         "items": len(p),
-        "there": wanted,
-        "average_precision": float(average_precision_score(there, p)) if wanted else float("nan"),
-        "auroc": float(roc_auc_score(there, p)) if 0 < wanted < len(p) else float("nan"),
-        "said": count,
+        "positives": positives,
+        "average_precision": float(average_precision_score(there, p))
+        if positives
+        else float("nan"),
+        "auroc": float(roc_auc_score(there, p)) if 0 < positives < len(p) else float("nan"),
+        "predicted": count,
         "precision": named_limits(precision),
         "recall": named_limits(recall),
-        "f1": 2 * hits / (count + wanted) if count + wanted else float("nan"),
+        "f1": 2 * hits / (count + positives) if count + positives else float("nan"),
         "ece": binned(p, there).error if len(p) else float("nan"),
     }
 
 
-def label_curves(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
+def label_curves(scored: ScoredLabels, k: int, here: Mask) -> dict[str, Any]:
     """Precision by recall, recall by the part of items without the label of which it is said (ROC), and
     the part that is there by probability, with exact limits."""
     from sklearn.metrics import precision_recall_curve, roc_curve
 
-    p, _, there, units = _known(judged, k, here)
+    p, _, there, units = _known(scored, k, here)
     if not there.any() or there.all():
         return {"recall": [], "precision": [], "roc": [], "reliability": None}
     precision, recall, _ = precision_recall_curve(there, p)
@@ -172,32 +176,32 @@ def label_curves(judged: JudgedLabels, k: int, here: Mask) -> dict[str, Any]:
     }
 
 
-def _known(judged: JudgedLabels, k: int, here: Mask) -> tuple[Floats, Mask, Mask, Groups]:
+def _known(scored: ScoredLabels, k: int, here: Mask) -> tuple[Floats, Mask, Mask, Groups]:
     """Probability of a label, whether it is said and whether it is there, where that is known; and the
     items' groups."""
-    asked = here & ~np.isnan(judged.targets[:, k])
-    p, said, there = judged.probabilities, judged.said, judged.targets == 1
-    return p[asked, k], said[asked, k], there[asked, k], judged.together(asked)
+    asked = here & ~np.isnan(scored.targets[:, k])
+    p, predicted, there = scored.probabilities, scored.predicted, scored.targets == 1
+    return p[asked, k], predicted[asked, k], there[asked, k], scored.together(asked)
 
 
 def _together(
-    judged: JudgedLabels, here: Mask, labels: list[dict[str, Any]]
+    scored: ScoredLabels, here: Mask, labels: list[dict[str, Any]]
 ) -> dict[str, float | list[float]]:
     """The figures of all labels."""
-    known = here[:, None] & ~np.isnan(judged.targets)
-    said, there = judged.said & known, (judged.targets == 1) & known
-    of_items = np.asarray(judged.said[here].any(axis=1))
+    known = here[:, None] & ~np.isnan(scored.targets)
+    predicted, there = scored.predicted & known, (scored.targets == 1) & known
+    of_items = np.asarray(scored.predicted[here].any(axis=1))
     # Of several labels an item each is by itself; of items that belong together each label is not.
-    units = np.arange(len(here)) if judged.groups is None else judged.groups
-    pairs = units[:, None] * said.shape[1] + np.arange(said.shape[1])
+    units = np.arange(len(here)) if scored.groups is None else scored.groups
+    pairs = units[:, None] * predicted.shape[1] + np.arange(predicted.shape[1])
     found: dict[str, Any] = {}
     found["out_of_distribution"] = (
-        float(judged.out_of_distribution[here].mean()) if here.any() else float("nan")
+        float(scored.out_of_distribution[here].mean()) if here.any() else float("nan")
     )
     found["map"] = _mean([one["average_precision"] for one in labels])
     for name, part, groups in (
-        ("precision", there[said], pairs[said]),
-        ("recall", said[there], pairs[there]),
+        ("precision", there[predicted], pairs[predicted]),
+        ("recall", predicted[there], pairs[there]),
         ("coverage", of_items, units[here]),
     ):
         found[name], *found[f"{name}_interval"] = fraction(part, groups)
@@ -230,19 +234,19 @@ def _pairs(there: Mask) -> Ints:
 
 
 def _surest_mistakes(
-    judged: JudgedLabels, here: Mask, classes: list[str], most: int = 12
+    scored: ScoredLabels, here: Mask, classes: list[str], most: int = 12
 ) -> list[dict[str, Any]]:
     """Labels that are there though they are thought least likely, or the other way round."""
-    off = np.where(here[:, None], np.abs(judged.probabilities - judged.targets), np.nan)
+    off = np.where(here[:, None], np.abs(scored.probabilities - scored.targets), np.nan)
     order = np.argsort(-np.nan_to_num(off, nan=-1.0), axis=None, kind="stable")[:most]
     rows, labels = np.unravel_index(order, off.shape)
     return [
         {
-            "row": int(judged.rows[n]),
+            "row": int(scored.rows[n]),
             "label": classes[k],
             "class_index": int(k),
-            "probability": float(judged.probabilities[n, k]),
-            "there": bool(judged.targets[n, k] == 1),
+            "probability": float(scored.probabilities[n, k]),
+            "present": bool(scored.targets[n, k] == 1),
         }
         for n, k in zip(rows, labels, strict=True)
         if off[n, k] > 0.5

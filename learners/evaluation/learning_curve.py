@@ -37,17 +37,17 @@ class LearningCurve:
     ----------
     points : rows of ``labels, value, low, high``: the accuracy, by the limits of `fraction`.
     classes : by its name the same rows of each class, the labels being those of all.
-    ahead : such a row for twice the labels by the law, None where that cannot be told.
-    said : what twice the labels would probably bring, in a sentence.
+    forecast : such a row for twice the labels by the law, None where that cannot be told.
+    message : what twice the labels would probably bring, in a sentence.
     """
 
     points: list[dict[str, Any]]
     classes: dict[str, list[dict[str, Any]]]
-    ahead: dict[str, Any] | None
-    said: str
+    forecast: dict[str, Any] | None
+    message: str
 
 
-def curve_of(file: Path, *, seed: int = 0) -> LearningCurve | None:
+def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
     """The curve of a run's file of answers, ``path``, ``truth``, ``unit`` (what belongs together) and
     for each part, "LABELS-DRAW", the class that a probe of it answered;
     None where there is none, or no part in it."""
@@ -92,10 +92,10 @@ def curve_of(file: Path, *, seed: int = 0) -> LearningCurve | None:
         why = f": from {100 * low:.1f} to {100 * high:.1f} points, by {len(answers)} held-out files"
         return LearningCurve(everything, classes, None, f"{now}{untold}{why}.")
     each = {"value": gain, "low": low, "high": high}
-    ahead = {"labels": 2 * n, **{name: float(last["value"] + by) for name, by in each.items()}}
-    said = f"twice as many would probably bring {100 * gain:.1f} points more"
+    forecast = {"labels": 2 * n, **{name: float(last["value"] + by) for name, by in each.items()}}
+    gain_text = f"twice as many would probably bring {100 * gain:.1f} points more"
     limits = f"[{100 * low:.1f}, {100 * high:.1f}]"
-    return LearningCurve(everything, classes, ahead, f"{now}; {said} {limits}.")
+    return LearningCurve(everything, classes, forecast, f"{now}; {gain_text} {limits}.")
 
 
 def _gains(

@@ -20,7 +20,7 @@ from learners.uncertainty import (
     SCORES,
     Confidence,
     Floats,
-    Items,
+    Outputs,
     Score,
     known_labels,
     make_score,
@@ -47,7 +47,7 @@ def score_tables(
     evaluation: Evaluation,
     classes: Sequence[str],
     confidence: Confidence,
-    train: Items | None = None,
+    train: Outputs | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Tables by their titles; none where there is nothing to tell apart.
 
@@ -61,12 +61,12 @@ def score_tables(
     splits = set(evaluation.predictions["split"])
     held = "test" if "test" in splits else "valid"
     known, ood = (
-        judged_items(evaluation, classes, split, confidence.calibrator.temperature.value)
+        outputs_of_split(evaluation, classes, split, confidence.calibrator.temperature.value)
         for split in (held, "unknown")
     )
     if not len(known):
         return {}
-    calibration = judged_items(
+    calibration = outputs_of_split(
         evaluation, classes, "calibration", confidence.calibrator.temperature.value
     )
     fitting = train is not None and len(calibration) > 0
@@ -89,16 +89,16 @@ def score_tables(
     return tables
 
 
-def judged_items(
+def outputs_of_split(
     evaluation: Evaluation, classes: Sequence[str], split: str, temperature: float
-) -> Items:
-    """The items of a split that could be judged, logits divided by the temperature.
+) -> Outputs:
+    """The items of a split that could be scored, logits divided by the temperature.
 
     Strangers (split "unknown") get no labels.
     """
     frame = evaluation.predictions
-    judged = np.isfinite(evaluation.logits).all(axis=1)
-    rows = np.flatnonzero(frame["split"].eq(split).to_numpy() & judged)
+    scored = np.isfinite(evaluation.logits).all(axis=1)
+    rows = np.flatnonzero(frame["split"].eq(split).to_numpy() & scored)
     labels = None
     if split != "unknown":
         numbers = {name: i for i, name in enumerate(classes)}
@@ -106,7 +106,7 @@ def judged_items(
     logits = evaluation.logits[rows].astype(np.float64) / temperature
     features = evaluation.features[rows] if evaluation.features.shape[1] else None
     units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
-    return Items(logits, labels, features, units)
+    return Outputs(logits, labels, features, units)
 
 
 def ranked_table(found: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
@@ -183,7 +183,9 @@ class ScoreFigures:
     oscr: float
 
 
-def fit_scores(train: Items, calibration: Items, names: Sequence[str] = SCORES) -> dict[str, Score]:
+def fit_scores(
+    train: Outputs, calibration: Outputs, names: Sequence[str] = SCORES
+) -> dict[str, Score]:
     """Scores fitted on training items and, where they need that, calibrated.
 
     Those that need features are left out without them.
@@ -207,7 +209,9 @@ def score_figures(
     return ScoreFigures(name, area, low, high, strict, half, rate)
 
 
-def rank_scores(scores: Mapping[str, Score], known: Items, unknown: Items) -> list[ScoreFigures]:
+def rank_scores(
+    scores: Mapping[str, Score], known: Outputs, unknown: Outputs
+) -> list[ScoreFigures]:
     """Fitted scores from best to worst AUROC.
 
     ``known`` items should be used for neither training nor calibration. ``unknown`` may be empty:
@@ -222,9 +226,9 @@ def rank_scores(scores: Mapping[str, Score], known: Items, unknown: Items) -> li
 
 
 def leave_one_class_out(
-    train: Items,
-    calibration: Items,
-    test: Items,
+    train: Outputs,
+    calibration: Outputs,
+    test: Outputs,
     *,
     names: Sequence[str] = SCORES,
     only: Sequence[int] | None = None,
@@ -242,17 +246,17 @@ def leave_one_class_out(
     for c in range(classes) if only is None else only:
         kept = tuple(_without(items, c) for items in (train, calibration, test))
         ood = test.take(np.flatnonzero(known_labels(test) == c))
-        ood = Items(np.delete(ood.logits, c, axis=1), None, ood.features)
+        ood = Outputs(np.delete(ood.logits, c, axis=1), None, ood.features)
         if all(len(items) for items in (*kept, ood)):
             fitted, calibrated, known = kept
             out[c] = rank_scores(fit_scores(fitted, calibrated, names), known, ood)
     return out
 
 
-def _without(items: Items, c: int) -> Items:
+def _without(items: Outputs, c: int) -> Outputs:
     kept = items.take(np.flatnonzero(known_labels(items) != c))
     labels = known_labels(kept)
-    return Items(np.delete(kept.logits, c, axis=1), labels - (labels > c), kept.features)
+    return Outputs(np.delete(kept.logits, c, axis=1), labels - (labels > c), kept.features)
 
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> float:

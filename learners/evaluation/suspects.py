@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from datasets.items import correlation, duplicate_threshold, thumbnails_of
 from datasets.spectrograms import Source, source_of
-from learners.evaluation.figures import Judged
+from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.model import Bundle
 from learners.uncertainty import SAME, normalise
@@ -33,7 +33,7 @@ TWINS = ("row", "train_path", "train_label", "similarity", "correlation",
          "train_start", "train_end", "train_gps")  # fmt: skip
 
 
-def hardest(evaluation: Evaluation, judged: Judged, n: int = 20) -> pd.DataFrame:
+def hardest_items(evaluation: Evaluation, scored: ScoredItems, n: int = 20) -> pd.DataFrame:
     """The known items whose own label has the least calibrated probability, the hardest first.
 
     Returns
@@ -41,10 +41,12 @@ def hardest(evaluation: Evaluation, judged: Judged, n: int = 20) -> pd.DataFrame
     Columns ``row`` (among the predictions), path, truth, best, ``own`` (the label's probability),
     probability (of best) and reason.
     """
-    return _beside(evaluation, judged, judged.labels >= 0).head(n).reset_index(drop=True)
+    return _beside(evaluation, scored, scored.labels >= 0).head(n).reset_index(drop=True)
 
 
-def label_suspects(evaluation: Evaluation, judged: Judged, classes: Sequence[str]) -> pd.DataFrame:
+def label_suspects(
+    evaluation: Evaluation, scored: ScoredItems, classes: Sequence[str]
+) -> pd.DataFrame:
     """Held-out items whose label may be wrong, by confident learning (1911.00068).
 
     An item is *confidently* of a class where that class's probability is at least its mean over the
@@ -54,10 +56,10 @@ def label_suspects(evaluation: Evaluation, judged: Judged, classes: Sequence[str
 
     Returns
     -------
-    The columns of `hardest`, with ``suggested`` and ``suggested_probability``; the widest margin
+    The columns of `hardest_items`, with ``suggested`` and ``suggested_probability``; the widest margin
     between the two probabilities first.
     """
-    known = judged.where(judged.labels >= 0)
+    known = scored.where(scored.labels >= 0)
     n, p = len(known.rows), known.after
     usual = np.full(len(classes), np.inf)
     for c in np.unique(known.labels):
@@ -75,19 +77,19 @@ def label_suspects(evaluation: Evaluation, judged: Judged, classes: Sequence[str
     return rows.iloc[np.argsort(margin.to_numpy(), kind="stable")].reset_index(drop=True)
 
 
-def copies(evaluation: Evaluation, bundle: Bundle, judged: Judged) -> NDArray[np.bool_]:
+def is_copy(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> NDArray[np.bool_]:
     """For each judged item whether its features are those of a training item, but for rounding.
 
     All false where the model carries no features of its training items.
     """
-    nearest, _ = _nearest(evaluation, bundle, judged)
+    nearest, _ = _nearest(evaluation, bundle, scored)
     return nearest >= SAME
 
 
 def near_duplicates(
     evaluation: Evaluation,
     bundle: Bundle,
-    judged: Judged,
+    scored: ScoredItems,
     trained: pd.DataFrame,
     draw: Callable[[Source], Image.Image],
 ) -> pd.DataFrame:
@@ -107,13 +109,13 @@ def near_duplicates(
     -------
     Columns `TWINS`, the likest first; ``row`` is the place among the predictions.
     """
-    similarity, index = _nearest(evaluation, bundle, judged)
+    similarity, index = _nearest(evaluation, bundle, scored)
     reference = bundle.decider.distance.reference
     # Another number of rows: a training file went bad since.
     if reference is None or len(reference) != len(trained) or not len(similarity):
         return pd.DataFrame(columns=list(TWINS))
     chosen = np.argsort(-similarity, kind="stable")[:CANDIDATES]
-    held = evaluation.predictions.iloc[judged.rows[chosen]]
+    held = evaluation.predictions.iloc[scored.rows[chosen]]
     nearest = trained.iloc[index[chosen]]
     sources = [source_of(row) for rows in (held, nearest) for row in rows.to_dict("records")]
     n = len(chosen)
@@ -123,7 +125,7 @@ def near_duplicates(
     enough = duplicate_threshold(alike[~kin], alike[kin & ~np.eye(n, dtype=bool)])
     pairs = pd.DataFrame(
         {
-            "row": judged.rows[chosen],
+            "row": scored.rows[chosen],
             "train_path": nearest["path"].to_numpy(),
             "train_label": nearest["label"].to_numpy(),
             "similarity": similarity[chosen],
@@ -136,24 +138,24 @@ def near_duplicates(
 
 
 def _beside(
-    evaluation: Evaluation, judged: Judged, mask: NDArray[np.bool_], *, order: bool = True
+    evaluation: Evaluation, scored: ScoredItems, mask: NDArray[np.bool_], *, order: bool = True
 ) -> pd.DataFrame:
     """Predictions beside the calibrated probability of their own label."""
     chosen = np.flatnonzero(mask)
     columns = ["path", "truth", "best", "probability", "reason"]
-    rows = evaluation.predictions.iloc[judged.rows[chosen]][columns].reset_index(drop=True)
-    rows.insert(0, "row", judged.rows[chosen])
-    rows.insert(4, "own", judged.after[chosen, judged.labels[chosen]])
+    rows = evaluation.predictions.iloc[scored.rows[chosen]][columns].reset_index(drop=True)
+    rows.insert(0, "row", scored.rows[chosen])
+    rows.insert(4, "own", scored.after[chosen, scored.labels[chosen]])
     return rows.sort_values("own", kind="stable") if order else rows
 
 
 def _nearest(
-    evaluation: Evaluation, bundle: Bundle, judged: Judged
+    evaluation: Evaluation, bundle: Bundle, scored: ScoredItems
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Cosine similarity of each judged item to the nearest training item, and which that is."""
-    n = len(judged.rows)
+    n = len(scored.rows)
     reference = bundle.decider.distance.reference
     if reference is None or not n or evaluation.features.shape[1] != reference.shape[1]:
         return np.full(n, -1, np.float32), np.zeros(n, np.int64)
-    similar = normalise(evaluation.features[judged.rows]) @ reference.T
+    similar = normalise(evaluation.features[scored.rows]) @ reference.T
     return similar.max(axis=1), similar.argmax(axis=1)

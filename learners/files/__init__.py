@@ -2,5 +2,11 @@
 a folder that one process works in."""
 
 from learners.files.checked import jsonable, ranged, read_as
-from learners.files.lock import LOCK, check_replaceable, disk_error, hold, locked
-from learners.files.names import Names, data_name, last_part, shared_command, shared_provenance
+from learners.files.lock import LOCK, acquire_lock, check_replaceable, disk_error, locked
+from learners.files.names import (
+    PathShortener,
+    data_name,
+    last_part,
+    shared_command,
+    shared_provenance,
+)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 LOCK = ".lock"
 
 
-def hold(file: int | IO[bytes]) -> None:
+def acquire_lock(file: int | IO[bytes]) -> None:
     """Take a POSIX record lock on an open file, until it is closed or the process ends.
 
     Raises
@@ -53,7 +53,7 @@ def locked(folder: Path, said: str = "") -> Iterator[None]:
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            hold(descriptor)
+            acquire_lock(descriptor)
         except OSError as error:
             owner = os.read(descriptor, 200).decode(errors="replace").strip()
             os.close(descriptor)

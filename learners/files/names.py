@@ -19,7 +19,7 @@ _FOLDERS = re.compile(r"(?<![^\s'\"(\[{=,;`])(?:~|\.\.)?/(?=[^\s/])(?:[^/\s'\"<>
 SEVERAL = " + "
 
 
-class Names:
+class PathShortener:
     """Files by their paths below the data's root, the root by its last part, others by their names.
 
     Parameters
@@ -80,7 +80,7 @@ def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
         shared["command"] = shared_command(command, data)
     for key in ("note", "protocol"):
         if isinstance(words := values.get(key), str):
-            shared[key] = Names()(words)
+            shared[key] = PathShortener()(words)
     return shared
 
 
@@ -89,7 +89,7 @@ def shared_command(command: str, data: object = None) -> str:
     try:
         words = shlex.split(command)
     except ValueError:  # anybody's: it came with a model
-        return Names()(command)
+        return PathShortener()(command)
     return shlex.join(_word(word, data) for word in words)
 
 

@@ -21,7 +21,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from learners.acceleration import SingleThreadPool, accelerate, is_on
 from learners.inference.predictions import Floats
 from learners.machine import disable_telemetry, has_cuda, has_mps, threads
-from learners.model import Bundle, TTAView, average_over_views
+from learners.model import Bundle, TTAView, average_tta_views
 
 if TYPE_CHECKING:
     from learners.backbones import Network
@@ -142,7 +142,7 @@ class TorchEngine:
             x = torch.from_numpy(batch).to(self.device).float()
             x = x.div_(255).sub_(self._mean).div_(self._std)
             x = x.contiguous(memory_format=torch.channels_last)
-            logits, features = average_over_views(self._ask, x, self._views, multi_label=self._many)
+            logits, features = average_tta_views(self._ask, x, self._views, multi_label=self._many)
             return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
     alone = __call__  # in a thread of `cores`, where torch has one
@@ -202,7 +202,7 @@ class OnnxEngine:
         x -= self._mean
         x /= self._std
         multi_label = self._bundle.spec.multi_label
-        return average_over_views(partial(ask, session), x, self._views, multi_label=multi_label)
+        return average_tta_views(partial(ask, session), x, self._views, multi_label=multi_label)
 
     def _check(self, session: Any) -> None:
         """The shapes that it takes and gives, against those of the model."""

@@ -297,7 +297,7 @@ class Predictor:
         spectrogram = self.bundle.spectrogram
         self.spectrogram = None if spectrogram is None else spectrogram_from_dict(spectrogram)
         self.kind = "picture" if self.spectrogram is None else self.spectrogram.kind
-        self.confidence = self.bundle.decider.asked(threshold, score)
+        self.confidence = self.bundle.decider.with_overrides(threshold, score)
         if only is not None:
             self.confidence = self.confidence.only([name in only for name in self.classes])
         self.tta_views = self.bundle.tta_views if tta else (PLAIN,)

@@ -12,4 +12,4 @@ from learners.model.bundle import (
 )
 from learners.model.hub import load_model, model_folder, publish
 from learners.model.tensors import read_tensors, save_weights, sha256, storable
-from learners.model.tta import PLAIN, TTAView, average_over_views, tta_views_for
+from learners.model.tta import PLAIN, TTAView, average_tta_views, tta_views_for

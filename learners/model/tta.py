@@ -98,7 +98,7 @@ def tta_views_for(
     return tuple(tta_views[:count])
 
 
-def look(x: A, view: TTAView) -> A:
+def apply_tta_view(x: A, view: TTAView) -> A:
     """The input [n, 3, h, w] as a view sees it, in the same shape; itself for the plain one."""
     array, seen = isinstance(x, np.ndarray), cast(Any, x)
     if view.shift:
@@ -136,7 +136,7 @@ def _weights(n: int, size: int) -> Floats:
     return out
 
 
-def average_over_views(
+def average_tta_views(
     ask: Callable[[A], tuple[A, A]],
     x: A,
     tta_views: Sequence[TTAView] = (PLAIN,),
@@ -152,7 +152,7 @@ def average_over_views(
     likelihood of held-out data (arXiv:2002.06470). Of ``multi_label`` labels an item, and of the features, it is the
     views' mean.
     """
-    logits, features = zip(*(ask(look(x, view)) for view in tta_views), strict=True)
+    logits, features = zip(*(ask(apply_tta_view(x, view)) for view in tta_views), strict=True)
     if len(tta_views) == 1:
         return logits[0], features[0]
     if isinstance(x, np.ndarray):

@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.file_state import FileState, is_same
-from learners.files import hold
+from learners.files import acquire_lock
 from learners.inference import Prediction
 from learners.uncertainty import Reason, Why
 
@@ -143,7 +143,7 @@ class Journal:
     def _lock(self) -> None:
         """Keep others out, by a record lock: it ends with the process, however that dies."""
         try:
-            hold(self._written)
+            acquire_lock(self._written)
         except (BlockingIOError, PermissionError):
             raise SecondhandError(
                 f"--out {self.out}: another process is at work on it; wait for its end, or choose "

@@ -18,8 +18,8 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.images import open_picture
 from datasets.spectrograms import Source, source_of
-from learners.evaluation import STRANGE, Changes, Evaluation, Judged
-from learners.files import Names
+from learners.evaluation import OPEN_SET_SPLITS, Changes, Evaluation, ScoredItems
+from learners.files import PathShortener
 from learners.inference import Predictor, heatmap, overlay
 from learners.templates import data_uri, percent, render
 
@@ -123,7 +123,7 @@ class Pictures:
         try:
             pictures = [(shown(self.draw(source)), said)]
         except SecondhandError as error:
-            return Figure([], said, Names("", [source.path])(str(error)))
+            return Figure([], said, PathShortener("", [source.path])(str(error)))
         heat = None if class_index is None else self.heat(source, class_index)
         if heat is not None:
             name = self.predictor.classes[class_index or 0]
@@ -165,7 +165,7 @@ def shown(picture: Image.Image, side: int = SIDE) -> str:
 
 def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     """A few held-out items of each class, spread over those that it has."""
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
     drawn = []
     for name in pictures.predictor.classes[:MULTI]:
         own = known.loc[known["truth"].eq(name)]
@@ -181,13 +181,13 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
 
 
 def mistakes(
-    pictures: Pictures, evaluation: Evaluation, judged: Judged, wrong: pd.DataFrame
+    pictures: Pictures, evaluation: Evaluation, scored: ScoredItems, wrong: pd.DataFrame
 ) -> tuple[list[Figure], list[Figure]]:
     """The surest mistakes, then the worst of the others, with heat maps."""
     numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
     likely = np.full(len(evaluation.predictions), np.nan)
-    has = judged.labels >= 0
-    likely[judged.rows[has]] = judged.after[has, judged.labels[has]]
+    has = scored.labels >= 0
+    likely[scored.rows[has]] = scored.after[has, scored.labels[has]]
     own = pd.Series(likely, index=evaluation.predictions.index)
     wrong = wrong.assign(own=own.loc[wrong.index].to_numpy())
     surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
@@ -210,7 +210,7 @@ def changed(
     """Items whose answer was ``what``, "spoilt" or "mended", since the model before; the surest first."""
     if changes is None:
         return []
-    rows = changes.answers.loc[changes.answers["change"].eq(what)]
+    rows = changes.changed.loc[changes.changed["change"].eq(what)]
     drawn = []
     for row in rows.nlargest(SHOWN, "after_probability").to_dict("records"):
         words = (
@@ -261,7 +261,7 @@ def write_sheet(
     that is gone meanwhile is named with the reason.
     """
     pictures = Pictures(predictor)
-    names = Names("", [shot.source.path for shot in shots])
+    names = PathShortener("", [shot.source.path for shot in shots])
     with folder_beside(folder, replace=True) as beside:
         cards = []
         for place, (source, number, said) in enumerate(shots, start=1):

@@ -99,7 +99,7 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
         )
         with panel(said, size=(2.7, 2.1) if small else (4.9, 3.1)) as (axes, out):
             axes.errorbar(x, y, yerr=[y - low, high - y], fmt="o-", color=BLUE, lw=1, capsize=2)
-            ahead = None if small else curve["ahead"]
+            ahead = None if small else curve["forecast"]
             if ahead is not None:
                 axes.plot([x[-1], ahead["labels"]], [y[-1], ahead["value"]], "--", color=ORANGE)
                 limits = [[ahead["value"] - ahead["low"]], [ahead["high"] - ahead["value"]]]

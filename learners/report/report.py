@@ -16,7 +16,14 @@ from markupsafe import Markup
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.items import UNKNOWN, ItemTable
-from learners.files import Names, data_name, jsonable, last_part, shared_command, shared_provenance
+from learners.files import (
+    PathShortener,
+    data_name,
+    jsonable,
+    last_part,
+    shared_command,
+    shared_provenance,
+)
 from learners.inference import Predictor
 from learners.machine import software_and_hardware
 from learners.model import Bundle
@@ -34,7 +41,7 @@ class Material(NamedTuple):
     they are shared, pictures of them, and the run's epochs."""
 
     table: ItemTable
-    names: Names
+    names: PathShortener
     pictures: Pictures
     epochs: pd.DataFrame | None
 
@@ -95,7 +102,7 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     bundle = predictor.bundle
     items, strange = table.frame["path"], table.unknown_items["path"]
-    names = Names(
+    names = PathShortener(
         table.source, items, strange, table.background["path"], [path for path, _ in table.rejected]
     )
     epochs = None if history is None else pd.read_csv(history)
@@ -129,9 +136,9 @@ def write_estimate(
     Parameters
     ----------
     found : ``notices``; ``expected``, of `learners.evaluation.expected_accuracy`; what
-        `learners.evaluation.answer_figures` counts; and ``bad_files``.
+        `learners.evaluation.prediction_figures` counts; and ``bad_files``.
     """
-    names = Names(table.source, table.frame["path"], [path for path, _ in table.rejected])
+    names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
     everything: dict[str, Any] = jsonable(
         {
@@ -176,7 +183,7 @@ def folds_page(
     )
 
 
-def shared(rows: pd.DataFrame, names: Names) -> pd.DataFrame:
+def shared(rows: pd.DataFrame, names: PathShortener) -> pd.DataFrame:
     """Rows about files without the folders that they lie in; reasons may name files, too."""
     paths, reasons = rows["path"].map(names.file), {}
     if "reason" in rows:

@@ -15,16 +15,16 @@ from datasets.items import ItemTable, names_of
 from datasets.spectrograms import source_of
 from learners.evaluation import (
     LOW,
-    STRANGE,
+    OPEN_SET_SPLITS,
     Changes,
     Evaluation,
     all_figures,
     all_label_figures,
-    copies,
-    hardest,
+    hardest_items,
+    is_copy,
     label_suspects,
 )
-from learners.files import Names, jsonable
+from learners.files import PathShortener, jsonable
 from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures, changed, examples, mistakes, suspected, twinned
@@ -40,14 +40,14 @@ def class_sections(
     ``twins`` : near-duplicates across splits, as `learners.evaluation.near_duplicates` gives them;
     without it no names of training items are known.
     """
-    judged, tables = evaluation.judged, evaluation.tables
+    judged, tables = evaluation.scored, evaluation.tables
     changes, curve = evaluation.changes, evaluation.curve
     table, names, pictures = material.table, material.names, material.pictures
     bundle = material.predictor.bundle
-    found = all_figures(evaluation, bundle, judged=judged)
-    hard = shared(hardest(evaluation, judged), names)
+    found = all_figures(evaluation, bundle, scored=judged)
+    hard = shared(hardest_items(evaluation, judged), names)
     suspects = shared(label_suspects(evaluation, judged, bundle.classes), names)
-    same = judged.rows[copies(evaluation, bundle, judged)]
+    same = judged.rows[is_copy(evaluation, bundle, judged)]
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
@@ -57,7 +57,7 @@ def class_sections(
             **tables,
         }
     notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     refused = shared(refused[["path", "split", "reason"]], names)
@@ -167,17 +167,17 @@ def _too_good(same: int, alike: int, judged: int) -> list[str]:
     return said
 
 
-def _compared(changes: Changes, names: Names) -> dict[str, Any]:
-    answers = changes.answers.drop(columns="row")
+def _compared(changes: Changes, names: PathShortener) -> dict[str, Any]:
+    answers = changes.changed.drop(columns="row")
     return {
-        "said": changes.said,
-        "parts": changes.parts.to_dict("records"),
+        "message": changes.message,
+        "subsets": changes.subsets.to_dict("records"),
         "classes": changes.classes.to_dict("records"),
         "answers": shared(answers, names).to_dict("records"),
     }
 
 
-def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
+def _corrected(table: ItemTable, names: PathShortener) -> pd.DataFrame:
     """The labels that were replaced; what was trained on them before, learnt the others."""
     shown = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
     for column in ("file", "by"):
@@ -188,7 +188,7 @@ def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
     return shown
 
 
-def _named(twins: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[Any]:
+def _named(twins: pd.DataFrame, evaluation: Evaluation, names: PathShortener) -> list[Any]:
     rows = evaluation.predictions.iloc[twins["row"].to_numpy(int)]
     paths = [names.file(path) for path in rows["path"]]
     named = twins.assign(path=paths, split=rows["split"].to_numpy())
@@ -200,7 +200,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     """Of the predictor's answers for what was held out, each label by itself and all together."""
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    found = all_label_figures(evaluation, evaluation.judged, bundle)
+    found = all_label_figures(evaluation, evaluation.scored, bundle)
     paths = evaluation.predictions["path"]
     mistakes = [
         {**one, "file": material.names.file(paths.iloc[one["row"]])} for one in found["mistakes"]
@@ -260,7 +260,7 @@ def _label_plots(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Marku
 
 def _mistake(pictures: Pictures, evaluation: Evaluation, one: Mapping[str, Any]) -> Any:
     row = evaluation.predictions.iloc[one["row"]].to_dict()
-    there = "it is there" if one["there"] else "it is not there"
+    there = "it is there" if one["present"] else "it is not there"
     said = (
         f"{one['label']} {100 * one['probability']:.0f} %, {there} · {row['truth'] or 'no label'}"
     )

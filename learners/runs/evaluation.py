@@ -30,10 +30,10 @@ from datasets.items import (
 from learners.cli.settings import EvaluateSettings
 from learners.evaluation import (
     Evaluation,
-    answer,
-    answer_figures,
     expected_accuracy,
-    judge,
+    predict_held_out,
+    prediction_figures,
+    score_items,
 )
 from learners.files import check_replaceable, jsonable
 from learners.inference import Predictor
@@ -72,7 +72,7 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
     task = task_of(bundle)
     table, lines = _items(bundle, task, asked)
     predictor = Predictor(bundle, device=asked.device)
-    evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
+    evaluation = predict_held_out(predictor, table, asked.bs, workers=asked.workers)
     everything = evaluation.predictions
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
@@ -122,7 +122,7 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
         raise _nothing(table)
     log.info("%s: %d files", asked.data, len(frame))
     predictor = Predictor(bundle, device=asked.device)
-    evaluation = answer(predictor, table, asked.bs, workers=asked.workers)
+    evaluation = predict_held_out(predictor, table, asked.bs, workers=asked.workers)
     everything = evaluation.predictions.drop(columns=["truth", "split"])
     evaluation, bad = _without_bad(evaluation)
     table.rejected += bad
@@ -133,8 +133,10 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
     refused = confidence.distance.alpha, confidence.distance.mild
     expected = expected_accuracy(bundle.metrics, evaluation.predictions, *refused)
     tree = confidence.tree
-    counted = answer_figures(evaluation.predictions, bundle.classes if tree is None else tree.names)
-    copied_files = copied(evaluation, judge(evaluation, bundle), bundle)
+    counted = prediction_figures(
+        evaluation.predictions, bundle.classes if tree is None else tree.names
+    )
+    copied_files = copied(evaluation, score_items(evaluation, bundle), bundle)
     lines = [expected.line, *confidence.notes, *copied_files]
     found = {"notices": lines, "expected": expected, **counted, "bad_files": len(bad)}
     with _written(asked, table, everything) as folder:
@@ -150,7 +152,7 @@ def _opened(asked: EvaluateSettings) -> Bundle:
     check_replaceable(Path(asked.out), overwrite=asked.overwrite, mark=MARK)
     bundle = load_model(asked.model)
     # For all to use: the predictor and the figures.
-    bundle.confidence = bundle.decider.asked(asked.threshold, asked.score)
+    bundle.confidence = bundle.decider.with_overrides(asked.threshold, asked.score)
     return bundle
 
 

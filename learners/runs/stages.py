@@ -12,11 +12,11 @@ from learners import distributed
 from learners.evaluation import (
     Evaluation,
     compare,
-    curve_of,
-    learnt_since,
+    maybe_of_new_class,
+    predict_held_out,
+    read_learning_curve,
     reference_rows,
 )
-from learners.evaluation import answer as answer_held_out
 from learners.inference import REFERENCE, Predictor, write_network
 from learners.model import Bundle, add_onnx, save_bundle
 from learners.report import write_report
@@ -25,7 +25,7 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
 from learners.training import ANSWERS, train_members
-from learners.uncertainty import Items
+from learners.uncertainty import Outputs
 
 log = logging.getLogger(__name__)
 
@@ -56,23 +56,23 @@ def train(run: Run) -> None:
             log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
 
 
-def calibrate(run: Run) -> Items | None:
+def calibrate(run: Run) -> Outputs | None:
     """The second stage: what the bundle's answers are judged by, from the calibration split.
 
     Returns the training items that its distance is to, where the task compares scores with them.
     """
     items = run.items
-    reference: Items | None = run.task.calibrate(
+    reference: Outputs | None = run.task.calibrate(
         run.predictor, items.table.frame, items.rows, run.settings
     )
     return reference
 
 
-def answer(run: Run, reference: Items | None) -> Evaluation:
+def answer(run: Run, reference: Outputs | None) -> Evaluation:
     """The third stage: what was held out is answered, judged and measured; ``predictions.csv`` and,
     with the figures in it, ``model/``."""
     bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
-    evaluation = answer_held_out(run.predictor, table, train.bs)
+    evaluation = predict_held_out(run.predictor, table, train.bs)
     if origin is not None:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle, reference)
@@ -90,15 +90,15 @@ def answer(run: Run, reference: Items | None) -> Evaluation:
     changes = None
     if origin is not None:
         earlier = Predictor(origin, device=run.settings.speed.device, decoded=run.decoded)
-        before = answer_held_out(earlier, table, train.bs).predictions
+        before = predict_held_out(earlier, table, train.bs).predictions
         after, old = evaluation.predictions, table.frame.loc[is_rehearsed(table.frame), "path"]
         of_both = (origin.classes, bundle.classes)
         trees = (origin.decider.tree, bundle.decider.tree)
         changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both, trees)
-        log.info("%s", changes.said)
-    curve = curve_of(run.folder / ANSWERS)
+        log.info("%s", changes.message)
+    curve = read_learning_curve(run.folder / ANSWERS)
     if curve is not None:
-        log.info("%s", curve.said)
+        log.info("%s", curve.message)
     return replace(evaluation, tables=tables, changes=changes, curve=curve)
 
 
@@ -112,7 +112,7 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
     ood = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
     new = sorted(set(run.bundle.classes) - set(origin.classes))
     predictions = evaluation.predictions
-    doubtful = learnt_since(predictions, ood, new)
+    doubtful = maybe_of_new_class(predictions, ood, new)
     if not doubtful.any():
         return evaluation
     table.rejected += [

@@ -91,20 +91,20 @@ class MultiLabel:
         measuring.calibrate_labels(predictor, frame, rows, settings)
 
     def measure(self, evaluation: Evaluation, model: Bundle, reference: None) -> Evaluation:
-        judged = measuring.judge_labels(evaluation, model)
-        figures = measuring.all_label_figures(evaluation, judged, model)
-        said = figures["headline"]["said"]
-        return replace(evaluation, judged=judged, metrics=figures["metrics"], headline=said)
+        scored = measuring.score_labels(evaluation, model)
+        figures = measuring.all_label_figures(evaluation, scored, model)
+        headline = figures["headline"]["message"]
+        return replace(evaluation, scored=scored, metrics=figures["metrics"], headline=headline)
 
     def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
-        judged = measuring.judge_labels(evaluation, model)
-        figures = measuring.all_label_figures(evaluation, judged, model)
+        scored = measuring.score_labels(evaluation, model)
+        figures = measuring.all_label_figures(evaluation, scored, model)
         broken = [
             f"{row['label']}: {row['kept']} ({row['guaranteed']:.4g})"
             for row in figures["labels"]
             if row["kept"] not in ("", "yes")
         ]
-        return replace(evaluation, judged=judged, metrics=figures["metrics"], lines=broken)
+        return replace(evaluation, scored=scored, metrics=figures["metrics"], lines=broken)
 
     def label_columns(
         self, table: Path, label_column: str | None, classes: Sequence[str]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from learners.model import Bundle
     from learners.report import Material, Sections
     from learners.training import Objective
-    from learners.uncertainty import Items
+    from learners.uncertainty import Outputs
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,14 @@ class SingleLabel:
 
     def calibrate(
         self, predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
-    ) -> Items:
+    ) -> Outputs:
         return measuring.calibrate(
             predictor, frame, rows, settings.confidence, settings.train, self.tree
         )
 
-    def measure(self, evaluation: Evaluation, model: Bundle, reference: Items | None) -> Evaluation:
+    def measure(
+        self, evaluation: Evaluation, model: Bundle, reference: Outputs | None
+    ) -> Evaluation:
         predictions = evaluation.predictions
         tables = measuring.score_tables(evaluation, model.classes, model.decider, reference)
         metrics = measuring.measure(predictions, self.tree)
@@ -77,7 +79,7 @@ class SingleLabel:
         headline = measuring.headline(set(predictions["split"]))[1]
         return replace(
             evaluation,
-            judged=measuring.judge(evaluation, model),
+            scored=measuring.score_items(evaluation, model),
             metrics=metrics,
             tables=tables,
             headline=headline,
@@ -85,7 +87,7 @@ class SingleLabel:
 
     def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         confidence = model.decider
-        known = measuring.judged_items(evaluation, model.classes, "test", 1.0)
+        known = measuring.outputs_of_split(evaluation, model.classes, "test", 1.0)
         if not len(known):
             raise SecondhandError("no file of a known class could be judged")
         checked = measuring.calibration_check(confidence, known, model.classes)
@@ -96,14 +98,14 @@ class SingleLabel:
             "calibration_check": jsonable(checked.table.to_dict("records")),
         }
         notes = [note for table in ranked.values() if (note := table.attrs.get("note"))]
-        judged = measuring.judge(evaluation, model)
+        scored = measuring.score_items(evaluation, model)
         return replace(
             evaluation,
-            judged=judged,
+            scored=scored,
             metrics=metrics,
             tables={"Does its confidence hold here?": checked.table, **ranked},
             lines=checked.lines,
-            notes=[*confidence.notes, *notes, *copied(evaluation, judged, model)],
+            notes=[*confidence.notes, *notes, *copied(evaluation, scored, model)],
         )
 
     def label_columns(self, table: Path, label_column: str | None, classes: Sequence[str]) -> None:
@@ -143,7 +145,7 @@ class SingleLabel:
             if trained is not None:
                 bundle, draw = material.predictor.bundle, material.pictures.draw
                 duplicates = measuring.near_duplicates(
-                    evaluation, bundle, evaluation.judged, trained, draw
+                    evaluation, bundle, evaluation.scored, trained, draw
                 )
             return report.class_sections(material, evaluation, twins=duplicates)
 
@@ -197,9 +199,9 @@ def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -
     return origin.decider.tree
 
 
-def copied(evaluation: Evaluation, judged: Any, model: Bundle) -> list[str]:
+def copied(evaluation: Evaluation, scored: Any, model: Bundle) -> list[str]:
     """How many files the model was trained on, as a sentence; nothing of none."""
-    same = int(measuring.copies(evaluation, model, judged).sum())
+    same = int(measuring.is_copy(evaluation, model, scored).sum())
     line = f"{same} files are to the network the same as one that it was trained on"
     return [line] if same else []
 

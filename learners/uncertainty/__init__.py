@@ -7,8 +7,8 @@ from learners.uncertainty.arrays import (
     Floats,
     Groups,
     Ints,
-    Items,
     Mask,
+    Outputs,
     check_labels,
     check_probabilities,
     known_labels,
@@ -23,7 +23,7 @@ from learners.uncertainty.gates import (
     OUT_OF_DISTRIBUTION,
     SAME,
     UNUSUAL,
-    LabelCut,
+    LabelThresholdGate,
     Reason,
     Why,
 )
@@ -32,8 +32,8 @@ from learners.uncertainty.thresholds import (
     Threshold,
     aurc,
     design_effects,
+    effective_counts,
     risk_coverage,
     threshold_for_coverage,
-    worth,
 )
 from learners.uncertainty.tree import Tree, read_tree

@@ -19,7 +19,7 @@ Groups = NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
-class Items:
+class Outputs:
     """``logits [n, classes]`` (divided by the temperature), ``labels [n]`` and, where the network
     gives them, penultimate ``features [n, d]``. Strangers have no labels. ``groups [n]`` are the
     numbers of what belongs together; without them each item is by itself."""
@@ -32,14 +32,14 @@ class Items:
     def __len__(self) -> int:
         return len(self.logits)
 
-    def take(self, rows: NDArray[np.generic]) -> Items:
+    def take(self, rows: NDArray[np.generic]) -> Outputs:
         labels = None if self.labels is None else self.labels[rows]
         features = None if self.features is None else self.features[rows]
         groups = None if self.groups is None else self.groups[rows]
-        return Items(self.logits[rows], labels, features, groups)
+        return Outputs(self.logits[rows], labels, features, groups)
 
 
-def known_labels(items: Items) -> Ints:
+def known_labels(items: Outputs) -> Ints:
     """The labels, checked; raises SecondhandError for items without."""
     if items.labels is None:
         raise SecondhandError("known items need their labels")

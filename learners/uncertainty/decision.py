@@ -19,31 +19,31 @@ from datasets.core.errors import SecondhandError
 from datasets.items import UNKNOWN, join_labels
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, Items, Mask, check_logits, known_labels
+from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, check_logits, known_labels
 from learners.uncertainty.calibrators import Platt, Scaling, read_calibrator
-from learners.uncertainty.fitting import NO_CLASS, Calibrating, cuts_of_labels, fit_rule
+from learners.uncertainty.fitting import NO_CLASS, Calibrating, fit_rule, thresholds_by_label
 from learners.uncertainty.gates import (
     AMBIGUOUS,
-    Background,
+    BackgroundGate,
     Batch,
-    ClassSubset,
-    Cut,
-    Distance,
+    ClassSubsetGate,
+    DistanceGate,
     Gate,
-    LabelCut,
-    NothingLikely,
+    LabelThresholdGate,
+    NoLikelyLabelGate,
     Reason,
     ScoreGate,
-    judge,
+    ThresholdGate,
+    apply_gates,
 )
 from learners.uncertainty.prediction_sets import PredictionSets, fit_prediction_sets
 from learners.uncertainty.scores import (
     SHARED,
     Score,
     check_features,
+    fit_score,
     make_score,
     restored,
-    score_beside,
 )
 from learners.uncertainty.thresholds import Threshold, check_alpha, check_threshold
 from learners.uncertainty.tree import Naming, Tree, too_sure
@@ -61,7 +61,7 @@ class Decisions:
     ``distance_p`` in (0, 1], nan where the distance is off; ``known`` ranks items from stranger to
     known by the chosen score; ``probabilities`` is ``[n, classes]``. ``named`` is what was judged,
     ``best`` or a node of the tree, and ``sure`` its probability. Where an item has several labels,
-    ``said`` bool [n, classes] are those that are answered; ``label`` is the likeliest of them.
+    ``predicted`` bool [n, classes] are those that are answered; ``label`` is the likeliest of them.
     """
 
     label: Ints
@@ -73,20 +73,20 @@ class Decisions:
     probabilities: Floats
     named: Ints
     sure: Floats
-    said: Mask | None = None
+    predicted: Mask | None = None
 
     def labels(self, names: Sequence[str]) -> list[str]:
         """What each item is answered, in words; ``names`` are those of the classes, or of the tree's nodes."""
-        if self.said is None:
+        if self.predicted is None:
             return [UNKNOWN if number < 0 else names[number] for number in self.label]
         return [
             join_labels(name for name, there in zip(names, row, strict=True) if there) or UNKNOWN
-            for row in self.said
+            for row in self.predicted
         ]
 
     def listed(self, row: int, top: int) -> int:
         """How many of its likeliest classes an answer lists, where ``top`` are asked for."""
-        return top if self.said is None else max(top, int(self.said[row].sum()))
+        return top if self.predicted is None else max(top, int(self.predicted[row].sum()))
 
 
 @dataclass
@@ -100,10 +100,10 @@ class Confidence:
 
     classes: int
     calibrator: Scaling | Platt
-    distance: Distance
-    cut: Cut
+    distance: DistanceGate
+    cut: ThresholdGate
     ranking: ScoreGate = field(default_factory=ScoreGate)
-    subset: ClassSubset | None = None
+    subset: ClassSubsetGate | None = None
     naming: Naming | None = None
     sets: PredictionSets | None = None
     notes: list[str] = field(default_factory=list)
@@ -111,8 +111,8 @@ class Confidence:
     @classmethod
     def fit(
         cls,
-        held: Items,
-        reference: Items | None = None,
+        held: Outputs,
+        reference: Outputs | None = None,
         settings: ConfidenceSettings | None = None,
         *,
         alpha: float = ALPHA,
@@ -146,7 +146,7 @@ class Confidence:
         message = calibrator.temperature.message
         notes, z = [message] if message else [], calibrator.scaled(logits)
 
-        x, distance, passed = None, Distance(alpha), np.ones(len(z), dtype=bool)
+        x, distance, passed = None, DistanceGate(alpha), np.ones(len(z), dtype=bool)
         if reference is None or reference.features is None or held.features is None:
             notes.append("distance off: no reference features; strangers are told by logits")
             if needs == "features":
@@ -154,12 +154,12 @@ class Confidence:
                 score = "msp"
         else:
             x = check_features(held.features, len(z), paths=paths)
-            distance, passed, more = Distance.fit(reference, x, alpha)
+            distance, passed, more = DistanceGate.fit(reference, x, alpha)
             notes += more
         if background:
             passed &= z.max(axis=1, initial=0) > 0
 
-        ranking = ScoreGate(score, score_beside(score, distance.knn, reference))
+        ranking = ScoreGate(score, fit_score(score, distance.knn, reference))
         known, probabilities = ranking.score.calibrate(x, z), calibrator.probabilities(z)
         if tree is not None:
             notes += too_sure(tree, probabilities, labels)
@@ -178,12 +178,12 @@ class Confidence:
     @classmethod
     def fit_labels(
         cls,
-        held: Items,
+        held: Outputs,
         targets: Floats,
         settings: ConfidenceSettings,
         names: Sequence[str],
         *,
-        reference: Items | None = None,
+        reference: Outputs | None = None,
         paths: Sequence[str] | None = None,
     ) -> Confidence:
         """Fit as `fit` does where an item has several labels, each there or not by itself.
@@ -192,21 +192,23 @@ class Confidence:
         ----------
         targets : of the calibration items ``held`` [n, classes]: 1 is there, 0 is not, NaN is not known.
         settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
-            guarantees by itself (`cuts_of_labels`).
+            guarantees by itself (`thresholds_by_label`).
         names : of the classes, for ``notes`` on those that can be guaranteed nothing.
         reference : training items; of known ones `ALPHA` may be refused as unlike the nearest of these.
             Without them the distance is off.
         """
         z = check_logits(held.logits, paths=paths)
         known, there = ~np.isnan(targets), targets == 1
-        distance, passed, notes = Distance(), np.ones(len(z), bool), list[str]()
+        distance, passed, notes = DistanceGate(), np.ones(len(z), bool), list[str]()
         if reference is not None:
             x = check_features(held.features, paths=paths)
-            distance, passed, notes = Distance.fit(replace(reference, labels=None), x, ALPHA)
+            distance, passed, notes = DistanceGate.fit(replace(reference, labels=None), x, ALPHA)
         calibrator, messages = Platt.fit(z, known, there)
         # Of those that do not pass nothing is said.
         p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)
-        cut = LabelCut.of(cuts_of_labels(p, known, there, messages, settings, held.groups))
+        cut = LabelThresholdGate.of(
+            thresholds_by_label(p, known, there, messages, settings, held.groups)
+        )
         notes += [
             f"{n}: {one.message}"
             for n, one in zip(names, cut.guarantees, strict=True)
@@ -218,10 +220,10 @@ class Confidence:
     def uncalibrated(cls, classes: int, *, exclusive: bool = True) -> Confidence:
         """Temperature 1, or logits as they are, the default threshold and no distance."""
         if exclusive:
-            return cls.fit(Items(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
+            return cls.fit(Outputs(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
         cut = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
         as_they_are = Platt(np.ones(classes), np.zeros(classes))
-        return cls(classes, as_they_are, Distance(), LabelCut.of([cut] * classes))
+        return cls(classes, as_they_are, DistanceGate(), LabelThresholdGate.of([cut] * classes))
 
     @property
     def exclusive(self) -> bool:
@@ -236,9 +238,9 @@ class Confidence:
     @property
     def gates(self) -> list[Gate]:
         """All that may refuse an item, in the order in which the first gives the reason."""
-        background = [Background()] if self.calibrator.background else []
+        background = [BackgroundGate()] if self.calibrator.background else []
         subset = [] if self.subset is None else [self.subset]
-        likely = [NothingLikely(self.cut)] if isinstance(self.cut, LabelCut) else []
+        likely = [NoLikelyLabelGate(self.cut)] if isinstance(self.cut, LabelThresholdGate) else []
         return [*background, *subset, self.distance, *likely, self.cut, self.ranking]
 
     def decide(
@@ -260,17 +262,17 @@ class Confidence:
         if values.shape[1] != self.classes:
             raise SecondhandError(f"logits for {values.shape[1]} classes: expected {self.classes}")
         batch = self._batch(values, features, paths, trained)
-        accepted, reasons = judge(self.gates, batch)
-        label, said = np.where(accepted, batch.named, NO_CLASS), None
-        if isinstance(self.cut, LabelCut):
-            said = self.cut.said(batch) & accepted[:, None]
-            likeliest = np.where(said, batch.probabilities, -1.0).argmax(axis=1)
+        accepted, reasons = apply_gates(self.gates, batch)
+        label, predicted = np.where(accepted, batch.named, NO_CLASS), None
+        if isinstance(self.cut, LabelThresholdGate):
+            predicted = self.cut.predicted(batch) & accepted[:, None]
+            likeliest = np.where(predicted, batch.probabilities, -1.0).argmax(axis=1)
             label = np.where(accepted, likeliest, NO_CLASS)
         for above in np.flatnonzero(label >= self.classes):  # why it is no class
             reasons[above] = AMBIGUOUS
         return Decisions(
             label, batch.best, batch.probability, reasons, batch.distance_p, batch.known,
-            batch.probabilities, batch.named, batch.sure, said,
+            batch.probabilities, batch.named, batch.sure, predicted,
         )  # fmt: skip
 
     def _batch(
@@ -290,7 +292,7 @@ class Confidence:
         known = self.ranking.rank(x, z, scores)
         return Batch(z, probabilities, possible, others, best, probability, named, sure, known, p)
 
-    def asked(
+    def with_overrides(
         self, threshold: float | Sequence[float | None] | None, score: str | None
     ) -> Confidence:
         """With another threshold or score, or both, where they are given."""
@@ -336,7 +338,7 @@ class Confidence:
 
     def only(self, possible: Sequence[bool]) -> Confidence:
         """The same, with answers among those of the classes that are ``possible``, at least one."""
-        return replace(self, subset=ClassSubset(np.array(possible)))
+        return replace(self, subset=ClassSubsetGate(np.array(possible)))
 
     def scores(self) -> dict[str, Score]:
         """All scores that can be had without the training items, ready to use."""
@@ -387,19 +389,21 @@ class Confidence:
         calibrator = read_calibrator(read.calibrator, classes)
         ranking = ScoreGate.from_dict(read.score)
         names = classes if tree is None else len(tree.names)
-        cut = Cut.from_dict(read.threshold, ranking.name, names, classes)
+        cut = ThresholdGate.from_dict(read.threshold, ranking.name, names, classes)
         sets = None
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         naming = None if tree is None else Naming.from_dict(read.tree, tree)
-        distance, more = Distance.from_dict(read.distance, arrays)
+        distance, more = DistanceGate.from_dict(read.distance, arrays)
         notes += more
         if not calibrator.exclusive:
             if not cut.guarantees:
                 raise SecondhandError(
                     "confidence.threshold.guarantees: expected one for each label"
                 )
-            return cls(classes, calibrator, distance, LabelCut.of(cut.guarantees), notes=notes)
+            return cls(
+                classes, calibrator, distance, LabelThresholdGate.of(cut.guarantees), notes=notes
+            )
         if distance.knn is None and ranking.score.needs == "features":
             if cut.on != "probability":
                 raise SecondhandError(

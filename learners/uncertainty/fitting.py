@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from learners.cli.settings import ConfidenceSettings
 from learners.uncertainty.arrays import Floats, Groups, Ints, Mask
-from learners.uncertainty.gates import LIKELY, Cut, ScoreGate
+from learners.uncertainty.gates import LIKELY, ScoreGate, ThresholdGate
 from learners.uncertainty.scores import KNN, MSP, Score
 from learners.uncertainty.thresholds import (
     Threshold,
@@ -66,7 +66,7 @@ class Named:
 class Rule:
     """The two gates fitted to settings, how items are named, and sentences on what could not be had."""
 
-    cut: Cut
+    cut: ThresholdGate
     ranking: ScoreGate
     naming: Naming | None
     notes: list[str]
@@ -135,7 +135,7 @@ def _for_target(
             whole, best, known, right, classes, items.groups
         )
         each, notes = values_of(guarantees), notes + more
-    return Rule(Cut(whole, on, each, guarantees), ranking, naming, notes), low
+    return Rule(ThresholdGate(whole, on, each, guarantees), ranking, naming, notes), low
 
 
 def _without_target(
@@ -165,10 +165,10 @@ def _without_target(
         float(accepted.mean()) if n else float("nan"),
         float(as_named.right[accepted].mean()) if accepted.any() else float("nan"),
     )
-    return Rule(Cut(cut), ranking, as_named.naming, [])
+    return Rule(ThresholdGate(cut), ranking, as_named.naming, [])
 
 
-def cuts_of_labels(
+def thresholds_by_label(
     p: Floats,
     known: Mask,
     there: Mask,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError, quoted
 from learners.cli.settings import ScoreName
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, Items, Mask, with_margin
+from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, with_margin
 from learners.uncertainty.scores import (
     KNN,
     MSP,
@@ -122,7 +122,7 @@ class Gate(Protocol):
         """``[n]``, true for items that are not answered, for the gate's ``reason``."""
 
 
-def judge(gates: Sequence[Gate], batch: Batch) -> tuple[Mask, list[Reason]]:
+def apply_gates(gates: Sequence[Gate], batch: Batch) -> tuple[Mask, list[Reason]]:
     """Which items of a batch all gates let pass, and why the others do not."""
     accepted, reasons = np.ones(len(batch.logits), bool), [Reason()] * len(batch.logits)
     for gate in reversed(gates):  # the first that refuses gives the reason
@@ -133,7 +133,7 @@ def judge(gates: Sequence[Gate], batch: Batch) -> tuple[Mask, list[Reason]]:
 
 
 @dataclass(frozen=True)
-class Background:
+class BackgroundGate:
     """Refuses what is likelier the background, whose logit is 0, than each of the classes."""
 
     reason: ClassVar[Reason] = BACKGROUND
@@ -143,7 +143,7 @@ class Background:
 
 
 @dataclass(frozen=True)
-class ClassSubset:
+class ClassSubsetGate:
     """Refuses what is likelier one of the classes left out than any of the ``possible`` [classes]."""
 
     possible: Mask
@@ -154,7 +154,7 @@ class ClassSubset:
 
 
 @dataclass(frozen=True)
-class Distance:
+class DistanceGate:
     """How far items are from the training items, as the part of calibration items at least as far; refuses
     where that is less than ``alpha``.
 
@@ -176,8 +176,8 @@ class Distance:
 
     @classmethod
     def fit(
-        cls, reference: Items, features: NDArray[np.float32], alpha: float
-    ) -> tuple[Distance, Mask, list[str]]:
+        cls, reference: Outputs, features: NDArray[np.float32], alpha: float
+    ) -> tuple[DistanceGate, Mask, list[str]]:
         """To the ``reference``, training items with features, calibrated by items of ``features`` [n, d];
         which of those pass at ``alpha``, the fraction of known items that may be refused; and notes."""
         check_alpha(alpha)
@@ -251,7 +251,7 @@ class Distance:
     @classmethod
     def from_dict(
         cls, settings: object, arrays: Mapping[str, ArrayLike]
-    ) -> tuple[Distance, list[str]]:
+    ) -> tuple[DistanceGate, list[str]]:
         """The inverse of `to_dict` and `arrays`; off, with a note, where the arrays are not there."""
         read = read_as(_StoredDistance, settings, "confidence.distance")
         check_alpha(read.alpha)
@@ -298,7 +298,7 @@ def copy_distance(near: Floats, apart: Floats, alpha: float) -> float:
 
 
 @dataclass(frozen=True)
-class Cut:
+class ThresholdGate:
     """Refuses what is less sure than a threshold, on the probability or on the score.
 
     ``threshold`` cuts ``on``: "probability", or the name of the score where a target chose it.
@@ -315,15 +315,15 @@ class Cut:
     own: Floats | None = None
     reason: ClassVar[Reason] = AMBIGUOUS
 
-    def at(self, value: float | Sequence[float | None]) -> Cut:
+    def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
         """With another threshold on the probability, or one a class, without a promise; a class with None
         keeps the whole rule that it has."""
         if not isinstance(value, Sequence):
-            return Cut(Threshold(check_threshold(value), np.nan, np.nan))
+            return ThresholdGate(Threshold(check_threshold(value), np.nan, np.nan))
         values = np.array([np.nan if v is None else check_threshold(v) for v in value])
         if np.isnan(values).any():
             return replace(self, own=values)
-        return Cut(Threshold(float(values.min()), np.nan, np.nan), each=values)
+        return ThresholdGate(Threshold(float(values.min()), np.nan, np.nan), each=values)
 
     def refuse(self, batch: Batch) -> Mask:
         sure = batch.sure if self.on == "probability" else batch.known
@@ -343,9 +343,9 @@ class Cut:
         }
 
     @classmethod
-    def from_dict(cls, values: object, score: str, names: int, classes: int) -> Cut:
+    def from_dict(cls, values: object, score: str, names: int, classes: int) -> ThresholdGate:
         """Of a model with this ``score``, ``classes`` and ``names`` of its tree (its classes without)."""
-        read = read_as(_StoredCut, values, "confidence.threshold")
+        read = read_as(_StoredThreshold, values, "confidence.threshold")
         if read.on not in ("probability", score):
             raise SecondhandError(
                 f"confidence.threshold.on is {quoted(read.on)}: expected probability or {score}"
@@ -358,7 +358,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class _StoredCut:
+class _StoredThreshold:
     on: str
     cut: object
     each: object
@@ -378,12 +378,12 @@ def _read_each(values: object, names: int) -> Floats | None:
 
 
 @dataclass(frozen=True)
-class LabelCut(Cut):
+class LabelThresholdGate(ThresholdGate):
     """Of several labels an item: each has its own threshold, of ``guarantees``, and those that reach theirs
     are said. Refuses items of which none is."""
 
     @classmethod
-    def of(cls, guarantees: Sequence[Threshold]) -> LabelCut:
+    def of(cls, guarantees: Sequence[Threshold]) -> LabelThresholdGate:
         """With a threshold for each label."""
         least = min(cut.value for cut in guarantees)
         return cls(
@@ -392,7 +392,7 @@ class LabelCut(Cut):
             guarantees=[*guarantees],
         )
 
-    def at(self, value: float | Sequence[float | None]) -> LabelCut:
+    def at(self, value: float | Sequence[float | None]) -> LabelThresholdGate:
         """With another threshold for all labels, or for those without None."""
         values = value if isinstance(value, Sequence) else [value] * len(self.guarantees)
         return self.of(
@@ -402,19 +402,19 @@ class LabelCut(Cut):
             ]
         )
 
-    def said(self, batch: Batch) -> Mask:
+    def predicted(self, batch: Batch) -> Mask:
         """[n, classes]: the labels that reach their thresholds."""
         return np.asarray((batch.probabilities >= values_of(self.guarantees)) & batch.possible)
 
     def refuse(self, batch: Batch) -> Mask:
-        return np.asarray(~self.said(batch).any(axis=1))
+        return np.asarray(~self.predicted(batch).any(axis=1))
 
 
 @dataclass(frozen=True)
-class NothingLikely:
+class NoLikelyLabelGate:
     """Refuses those of the items that ``cut`` refuses in which no label is likelier there than not."""
 
-    cut: LabelCut
+    cut: LabelThresholdGate
     reason: ClassVar[Reason] = BACKGROUND
 
     def refuse(self, batch: Batch) -> Mask:

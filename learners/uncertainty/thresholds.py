@@ -250,7 +250,7 @@ def thresholds_by_class(
         inside = named == k
         taken = inside & (known >= whole.value)
         n, hits = int(taken.sum()), int(right[taken].sum())
-        good, size = worth(right[taken], groups[taken])
+        good, size = effective_counts(right[taken], groups[taken])
         worse = hits < n and scipy.special.betaincinv(good + 1, size - good, 1 - RISK) < target
         answered = kept and not worse
         found[k] = replace(
@@ -363,7 +363,7 @@ def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
     return np.asarray(np.clip(between / (m * rate * (1 - rate)), 1.0, mean))
 
 
-def worth(right: ArrayLike, groups: Groups = None) -> tuple[float, float]:
+def effective_counts(right: ArrayLike, groups: Groups = None) -> tuple[float, float]:
     """Right ones and items ``[n]``, as numbers of independent items that say as much."""
     outcomes = np.asarray(right, dtype=np.float64)
     if not len(outcomes):

@@ -23,7 +23,12 @@ from learners.files import ranged, read_as
 from learners.uncertainty.arrays import Floats, Groups, Ints, softmax
 from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.scores import MSP
-from learners.uncertainty.thresholds import RISK, Threshold, threshold_for_accuracy, worth
+from learners.uncertainty.thresholds import (
+    RISK,
+    Threshold,
+    effective_counts,
+    threshold_for_accuracy,
+)
 
 COLUMNS = ("label", "parent")
 #: What a table may have: a folder's may be anybody's.
@@ -339,7 +344,7 @@ def guaranteed(
     for level in order:
         pools[-1].append(level)
         inside = np.isin(at, pools[-1]) & passed
-        if worth(right[inside], groups[inside])[1] >= wanted:
+        if effective_counts(right[inside], groups[inside])[1] >= wanted:
             pools.append([])
     if (left := pools.pop()) and pools:
         pools[-1] += left

@@ -22,7 +22,7 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation import Evaluation, all_figures
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.uncertainty import Items
+from learners.uncertainty import Outputs
 from learners.uncertainty.decision import Confidence
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
@@ -157,7 +157,7 @@ def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
     if target_accuracy is not None:
         known = items["split"].eq("calibration").to_numpy()
         labels = items.loc[known, "label"].map(bundle.classes.index).to_numpy()
-        held = Items(logits[known], labels, features[known])
+        held = Outputs(logits[known], labels, features[known])
         asked = ConfidenceSettings(target_accuracy=target_accuracy)
         fitted = Confidence.fit(held, held.take(np.arange(0, len(held), 2)), asked)
         bundle = replace(bundle, confidence=fitted)

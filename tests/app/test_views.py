@@ -27,7 +27,7 @@ from app.views import (
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictor import Prediction
 from learners.templates import percent
-from learners.uncertainty import Items, LabelCut, Threshold
+from learners.uncertainty import LabelThresholdGate, Outputs, Threshold
 from learners.uncertainty.calibrators import Temperature
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
@@ -170,7 +170,7 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 200)
     logits = 3 * np.eye(3)[labels] + rng.normal(size=(200, 3))
-    items = Items(logits, labels, logits.astype(np.float32))
+    items = Outputs(logits, labels, logits.astype(np.float32))
     fitted = Confidence.fit(items, items, ConfidenceSettings(**options), alpha=0)
     stored = json.loads(json.dumps(fitted.to_dict()))
     for confidence in (fitted, Confidence.from_dict(stored, fitted.arrays())):
@@ -239,7 +239,7 @@ def test_messages_name_no_folder():
 
 
 def test_several_labels_are_judged_and_drawn_each_by_itself():
-    cuts = LabelCut.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
+    cuts = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
     several = replace(Confidence.uncalibrated(2, exclusive=False), cut=cuts)
     rule = own_rule(several, ["cat", "dog"])
     top = [("cat", 0.97), ("dog", 0.4)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import learners.runs  # noqa: F401  (where they are called, in modules that commands load late)
-from learners.evaluation.figures import judge
+from learners.evaluation.figures import score_items
 from learners.inference.predictor import Predictor
 
 
@@ -28,8 +28,8 @@ def count_answering(patch: pytest.MonkeyPatch) -> Counter[str]:
         return wrapper
 
     patch.setattr(Predictor, "__init__", counted(Predictor.__init__, "predictors"))
-    wrapper = counted(judge, "judged")
+    wrapper = counted(score_items, "judged")
     for name, module in list(sys.modules.items()):
-        if name.startswith("learners.") and vars(module).get("judge") is judge:
-            patch.setattr(module, "judge", wrapper)
+        if name.startswith("learners.") and vars(module).get("score_items") is score_items:
+            patch.setattr(module, "score_items", wrapper)
     return calls

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import Confidence, Items
+from learners.uncertainty import Confidence, Outputs
 
 
 def settings(classes: int, *, temperature: float = 1.0, threshold: float = 0.95) -> Confidence:
-    nothing = Items(np.empty((0, classes)), np.empty(0, dtype=int))
+    nothing = Outputs(np.empty((0, classes)), np.empty(0, dtype=int))
     fitted = Confidence.fit(nothing, settings=ConfidenceSettings(threshold=threshold))
     scaled = replace(fitted.calibrator.temperature, value=temperature)
     return replace(fitted, calibrator=replace(fitted.calibrator, temperature=scaled))

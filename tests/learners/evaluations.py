@@ -15,7 +15,7 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.inference.predictions import Prediction
 from learners.model.bundle import Bundle
-from learners.uncertainty import Items
+from learners.uncertainty import Outputs
 from learners.uncertainty.decision import Confidence
 
 WIDTH = 8
@@ -35,10 +35,10 @@ def make_bundle(
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, len(classes), 150)
     logits, features = outputs(labels, len(classes), rng)
-    held = Items(1.5 * logits, labels, features if distance else None)  # too sure of itself
+    held = Outputs(1.5 * logits, labels, features if distance else None)  # too sure of itself
     kinds = rng.integers(0, len(classes), 200)
     near, body = outputs(kinds, len(classes), rng)
-    fitted = Confidence.fit(held, Items(near, kinds, body), ConfidenceSettings(threshold=0.8))
+    fitted = Confidence.fit(held, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8))
     return Bundle(
         network=network.eval(),
         spec=spec,

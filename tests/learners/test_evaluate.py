@@ -24,7 +24,7 @@ from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, ScoreName, TrainSettings
 from learners.evaluate import main
 from learners.evaluation.calibration_metrics import fraction
-from learners.evaluation.elsewhere import ACCURACY_THRESHOLD, AccuracyThreshold
+from learners.evaluation.domain_shift import ACCURACY_THRESHOLD, AccuracyThreshold
 from learners.evaluation.held_out import calibrate
 from learners.files import jsonable
 from learners.inference.predictor import Predictor

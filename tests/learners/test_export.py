@@ -35,7 +35,7 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.scratch import vit
 from learners.share import main as share
-from learners.uncertainty import Confidence, Items
+from learners.uncertainty import Confidence, Outputs
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -226,7 +226,7 @@ def test_models_of_signals_carry_their_recipe(spectrogram: Any, small: Bundle) -
 def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 5))
-    held = Items(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
+    held = Outputs(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
     fitted = Confidence.fit(held, held)
     model = replace(small, views=VIEWS, confidence=fitted)
     once, near = export_limitations(model)

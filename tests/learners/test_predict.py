@@ -30,7 +30,7 @@ from learners.inference.predictor import Prediction
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.search import main as search
-from learners.uncertainty import Confidence, Items
+from learners.uncertainty import Confidence, Outputs
 from tests.forks import Program
 from tests.learners.confidences import settings
 from tests.phones import avif, heic
@@ -221,7 +221,7 @@ def test_a_reader_that_has_enough_is_no_error(model, folder):
 
 def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     rng = np.random.default_rng(0)
-    held = Items(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60))
+    held = Outputs(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60))
     fitted = Confidence.fit(held, settings=ConfidenceSettings(coverage=0.8))
     model = saved(tmp_path / "model", fitted)
     broken = tmp_path / "broken.jpg"

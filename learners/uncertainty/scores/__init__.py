@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ScoreName
-from learners.uncertainty.arrays import Items
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.scores.base import Score, check_features, check_sorted, normalise
 from learners.uncertainty.scores.combined import Combined, conformal_p
 from learners.uncertainty.scores.knn import KNN
@@ -29,13 +29,13 @@ def make_score(name: str) -> Score:
     return kinds[name]()
 
 
-def score_beside(name: str, knn: KNN | None, train: Items | None) -> Score:
+def fit_score(name: str, knn: KNN | None, train: Outputs | None) -> Score:
     """A score fitted on training items, sharing the distance's ``knn`` where it uses the same."""
     if name == "knn" and knn is not None:
         return knn
     score = make_score(name)
     if score.parts:
-        score.parts = {part: score_beside(part, knn, train) for part in score.parts}
+        score.parts = {part: fit_score(part, knn, train) for part in score.parts}
     elif score.needs == "features":
         if train is None or train.labels is None:
             raise SecondhandError(f"score {name} needs the training items' logits and labels too")

@@ -79,7 +79,7 @@ def rows(file: Path) -> pd.DataFrame:
 
 def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predictor):
     assert kept.extend(pool) == (12, 0, 0, [])
-    near = kept.like(pool[0], top=11)
+    near = kept.search(pool[0], top=11)
     _, _, features = predictor.outputs(pool)
     features = features / np.linalg.norm(features, axis=1, keepdims=True)
     cosines = features[1:].astype(float) @ features[0]  # but of itself
@@ -88,8 +88,8 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predict
     for path, similarity in ((one.source.path, one.similarity) for one in near):
         assert similarity == pytest.approx(by_path[path], abs=1e-3)
     assert [Path(one.source.path).parent.name for one in near[:3]] == ["blue"] * 3
-    assert [one.source for one in kept.like(pool[0], top=3)] == [one.source for one in near[:3]]
-    assert {one.source.path for one in kept.like(pool[0], among=pool[6:8])} == {*pool[6:8]}
+    assert [one.source for one in kept.search(pool[0], top=3)] == [one.source for one in near[:3]]
+    assert {one.source.path for one in kept.search(pool[0], among=pool[6:8])} == {*pool[6:8]}
     table = rows(kept.file)
     assert list(table) == [
         "path", "start", "end", "at", "vector", "model", *FileState._fields,
@@ -101,14 +101,14 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predict
 
 def test_blocks_make_no_difference(kept, pool, monkeypatch):
     kept.extend(pool)
-    whole = kept.like(pool[5], top=5)
+    whole = kept.search(pool[5], top=5)
     monkeypatch.setattr(embeddings, "ROWS", 3)
     monkeypatch.setattr(embeddings, "BLOCK", 2)
-    found = kept.like(pool[5], top=5)
+    found = kept.search(pool[5], top=5)
     assert [one.source for one in found] == [one.source for one in whole]
     np.testing.assert_allclose([one[1] for one in found], [one[1] for one in whole], rtol=1e-5)
     kept.extend([shutil.copy(pool[0], kept.file.parent / "more.jpg")])
-    assert len(kept.like(pool[5], top=99)) == 12
+    assert len(kept.search(pool[5], top=99)) == 12
 
 
 def test_only_what_is_new_or_has_changed_is_read(kept, pool, predictor, tmp_path, monkeypatch):
@@ -127,7 +127,7 @@ def test_only_what_is_new_or_has_changed_is_read(kept, pool, predictor, tmp_path
     assert asked == [pool[2], pool[8], pool[9], str(broken)]
     table = rows(kept.file)
     assert sorted(table["path"]) == pool[:10]
-    near = kept.like(pool[11], top=1)
+    near = kept.search(pool[11], top=1)
     assert near[0].source.path == pool[2]
     assert near[0].similarity == pytest.approx(1, abs=1e-3)
 
@@ -144,7 +144,7 @@ def test_a_picture_that_took_anothers_place_is_read_whatever_its_time(kept, pool
     result = kept.extend(pool)
     assert (result.new, result.kept, [one.path for one in result.rejected]) == (1, 10, [pool[1]])
     assert sorted(rows(kept.file)["path"]) == [pool[0], *pool[2:]]
-    (near,) = kept.like(pool[11], top=1)
+    (near,) = kept.search(pool[11], top=1)
     assert near.source.path == pool[0]
     assert near.similarity == pytest.approx(1, abs=1e-3)
 
@@ -273,7 +273,7 @@ def test_of_two_that_extend_a_file_the_second_is_refused(kept, pool):
 
 def test_other_files_are_no_embeddings(kept, pool, tmp_path):
     with pytest.raises(SecondhandError, match="there is no such file; name files to embed"):
-        kept.like(pool[0])
+        kept.search(pool[0])
     pd.DataFrame({"path": ["a"], "vector": [b"12"]}).to_parquet(kept.file)
     with pytest.raises(BadFile, match="other columns; name another"):
         kept.extend(pool)
@@ -295,18 +295,18 @@ def test_windows_of_a_recording_are_found_as_windows(tmp_path):
     silent = (table["start"] >= 1) & (table["end"] <= 2)
     assert len(table.loc[str(long)]) >= 5
     assert not silent.any()
-    assert kept.like(high, top=1)[0].source.start == pytest.approx(3, abs=0.3)
-    (own,) = kept.like(Source(str(long), at=3.5), top=1)
+    assert kept.search(high, top=1)[0].source.start == pytest.approx(3, abs=0.3)
+    (own,) = kept.search(Source(str(long), at=3.5), top=1)
     assert own.source.path == str(high)
-    elsewhere = kept.like(Source(str(long), at=0.5), top=20)
+    elsewhere = kept.search(Source(str(long), at=0.5), top=20)
     assert {one.source.path for one in elsewhere} == {str(long), str(high)}
     assert all(one.source.start > 0.5 for one in elsewhere if one.source.path == str(long))
-    assert [one.source.path for one in kept.like(long)] == [str(high)], "all of it is the example"
+    assert [one.source.path for one in kept.search(long)] == [str(high)], "all of it is the example"
     with pytest.raises(BadFile, match="no signal"):
-        kept.like(quiet)
+        kept.search(quiet)
     (tmp_path / "cut.wav").write_bytes(long.read_bytes()[:30])
     with pytest.raises(BadFile, match=r"cut\.wav"):
-        kept.like(tmp_path / "cut.wav")
+        kept.search(tmp_path / "cut.wav")
     kept.predictor.close()
 
 

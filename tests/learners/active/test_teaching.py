@@ -12,10 +12,17 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from learners.active import Labelled, choose, labelled_in, suggest, teaching, unsureness
+from learners.active import (
+    LabelledContent,
+    choose_diverse,
+    labelled_in,
+    margin_uncertainty,
+    suggest,
+    teaching,
+)
 from learners.inference import Predictor
 from learners.runs.folder import record_inputs
-from learners.uncertainty import Items, softmax
+from learners.uncertainty import Outputs, softmax
 from learners.uncertainty.decision import Confidence
 from tests.app import sites
 from tests.pictures import write_pictures
@@ -35,7 +42,7 @@ def predictor(pool: list[str]) -> Predictor:
     predictor = Predictor(sites.colours())
     paths, logits, features = predictor.outputs([path for path in pool if "unknown" not in path])
     labels = np.array([predictor.classes.index(Path(path).parent.name) for path in paths])
-    known = Items(logits, labels, features)
+    known = Outputs(logits, labels, features)
     # All that is known is as near as can be: what is any farther is unlike it.
     predictor.confidence = Confidence.fit(known, known, alpha=0.1)
     return predictor
@@ -48,24 +55,24 @@ def test_one_burst_is_not_all_that_is_chosen():
     features = (middles * rng.uniform(1, 9, (190, 1)) + rng.normal(0, 0.01, (190, 8))).astype("f4")
     scores = np.r_[rng.uniform(0.8, 0.9, 60), rng.uniform(0.6, 0.7, 30), np.full(100, 0.1)]
     assert (np.argsort(-scores)[:4] < 60).all(), "by the margin alone it would be one burst"
-    chosen = choose(scores, features, 9)
+    chosen = choose_diverse(scores, features, 9)
     assert len({*chosen}) == 9
     assert chosen[0] == scores.argmax()
     assert {int(middles[row].argmax()) for row in chosen[:4]} == {0, 1, 2, 3}, "in any first part"
-    assert choose(scores, features, 4) == chosen[:4]
+    assert choose_diverse(scores, features, 4) == chosen[:4]
 
 
 def test_few_rows_are_all_chosen_and_copies_do_no_harm():
     copies = np.ones((40, 3), np.float32)
-    assert choose([0.1, 0.9, 0.5], copies[:3], 5) == [1, 2, 0]
-    assert choose(np.linspace(0, 1, 40), copies, 5) == [39, 38, 37, 36, 35]
-    assert choose([], np.empty((0, 3), np.float32), 5) == []
+    assert choose_diverse([0.1, 0.9, 0.5], copies[:3], 5) == [1, 2, 0]
+    assert choose_diverse(np.linspace(0, 1, 40), copies, 5) == [39, 38, 37, 36, 35]
+    assert choose_diverse([], np.empty((0, 3), np.float32), 5) == []
 
 
 def test_each_is_the_unsurest_and_farthest_from_those_before():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(30, 5)).astype(np.float32), rng.uniform(size=30)
-    chosen = choose(w, x, 6)
+    chosen = choose_diverse(w, x, 6)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     far = ((x[:, None] - x[None]) ** 2).sum(axis=2)
     for count in range(1, 6):
@@ -77,7 +84,7 @@ def test_how_unsure_is_one_less_the_margin():
     rows = np.array(
         [[0.9, 0.1, 0.0], [0.4, 0.35, 0.25], [0.2, 0.1, 0.1]]
     )  # 0.6 of the background's
-    np.testing.assert_allclose(unsureness(rows), [0.2, 0.95, 0.6])
+    np.testing.assert_allclose(margin_uncertainty(rows), [0.2, 0.95, 0.6])
 
 
 @pytest.mark.slow
@@ -110,7 +117,7 @@ def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_pa
     assert [item.path for item in found.rejected] == [str(broken)]
     assert (found.judged, found.labelled) == (14, 10)
     assert not {row.source.path for row in found.rows} & {*pool[:10]}
-    assert labelled_in(tmp_path / "elsewhere" / "model") == Labelled()
+    assert labelled_in(tmp_path / "elsewhere" / "model") == LabelledContent()
     with pytest.raises(SecondhandError, match="--n 0"):
         suggest(predictor, pool, n=0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from learners.evaluation import clopper_pearson, compare, learnt_since
+from learners.evaluation import clopper_pearson, compare, maybe_of_new_class
 
 
 def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def test_what_was_gained_and_forgotten() -> None:
     before = answers(["a"] * 8 + ["b", "a", "a", "b", "a"], refused=(0, 12))
     after = answers(["a"] + ["b"] * 7 + ["b", "b", "c", "c", "c"])
     found = compare(before, after, [True] * 8 + [False] * 5, (["a", "b", "gone"], ["a", "b", "c"]))
-    parts = found.parts.set_index(["items of", "model"])
+    parts = found.subsets.set_index(["items of", "model"])
     old = parts.loc["held out before"]
     assert old["accuracy"].tolist() == [1, 0.125]
     assert old["accepted"].tolist() == [0.875, 1]
@@ -42,11 +42,11 @@ def test_what_was_gained_and_forgotten() -> None:
     assert classes["change"].to_dict() == {"a": "worse", "b": "", "c": "new", "gone": "gone"}
     assert classes.loc["b", ["before", "after"]].tolist() == [0.5, 1]
     assert classes.loc["gone"].drop(["change", "items"]).isna().all()
-    assert found.said == (
+    assert found.message == (
         "Of 10 held-out items of classes that both models know, 1 were answered wrongly before and "
         "rightly now, 7 the other way round."
     )
-    changes = found.answers.set_index("row")["change"]
+    changes = found.changed.set_index("row")["change"]
     assert changes.to_dict() == {
         **dict.fromkeys(range(1, 8), "spoilt"),
         9: "mended",
@@ -60,5 +60,5 @@ def test_strangers_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_
     after["path"] = ["known.jpg", "old.jpg", "refused.jpg", "other.jpg", "fresh.jpg"]
     after.loc[2, "label"], after.loc[3, "best"] = "unknown", "a"
     old = {"known.jpg", "old.jpg", "refused.jpg", "other.jpg"}
-    doubtful = learnt_since(after, old, ["c"])
+    doubtful = maybe_of_new_class(after, old, ["c"])
     assert after["path"][doubtful].tolist() == ["old.jpg", "refused.jpg"]

@@ -25,12 +25,12 @@ from learners.evaluation.figures import (
     all_figures,
     class_table,
     confusion,
-    judge,
     measure,
+    score_items,
     stricter_threshold,
 )
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.rankings import judged_items
+from learners.evaluation.rankings import outputs_of_split
 from learners.uncertainty.decision import Confidence
 from tests.learners.evaluations import make_bundle, make_evaluation
 
@@ -51,7 +51,7 @@ def found(bundle, evaluation):
 
 
 def part(evaluation: Evaluation, split: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Rows of a split that were judged, their logits and features in float64."""
+    """Rows of a split that were scored, their logits and features in float64."""
     mask = evaluation.predictions["split"].eq(split).to_numpy()
     mask = mask & np.isfinite(evaluation.logits).all(axis=1)
     rows = evaluation.predictions.loc[mask]
@@ -93,14 +93,14 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
 
 
 def test_strangers_against_scikit_learn(found, evaluation, bundle):
-    judged = judge(evaluation, bundle)
-    split = evaluation.predictions.split.to_numpy()[judged.rows]
+    scored = score_items(evaluation, bundle)
+    split = evaluation.predictions.split.to_numpy()[scored.rows]
     got = found["unknown_classes"]
     assert got["score"] == "combined"
     assert [score["name"] for score in got["scores"]] == ["combined", "msp"]
-    msp = judged.after.max(axis=1)
-    right = judged.best == judged.labels
-    for row, score in zip(got["scores"], (judged.known, msp), strict=True):
+    msp = scored.after.max(axis=1)
+    right = scored.best == scored.labels
+    for row, score in zip(got["scores"], (scored.known, msp), strict=True):
         known, strange = score[split == "valid"], score[split == "unknown"]
         truth = np.r_[np.ones(len(known)), np.zeros(len(strange))]
         both = np.r_[known, strange]
@@ -121,38 +121,38 @@ def test_strangers_against_scikit_learn(found, evaluation, bundle):
 def test_what_one_step_stricter_would_cost(evaluation, target):
     """Of a threshold on the probability, and of one on the score."""
     bundle = make_bundle()
-    held = judged_items(evaluation, bundle.classes, "calibration", 1.0)
+    held = outputs_of_split(evaluation, bundle.classes, "calibration", 1.0)
     settings = ConfidenceSettings(threshold=0.5, target_accuracy=target, score="rmds")
     bundle.confidence = Confidence.fit(held, held, settings, alpha=0)
-    judged = judge(evaluation, bundle)
+    scored = score_items(evaluation, bundle)
     frame = evaluation.predictions.copy()
     frame["label"] = "unknown"
-    passed = judged.gate >= bundle.confidence.cut.threshold.value
-    names = np.array(bundle.classes)[judged.best[passed]]
-    frame.loc[judged.rows[passed], "label"] = names
+    passed = scored.gate >= bundle.confidence.cut.threshold.value
+    names = np.array(bundle.classes)[scored.best[passed]]
+    frame.loc[scored.rows[passed], "label"] = names
     got = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
         "unknown_classes"
     ]
-    split = frame["split"].to_numpy()[judged.rows]
+    split = frame["split"].to_numpy()[scored.rows]
     taken = int((passed & (split == "unknown")).sum())
     limits = binomtest(taken, 30).proportion_ci(method="exact")
     assert got["accepted"] == pytest.approx(
         {"value": taken / 30, "low": limits.low, "high": limits.high}
     )
     value = got["stricter"]["threshold"]
-    left = int((judged.gate[split == "unknown"] >= value).sum())
-    known = (judged.gate[split == "valid"] >= value).sum() / 60
+    left = int((scored.gate[split == "unknown"] >= value).sum())
+    known = (scored.gate[split == "valid"] >= value).sum() / 60
     assert (left, taken) == (taken // 2, taken)
     assert left > 0
     assert got["stricter"]["accepted"]["value"] == left / 30
     assert got["stricter"]["coverage"] == known
     on = "" if target is None else " of the score rmds"
-    assert got["said"].startswith(f"{taken} of 30 strangers are accepted (")
+    assert got["message"].startswith(f"{taken} of 30 strangers are accepted (")
     assert (
         f"at a threshold{on} of {value:.12g} instead of {bundle.confidence.cut.threshold.value:.4g} it "
         f"would be {left} ({100 * left / 30:.3g} %), and {100 * known:.3g} % of known files would be "
         f"accepted, not {100 * (passed & (split == 'valid')).sum() / 60:.3g} %"
-    ) in got["said"]
+    ) in got["message"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_classes_against_scikit_learn(found, evaluation, bundle):
         expected = score(truth, logits.argmax(axis=1), average=None, labels=range(3))
         assert table[name].tolist() == pytest.approx(expected.tolist())
     assert table["items"].tolist() == confusion_matrix(rows.truth, rows.best).sum(axis=1).tolist()
-    # Of all that was held out and could be judged, in the order of the classes.
+    # Of all that was held out and could be scored, in the order of the classes.
     rows = evaluation.predictions.query("split != 'unknown' and best != ''")
     expected = confusion_matrix(rows.truth, rows.best, labels=bundle.classes)
     assert found["confusion"] == expected.tolist()
@@ -214,10 +214,10 @@ def test_the_split_that_had_no_part_is_preferred(bundle):
 @pytest.mark.parametrize(
     ("counts", "distance"),
     [
-        ({"unknown_classes": 0}, True),
+        ({"ood": 0}, True),
         ({"valid": 0, "calibration": 0}, True),
-        ({"valid": 5, "calibration": 5, "unknown_classes": 5, "silent": 5}, True),
-        ({"valid": 1, "calibration": 0, "unknown_classes": 1, "silent": 0}, True),
+        ({"valid": 5, "calibration": 5, "ood": 5, "silent": 5}, True),
+        ({"valid": 1, "calibration": 0, "ood": 1, "silent": 0}, True),
         ({}, False),
     ],
     ids=["no strangers", "all strangers", "nothing judged", "one of each", "no distance"],
@@ -228,7 +228,7 @@ def test_evaluations_with_a_part_missing(counts, distance, classes):
     evaluation = make_evaluation(bundle, **counts)
     found = all_figures(evaluation, bundle)
     json.dumps(found, allow_nan=False)
-    assert (found["unknown_classes"] is None) == (counts.get("unknown_classes") == 0)
+    assert (found["unknown_classes"] is None) == (counts.get("ood") == 0)
     if counts.get("silent") == 5:
         assert found["splits"]["valid"]["accuracy"] == pytest.approx(
             {"value": 0, "low": 0, "high": 1 - 0.025 ** (1 / 5)}

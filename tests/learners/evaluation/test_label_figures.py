@@ -12,8 +12,8 @@ from scipy.special import expit
 from sklearn import metrics
 
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.label_figures import all_label_figures, judge_labels
-from learners.uncertainty import Confidence, LabelCut, Threshold
+from learners.evaluation.label_figures import all_label_figures, score_labels
+from learners.uncertainty import Confidence, LabelThresholdGate, Threshold
 
 CLASSES = ["a", "b", "c"]
 
@@ -29,20 +29,22 @@ def test_figures_are_scikit_learns() -> None:
     split[:5] = "unknown"
     frame = pd.DataFrame({"path": [f"{n}.png" for n in range(400)], "truth": truth, "split": split})
     logits[7] = np.nan  # a bad file
-    cuts = LabelCut.of([Threshold(cut, 0.5, 0.8, 0.71, target=0.7) for cut in (0.5, 0.6, 0.3)])
+    cuts = LabelThresholdGate.of(
+        [Threshold(cut, 0.5, 0.8, 0.71, target=0.7) for cut in (0.5, 0.6, 0.3)]
+    )
     confidence = replace(Confidence.uncalibrated(3, exclusive=False), cut=cuts)
     bundle = SimpleNamespace(classes=CLASSES, decider=confidence)
     evaluation = Evaluation(frame, logits, logits)
-    judged = judge_labels(evaluation, bundle)  # type: ignore[arg-type]
-    found = all_label_figures(evaluation, judged, bundle)  # type: ignore[arg-type]
+    scored = score_labels(evaluation, bundle)  # type: ignore[arg-type]
+    found = all_label_figures(evaluation, scored, bundle)  # type: ignore[arg-type]
     rows = np.array([n for n in range(5, 200) if n != 7])
     p, said = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
     assert found["judged_on"] == "test"
-    assert found["headline"] == {"split": "test", "said": ""}
+    assert found["headline"] == {"split": "test", "message": ""}
     renamed = replace(evaluation, predictions=frame.replace({"split": {"test": "valid"}}))
-    untested = all_label_figures(renamed, judged, bundle)  # type: ignore[arg-type]
+    untested = all_label_figures(renamed, scored, bundle)  # type: ignore[arg-type]
     assert untested["headline"]["split"] == "calibration"
-    assert "average precision is a little too good" in untested["headline"]["said"]
+    assert "average precision is a little too good" in untested["headline"]["message"]
     for k, row in enumerate(found["labels"]):
         there = y[rows, k]
         assert row["average_precision"] == pytest.approx(
@@ -68,10 +70,10 @@ def test_figures_are_scikit_learns() -> None:
     )  # no distance is measured
     assert figures["test_coverage"] == said.any(axis=1).mean()
     assert figures["test_ece"] < 0.12  # they are calibrated
-    assert figures["unknown_answered"] == judged.said[:5].any(axis=1).mean()
-    assert found["together"][0][1][0] == (judged.targets[:, :2] == 1).all(axis=1).sum()
+    assert figures["unknown_answered"] == scored.predicted[:5].any(axis=1).mean()
+    assert found["co_occurrence"][0][1][0] == (scored.targets[:, :2] == 1).all(axis=1).sum()
     surest = found["mistakes"][0]
     k = CLASSES.index(surest["label"])
     assert abs(p[:, k] - y[rows, k]).max() == pytest.approx(
-        abs(surest["probability"] - surest["there"])
+        abs(surest["probability"] - surest["present"])
     )

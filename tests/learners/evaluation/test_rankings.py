@@ -21,13 +21,13 @@ from learners.evaluation.rankings import (
     auroc_interval,
     better_score,
     fit_scores,
-    judged_items,
     leave_one_class_out,
     oscr,
+    outputs_of_split,
     rank_scores,
     score_tables,
 )
-from learners.uncertainty import SCORES, Items
+from learners.uncertainty import SCORES, Outputs
 from learners.uncertainty.decision import Confidence
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 from tests.learners.uncertainty.test_scores import world
@@ -35,13 +35,13 @@ from tests.learners.uncertainty.test_scores import world
 CLASSES = ("a", "b", "c", "d")
 
 
-def setup(**options: int) -> tuple[Evaluation, object, Items]:
+def setup(**options: int) -> tuple[Evaluation, object, Outputs]:
     bundle = make_bundle(CLASSES)
     confidence = bundle.decider
     rng = np.random.default_rng(3)
     labels = rng.integers(0, len(CLASSES), 200)
     logits, features = outputs(labels, len(CLASSES), rng)
-    train = Items(logits / confidence.calibrator.temperature.value, labels, features)
+    train = Outputs(logits / confidence.calibrator.temperature.value, labels, features)
     return make_evaluation(bundle, **options), confidence, train
 
 
@@ -55,7 +55,7 @@ def test_on_strangers_every_score_is_ranked_by_auroc():
     assert table["AUROC"].is_monotonic_decreasing
     assert list(table.loc[table["in use"].eq("yes"), "score"]) == ["combined"]
     known, ood = (
-        judged_items(evaluation, CLASSES, split, confidence.calibrator.temperature.value)
+        outputs_of_split(evaluation, CLASSES, split, confidence.calibrator.temperature.value)
         for split in ("valid", "unknown")
     )
     rows = table.set_index("score")
@@ -81,7 +81,7 @@ def test_without_the_training_items_the_scores_that_the_model_holds_are_ranked()
 def test_a_better_score_than_the_one_in_use_is_told_with_the_command():
     evaluation, confidence, train = setup()
     fitted = fit_scores(train, train)
-    held = rank_scores(fitted, train, Items(train.logits[:5], None, train.features[:5]))
+    held = rank_scores(fitted, train, Outputs(train.logits[:5], None, train.features[:5]))
     own = next(figures for figures in held if figures.name == "combined")
 
     def told(name: str, auroc: float) -> str:
@@ -132,10 +132,10 @@ def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
     assert [f.auroc for f in ranked] == sorted((f.auroc for f in ranked), reverse=True)
     assert all(f.low <= f.auroc <= f.high for f in ranked)
     assert all(f.oscr <= f.auroc + 1e-12 for f in ranked)
-    bare = [Items(items.logits, items.labels) for items in (train, calibration, test, between)]
+    bare = [Outputs(items.logits, items.labels) for items in (train, calibration, test, between)]
     ranked = rank_scores(fit_scores(*bare[:2]), *bare[2:])
     assert {f.name for f in ranked} == {"msp"}
-    empty = Items(far.logits[:0], None, far.features[:0])
+    empty = Outputs(far.logits[:0], None, far.features[:0])
     assert all(np.isnan(f.auroc) for f in rank_scores(fit_scores(train, calibration), test, empty))
 
 
@@ -144,7 +144,9 @@ def test_leaving_one_class_out():
     table = leave_one_class_out(train, calibration, test, names=("knn", "combined"))
     assert set(table) == set(range(4))
     assert all(f.auroc > 0.9 for row in table.values() for f in row)
-    two = [Items(items.logits[:, :2], items.labels % 2, items.features) for items in (train, test)]
+    two = [
+        Outputs(items.logits[:, :2], items.labels % 2, items.features) for items in (train, test)
+    ]
     with pytest.raises(SecondhandError, match="at least 3"):
         leave_one_class_out(two[0], two[1], two[1])
     kept = test.take(np.flatnonzero(test.labels != 2))

@@ -12,8 +12,15 @@ from PIL import Image
 from datasets.images.opening import open_picture
 from datasets.spectrograms.pictures import Source
 from learners.evaluation import held_out
-from learners.evaluation.figures import judge
-from learners.evaluation.suspects import HIGH, LOW, copies, hardest, label_suspects, near_duplicates
+from learners.evaluation.figures import score_items
+from learners.evaluation.suspects import (
+    HIGH,
+    LOW,
+    hardest_items,
+    is_copy,
+    label_suspects,
+    near_duplicates,
+)
 from learners.uncertainty.decision import Confidence
 from tests.learners.evaluations import make_bundle, make_evaluation
 
@@ -31,9 +38,9 @@ def test_suspects_are_those_of_the_paper_written_out():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, valid=200, ood=5, seed=3)
     evaluation.logits *= 4
-    judged = judge(evaluation, bundle)
-    found = label_suspects(evaluation, judged, bundle.classes)
-    known = judged.where(judged.labels >= 0)
+    scored = score_items(evaluation, bundle)
+    found = label_suspects(evaluation, scored, bundle.classes)
+    known = scored.where(scored.labels >= 0)
     threshold = [known.after[known.labels == c, c].mean() for c in range(3)]
     expected = {}
     for row, p, label in zip(known.rows, known.after, known.labels, strict=True):
@@ -51,17 +58,17 @@ def test_a_model_that_is_sure_of_nothing_suspects_nothing():
     bundle = make_bundle([f"class {n}" for n in range(40)])
     evaluation = make_evaluation(bundle)
     evaluation.logits *= 0.2
-    judged = judge(evaluation, bundle)
-    assert hardest(evaluation, judged)["own"].max() <= LOW
-    assert label_suspects(evaluation, judged, bundle.classes).empty
+    scored = score_items(evaluation, bundle)
+    assert hardest_items(evaluation, scored)["own"].max() <= LOW
+    assert label_suspects(evaluation, scored, bundle.classes).empty
 
 
 def test_the_hardest_are_known_items_by_the_probability_of_their_label():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
-    judged = judge(evaluation, bundle)
-    hard = hardest(evaluation, judged, n=10)
-    known = judged.where(judged.labels >= 0)
+    scored = score_items(evaluation, bundle)
+    hard = hardest_items(evaluation, scored, n=10)
+    known = scored.where(scored.labels >= 0)
     own = np.sort(known.after[np.arange(len(known.rows)), known.labels])
     assert hard["own"].tolist() == pytest.approx(own[:10])
     assert not hard["path"].str.startswith("unknown").any()
@@ -70,12 +77,12 @@ def test_the_hardest_are_known_items_by_the_probability_of_their_label():
 def test_copies_are_told_by_their_features():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
-    assert not copies(evaluation, bundle, judge(evaluation, bundle)).any()
+    assert not is_copy(evaluation, bundle, score_items(evaluation, bundle)).any()
     evaluation.features[7] = 3 * bundle.decider.distance.reference[11]
-    same = copies(evaluation, bundle, judge(evaluation, bundle))
+    same = is_copy(evaluation, bundle, score_items(evaluation, bundle))
     assert np.flatnonzero(same).tolist() == [7]
     bare = make_bundle(distance=False)
-    assert not copies(evaluation, bare, judge(evaluation, bare)).any()
+    assert not is_copy(evaluation, bare, score_items(evaluation, bare)).any()
 
 
 @pytest.fixture
@@ -115,16 +122,16 @@ def prepared(scenes: list[Path]):
 
 def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
     bundle, evaluation, reference, trained = prepared(scenes)
-    judged = judge(evaluation, bundle)
-    assert near_duplicates(evaluation, bundle, judged, trained, opened).empty
+    scored = score_items(evaluation, bundle)
+    assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
     with Image.open(scenes[3]) as picture:
         again = picture.convert("RGB")
     moved = again.crop((6, 4, 120, 118)).resize((90, 90))
     moved.save(scenes[20 + 9], quality=60)
     rng = np.random.default_rng(1)
     evaluation.features[9] = reference[3] * 7 + rng.normal(0, 0.2, 8)
-    judged = judge(evaluation, bundle)
-    found = near_duplicates(evaluation, bundle, judged, trained, opened)
+    scored = score_items(evaluation, bundle)
+    found = near_duplicates(evaluation, bundle, scored, trained, opened)
     assert found["row"].tolist() == [9]
     assert found["train_path"].tolist() == [str(scenes[3])]
     assert found["train_label"].tolist() == ["b"]
@@ -141,11 +148,11 @@ def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):
             own = np.asarray(picture.convert("RGB"), float)
         Image.fromarray((0.65 * common + 0.35 * own).astype(np.uint8)).save(path, quality=95)
     evaluation.features[4] = reference[6]
-    judged = judge(evaluation, bundle)
-    assert near_duplicates(evaluation, bundle, judged, trained, opened).empty
+    scored = score_items(evaluation, bundle)
+    assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
     with Image.open(scenes[6]) as picture:
         picture.resize((100, 100)).save(scenes[20 + 4], quality=70)
-    found = near_duplicates(evaluation, bundle, judged, trained, opened)
+    found = near_duplicates(evaluation, bundle, scored, trained, opened)
     assert found["row"].tolist() == [4]
 
 
@@ -156,14 +163,14 @@ def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
     scenes[20].unlink()
     for path in (scenes[1], scenes[21]):
         Image.new("RGB", (50, 50), "white").save(path)
-    found = near_duplicates(evaluation, bundle, judge(evaluation, bundle), trained, opened)
+    found = near_duplicates(evaluation, bundle, score_items(evaluation, bundle), trained, opened)
     assert found.empty
 
 
 def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
     bundle, evaluation, _, trained = prepared(scenes)
-    judged = judge(evaluation, bundle)
-    found = near_duplicates(evaluation, bundle, judged, trained.head(19), opened)
+    scored = score_items(evaluation, bundle)
+    found = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
     assert found.empty
     bundle.confidence = Confidence.from_dict(bundle.confidence.to_dict())
-    assert near_duplicates(evaluation, bundle, judged, trained, opened).empty
+    assert near_duplicates(evaluation, bundle, scored, trained, opened).empty

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from learners.files.names import Names, last_part, shared_command, shared_provenance
+from learners.files.names import PathShortener, last_part, shared_command, shared_provenance
 
 
 def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatch):
@@ -14,13 +14,13 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
     (tmp_path / "linked").symlink_to(tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     for source in ("data", "data/", f"{tmp_path}/data", "./data", "../" + tmp_path.name + "/data"):
-        names = Names(source)
+        names = PathShortener(source)
         for folder in (Path(source), tmp_path / "data"):
             assert names.file(str(folder / "cat/1.jpg")) == "cat/1.jpg"
             assert names(f"as {folder}/a b.jpg, and {folder} (all)") == "as a b.jpg, and data (all)"
-    assert Names("linked").file(str(tmp_path / "data/1.jpg")) == "1.jpg"
+    assert PathShortener("linked").file(str(tmp_path / "data/1.jpg")) == "1.jpg"
     monkeypatch.chdir(tmp_path / "data")
-    assert Names(".").file("cat/1.jpg") == "cat/1.jpg"
+    assert PathShortener(".").file("cat/1.jpg") == "cat/1.jpg"
     assert last_part(".") == "data"
     assert last_part("../linked/") == "linked"
 
@@ -37,7 +37,7 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
 )
 def test_files_that_lie_elsewhere(paths, named, monkeypatch):
     monkeypatch.setenv("HOME", "/net/homes/bob")
-    names = Names("items.csv", paths)
+    names = PathShortener("items.csv", paths)
     assert list(map(names.file, paths)) == named
 
 
@@ -52,7 +52,7 @@ def test_files_that_lie_elsewhere(paths, named, monkeypatch):
     ],
 )
 def test_what_is_no_path_stays(text):
-    assert Names("items.csv", ["/mnt/u/set/1.jpg"])(text) == text
+    assert PathShortener("items.csv", ["/mnt/u/set/1.jpg"])(text) == text
 
 
 def test_the_command_keeps_all_but_the_folders():

@@ -30,7 +30,7 @@ from learners.machine import keep_thread_count
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
-from learners.uncertainty import Confidence, Items
+from learners.uncertainty import Confidence, Outputs
 from tests.learners.exports import (
     NETWORKS,
     SIZE,
@@ -140,7 +140,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (40, 3, SIZE, SIZE), dtype=np.uint8)
     logits, features = Predictor(made, device="cpu").forward(pixels)
-    items = Items(logits.astype(float), logits.argmax(1), features)
+    items = Outputs(logits.astype(float), logits.argmax(1), features)
     made.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
     folder = tmp_path_factory.mktemp("carried")
     bundle = replace(made, tta_views=VIEWS)

@@ -24,8 +24,8 @@ from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
 from learners.model.tta import (
     PLAIN,
     TTAView,
-    average_over_views,
-    look,
+    apply_tta_view,
+    average_tta_views,
     read_tta_views,
     tta_views_for,
 )
@@ -71,12 +71,12 @@ def batch() -> np.ndarray:
 
 def test_mirror_shift_and_the_plain_one():
     x = torch.arange(2 * 3 * 4 * 8.0).view(2, 3, 4, 8)
-    assert look(x, PLAIN) is x
-    assert torch.equal(look(x, TTAView(mirror=True)), x.flip(3))
-    moved = look(x, TTAView(shift=0.25))
+    assert apply_tta_view(x, PLAIN) is x
+    assert torch.equal(apply_tta_view(x, TTAView(mirror=True)), x.flip(3))
+    moved = apply_tta_view(x, TTAView(shift=0.25))
     assert torch.equal(moved[..., 2:], x[..., :-2])
     assert torch.equal(moved[..., :2], x[..., -2:])
-    assert torch.equal(look(x, TTAView(shift=-0.25)), x.roll(-2, 3))
+    assert torch.equal(apply_tta_view(x, TTAView(shift=-0.25)), x.roll(-2, 3))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,9 @@ def test_mirror_shift_and_the_plain_one():
 def test_a_closer_look_is_pillows_crop_scaled_up(x, y, box):
     rng = np.random.default_rng(1)
     picture = rng.random((24, 24), dtype=np.float32)
-    seen = look(torch.from_numpy(picture).expand(1, 3, 24, 24), TTAView(zoom=1.5, x=x, y=y))
+    seen = apply_tta_view(
+        torch.from_numpy(picture).expand(1, 3, 24, 24), TTAView(zoom=1.5, x=x, y=y)
+    )
     expected = Image.fromarray(picture).crop(box).resize((24, 24), Image.Resampling.BILINEAR)
     assert np.abs(seen[0, 0].numpy() - np.asarray(expected)).max() < 1e-5
 
@@ -102,7 +104,9 @@ def test_a_closer_look_is_pillows_crop_scaled_up(x, y, box):
 )
 def test_an_array_is_looked_at_as_a_tensor_is(view):
     x = np.random.default_rng(2).standard_normal((2, 3, 24, 37)).astype(np.float32)
-    np.testing.assert_allclose(look(x, view), look(torch.from_numpy(x), view), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        apply_tta_view(x, view), apply_tta_view(torch.from_numpy(x), view), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -112,10 +116,8 @@ def test_arrays_are_averaged_as_tensors_are(multi_label):
     tensors = zip(logits, features, strict=True)
     arrays = zip(logits.numpy(), features.numpy(), strict=True)
     of = torch.zeros(5, 3, 8, 8)
-    theirs = average_over_views(lambda x: next(tensors), of, tta_views, multi_label=multi_label)
-    ours = average_over_views(
-        lambda x: next(arrays), of.numpy(), tta_views, multi_label=multi_label
-    )
+    theirs = average_tta_views(lambda x: next(tensors), of, tta_views, multi_label=multi_label)
+    ours = average_tta_views(lambda x: next(arrays), of.numpy(), tta_views, multi_label=multi_label)
     assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is multi_label
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
@@ -233,7 +235,7 @@ def test_hostile_views_are_refused(tmp_path: Path, tta_views: Any):
 )  # fmt: skip
 def test_views_of_another_kind_of_data_are_refused(kind, wrong):
     assert read_tta_views([plain()], kind) == (PLAIN,)
-    with pytest.raises(SecondhandError, match=rf"views\[1\].*no view of data of kind {kind}"):
+    with pytest.raises(SecondhandError, match=rf"tta\[1\].*no view of data of kind {kind}"):
         read_tta_views([plain(), plain(**wrong)], kind)
 
 

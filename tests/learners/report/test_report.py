@@ -21,7 +21,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
 from datasets.spectrograms import Source
-from learners.evaluation.figures import CHOSE, judge
+from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.learning_curve import LearningCurve
 from learners.files import jsonable
@@ -90,8 +90,8 @@ def written(
     tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
-    judged, tables = judge(evaluation, bundle), options.pop("tables", {})
-    evaluation = replace(evaluation, judged=judged, tables=tables)
+    scored, tables = score_items(evaluation, bundle), options.pop("tables", {})
+    evaluation = replace(evaluation, scored=scored, tables=tables)
     sections = partial(class_sections, evaluation=evaluation, twins=options.pop("twins", None))
     page = write_report(tmp_path / "report", Predictor(bundle), table, sections, **options)
     assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "report.json"]
@@ -149,10 +149,10 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]
     f1 = f1_score(known.truth, known.best, labels=classes, average=None, zero_division=0)
     assert [row["f1"] for row in found["classes"]] == pytest.approx(f1.tolist())
-    judged = judge(evaluation, bundle)
-    split = evaluation.predictions.split.to_numpy()[judged.rows]
+    scored = score_items(evaluation, bundle)
+    split = evaluation.predictions.split.to_numpy()[scored.rows]
     part = np.isin(split, ["valid", "unknown"])
-    expected = roc_auc_score(split[part] == "valid", judged.known[part])
+    expected = roc_auc_score(split[part] == "valid", scored.known[part])
     assert found["unknown_classes"]["scores"][0]["auroc"] == pytest.approx(expected)
     assert f"{expected:.3f}" in page.text
     valid = known[known.split.eq("valid")]
@@ -162,7 +162,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     # Before all figures: three files of each class, and where each file lies among the others.
     assert [image["alt"] for image in page.all("img")[:9]] == sorted(classes * 3, key=classes.index)
     maps = [drawn["aria-label"] for drawn in page.all("svg") if drawn.get("role")]
-    assert str(maps[0]).startswith(f"Map of {len(judged.rows)} items")
+    assert str(maps[0]).startswith(f"Map of {len(scored.rows)} items")
     assert found["near_duplicates"][0]["path"] == photos[2].name
     assert found["data"]["items"][-1]["all"] == 150
     assert found["left_out"] == [{"path": "<u>bad.jpg", "reason": "damaged <em>badly</em>"}]

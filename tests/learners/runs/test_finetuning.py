@@ -234,7 +234,10 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
     # And what the figures rest on, in the report and the model card as in the log's last lines.
-    assert report["headline"] == {"split": "calibration", "said": CHOSE.format(figure="accuracy")}
+    assert report["headline"] == {
+        "split": "calibration",
+        "message": CHOSE.format(figure="accuracy"),
+    }
     for file in ("report/index.html", "model/README.md"):
         assert CHOSE.format(figure="accuracy") in (finished / file).read_text()
     protocol = report["protocol"]

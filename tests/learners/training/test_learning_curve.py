@@ -12,7 +12,7 @@ import torch
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
-from learners.evaluation import curve_of
+from learners.evaluation import read_learning_curve
 from learners.training.learning_curve import Seen, predictions_by_fraction
 from learners.training.probe import LinearProbe, fit_probe
 
@@ -37,9 +37,9 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
     )
     answers["unit"] = answers["path"]
     answers.to_csv(tmp_path / "a.csv", index=False)
-    curve = curve_of(tmp_path / "a.csv")
+    curve = read_learning_curve(tmp_path / "a.csv")
     assert curve is not None
-    assert curve.ahead is not None
+    assert curve.forecast is not None
 
     def truth(learnt: Seen) -> float:
         probe = fit_probe(learnt.features, learnt.targets, 5)
@@ -53,11 +53,17 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
     )
     now, gain = truth(train), truth(twice) - truth(train)
     last = curve.points[-1]
-    assert last["labels"] * 2 == curve.ahead["labels"] == 256
+    assert last["labels"] * 2 == curve.forecast["labels"] == 256
     assert last["low"] < now < last["high"]
-    assert 0 < curve.ahead["low"] - last["value"] < gain < curve.ahead["high"] - last["value"] < 0.1
+    assert (
+        0
+        < curve.forecast["low"] - last["value"]
+        < gain
+        < curve.forecast["high"] - last["value"]
+        < 0.1
+    )
     assert [p["labels"] for p in curve.points][-2:] == [pytest.approx(64, abs=3), 128]
-    assert "twice as many would probably bring" in curve.said
+    assert "twice as many would probably bring" in curve.message
     assert set(curve.classes) == set(CLASSES)
 
 
@@ -89,7 +95,7 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together() -> None:
 
 def test_where_it_cannot_be_told(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    assert curve_of(file) is None
+    assert read_learning_curve(file) is None
     frame = pd.DataFrame({"path": [f"{n}" for n in range(40)], "unit": range(40), "truth": "a"})
     rng = np.random.default_rng(0)
 
@@ -97,10 +103,10 @@ def test_where_it_cannot_be_told(tmp_path: Path) -> None:
         own = {name.strip("_").replace("_", "-"): share for name, share in right.items()}
         cells = {n: np.where(rng.random(40) < share, "a", "b") for n, share in own.items()}
         frame.assign(**cells).to_csv(file, index=False)
-        curve = curve_of(file)
+        curve = read_learning_curve(file)
         assert curve is not None
-        assert curve.ahead is None
-        return curve.said
+        assert curve.forecast is None
+        return curve.message
 
     assert "it errs in 0 of 40" in said(_8_1=0.9, _16_1=1, _32_1=1, _64_1=1)
     assert "too few labels" in said(_8_1=0.5, _16_1=0.5)
@@ -117,11 +123,11 @@ def test_files_that_belong_together_are_one_draw_and_widen_the_limits(tmp_path: 
     widths, gains = [], []
     for units in (np.arange(300), np.arange(300) // 5):
         frame.assign(unit=units).to_csv(file, index=False)
-        curve = curve_of(file)
+        curve = read_learning_curve(file)
         assert curve is not None
         widths.append(curve.points[-1]["high"] - curve.points[-1]["low"])
-        assert curve.ahead is not None
-        gains.append(curve.ahead["high"] - curve.ahead["low"])
+        assert curve.forecast is not None
+        gains.append(curve.forecast["high"] - curve.forecast["low"])
     assert widths[1] == pytest.approx(widths[0] * np.sqrt(5), rel=0.15)
     assert gains[1] > 1.2 * gains[0]
 

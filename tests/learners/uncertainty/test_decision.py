@@ -10,7 +10,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import SCORES, Items
+from learners.uncertainty import SCORES, Outputs
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.decision import NO_CLASS, Confidence
@@ -40,7 +40,7 @@ def strange(n):
 
 
 def fitted(n=400, alpha=0.05, **options):
-    held, train = Items(*world(n, seed=1)), Items(*world(800, seed=2))
+    held, train = Outputs(*world(n, seed=1)), Outputs(*world(800, seed=2))
     return Confidence.fit(held, train, ConfidenceSettings(**options), alpha=alpha)
 
 
@@ -117,7 +117,7 @@ def test_another_score_brings_its_own_floor_and_another_threshold_none():
 def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
     """Their last bits differ: the items on which cuts lie pass all the same."""
     logits, labels, features = world(300, seed=6)
-    held, train = Items(logits, labels, features), Items(*world(200, seed=5))
+    held, train = Outputs(logits, labels, features), Outputs(*world(200, seed=5))
     asked = ConfidenceSettings(**({"threshold": 0.5} | how), score=score)
     model = Confidence.fit(held, train, asked)
     first = model.decide(logits, features).label
@@ -144,8 +144,8 @@ def test_the_distance_refuses_the_fraction_it_says():
     refused = []
     for seed in range(200):
         logits, labels, features = world(100, seed=seed)
-        held = Items(logits[:-1], labels[:-1], features[:-1])
-        train = Items(*world(200, seed=500))
+        held = Outputs(logits[:-1], labels[:-1], features[:-1])
+        train = Outputs(*world(200, seed=500))
         model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
         refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == OUT_OF_DISTRIBUTION)
     assert sum(refused) <= 200 * 0.05 + 3 * np.sqrt(200 * 0.05 * 0.95)
@@ -171,7 +171,7 @@ def wide(n, seed):
     """`world` among many features that tell nothing, as a network has of few items."""
     logits, labels, features = world(n, seed=seed)
     noise = np.random.default_rng(seed).normal(0, 1.6, (n, 40 * WIDTH))
-    return Items(logits, labels, np.hstack([features, noise]).astype(np.float32))
+    return Outputs(logits, labels, np.hstack([features, noise]).astype(np.float32))
 
 
 def test_training_items_and_their_copies_are_never_unlike_the_training_data():
@@ -191,7 +191,7 @@ def test_training_items_and_their_copies_are_never_unlike_the_training_data():
 
 def test_twins_in_the_training_data_leave_what_rounding_is():
     train, held = wide(100, seed=1), wide(100, seed=2)
-    twins = Items(
+    twins = Outputs(
         np.concatenate([train.logits, held.logits]),
         np.concatenate([train.labels, held.labels]),
         np.concatenate([train.features, held.features]),
@@ -212,11 +212,14 @@ def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
 @pytest.mark.parametrize("labelled", [True, False])
 def test_distance_p_is_the_rank_among_calibration_items(labelled):
     logits, labels, features = world(120, seed=1)
-    train = Items(*world(300, seed=2))
+    train = Outputs(*world(300, seed=2))
     if not labelled:  # the nearest item is that of any class
         train = replace(train, labels=None)
     asked = ConfidenceSettings(score="msp")
-    model, reference = Confidence.fit(Items(logits, labels, features), train, asked), train.features
+    model, reference = (
+        Confidence.fit(Outputs(logits, labels, features), train, asked),
+        train.features,
+    )
     new_logits, _, new = world(20, seed=3)
 
     def distance(x):
@@ -239,7 +242,7 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
 
 def test_a_target_accuracy_is_met_on_new_items():
     logits, labels, features = world(2000, seed=1, noise=2.2)
-    held, train = Items(logits, labels, features), Items(*world(800, seed=2, noise=2.2))
+    held, train = Outputs(logits, labels, features), Outputs(*world(800, seed=2, noise=2.2))
     model = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.97))
     assert model.notes == []
     assert model.ranking.floors == {}
@@ -259,7 +262,7 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
     """Answers that are hardly better than chance: no threshold could promise anything."""
     logits, _, features = world(300, seed=1)
     wrong = np.random.default_rng(0).integers(0, 4, 300)
-    held, train = Items(logits, wrong, features), Items(*world(800, seed=2))
+    held, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
     plain = Confidence.fit(held, train, ConfidenceSettings(score=score, threshold=0.7))
     asked = ConfidenceSettings(
         score=score, threshold=0.7, target_accuracy=target, per_class=per_class
@@ -323,7 +326,7 @@ def test_json_and_arrays_there_and_back(score, target):
 
 def test_without_reference_features_it_works_and_says_what_is_off():
     logits, labels, _ = world(200, seed=1)
-    made = Confidence.fit(Items(logits, labels))
+    made = Confidence.fit(Outputs(logits, labels))
     lost = Confidence.from_dict(fitted().to_dict())
     for model in (made, lost):
         assert any("distance off" in note for note in model.notes)
@@ -435,8 +438,8 @@ def test_distances_to_classes_need_the_training_items_labels():
     for score, named in (("rmds", "rmds"), ("combined", "rmds")):
         with pytest.raises(SecondhandError, match=f"score {named} needs"):
             Confidence.fit(
-                Items(logits, labels, features),
-                Items(logits, None, features),
+                Outputs(logits, labels, features),
+                Outputs(logits, None, features),
                 ConfidenceSettings(score=score),
             )
 
@@ -456,8 +459,8 @@ def test_few_items_are_noted():
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_two_classes_and_a_thousand(classes):
     logits, labels, features = world(300, classes=classes, seed=1)
-    train = Items(*world(500, classes=classes, seed=2))
-    model = Confidence.fit(Items(logits, labels, features), train)
+    train = Outputs(*world(500, classes=classes, seed=2))
+    model = Confidence.fit(Outputs(logits, labels, features), train)
     found = model.decide(logits, features)
     assert found.probabilities.shape == (300, classes)
     assert len(found.reason) == 300
@@ -467,7 +470,7 @@ def test_two_classes_and_a_thousand(classes):
 def test_all_right_or_all_wrong(right):
     labels = np.arange(200) % 3
     logits = np.eye(3)[labels if right else (labels + 1) % 3] * 2
-    model = Confidence.fit(Items(logits, labels), None, ConfidenceSettings(target_accuracy=0.95))
+    model = Confidence.fit(Outputs(logits, labels), None, ConfidenceSettings(target_accuracy=0.95))
     found = model.decide(logits)
     if right:
         assert (found.label == labels).all()
@@ -480,8 +483,8 @@ def test_all_right_or_all_wrong(right):
 def test_a_class_missing_from_calibration_can_still_be_predicted():
     logits, labels, features = world(400, seed=1)
     kept = labels != 2
-    held = Items(logits, labels, features).take(kept)
-    model = Confidence.fit(held, Items(*world(800, seed=2)))
+    held = Outputs(logits, labels, features).take(kept)
+    model = Confidence.fit(held, Outputs(*world(800, seed=2)))
     new_logits, new_labels, new = world(400, seed=3)
     found = model.decide(new_logits, new)
     assert (found.label[new_labels == 2] == 2).mean() > 0.5
@@ -513,15 +516,15 @@ def test_another_threshold_or_score_leaves_the_rest():
         assert again.decide(logits, features).known == pytest.approx(
             other.decide(logits, features).known
         )
-    both = model.asked(0.5, "rmds")
+    both = model.with_overrides(0.5, "rmds")
     assert (both.cut.threshold.value, both.cut.on) == (0.5, "probability")
     assert both.ranking.name == "rmds"
-    assert model.asked(None, None) is model
+    assert model.with_overrides(None, None) is model
     with pytest.raises(SecondhandError, match="is none that this model holds"):
         fitted(score="knn").with_score("rmds")
     with pytest.raises(SecondhandError, match="give a --threshold"):
         fitted(target_accuracy=0.9).with_score("knn")
-    assert fitted(target_accuracy=0.9).asked(0.5, "rmds").ranking.name == "rmds"
+    assert fitted(target_accuracy=0.9).with_overrides(0.5, "rmds").ranking.name == "rmds"
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
@@ -530,7 +533,7 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     y = rng.integers(0, 3, 200)
     z = rng.normal(size=(200, 3)) + 2 * np.eye(3)[y]
     timid, sure = 0.4 * z, 3 * z
-    items = [Items(logits, y, None) for logits in (timid, sure)]
+    items = [Outputs(logits, y, None) for logits in (timid, sure)]
     plain = [fit_temperature(one.logits, y) for one in items]
     taken = [
         Confidence.fit(one, None, ConfidenceSettings()).calibrator.temperature for one in items
@@ -538,7 +541,7 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     assert plain[0].value < plain[0].high < 1
     assert taken[0].value == plain[0].high
     assert taken[1] == plain[1]
-    right = Confidence.fit(Items(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
+    right = Confidence.fit(Outputs(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
     assert right.calibrator.temperature.value == 1
 
 
@@ -547,7 +550,7 @@ def beside_background(n, seed):
     logits, labels, features = world(n, classes=6, seed=seed)
     known = labels < 5
     against = (logits - logits[:, 5:])[:, :5]
-    return Items(against[known], labels[known], features[known]), logits, known
+    return Outputs(against[known], labels[known], features[known]), logits, known
 
 
 def test_a_background_takes_its_share_of_the_probability():

@@ -19,20 +19,20 @@ from learners.uncertainty.gates import (
     OTHER_CLASS,
     OUT_OF_DISTRIBUTION,
     UNUSUAL,
-    Background,
+    BackgroundGate,
     Batch,
-    ClassSubset,
-    Cut,
-    Distance,
+    ClassSubsetGate,
+    DistanceGate,
     Gate,
     Reason,
     ScoreGate,
+    ThresholdGate,
     Why,
-    judge,
+    apply_gates,
 )
 from learners.uncertainty.thresholds import Threshold
 
-CUT = Cut(Threshold(0.9, np.nan, np.nan))
+CUT = ThresholdGate(Threshold(0.9, np.nan, np.nan))
 #: Of two items the first passes each gate by a hair, the second fails each.
 BATCH = Batch(
     logits=np.array([[0.1, -2.0], [-0.1, -2.0]]),
@@ -47,9 +47,9 @@ BATCH = Batch(
     distance_p=np.array([0.05, 0.049]),
 )
 GATES: list[Gate] = [
-    Background(),
-    ClassSubset(np.array([True, False])),
-    Distance(0.05),
+    BackgroundGate(),
+    ClassSubsetGate(np.array([True, False])),
+    DistanceGate(0.05),
     CUT,
     ScoreGate(floors={"msp": -3.0, "knn": 0.0}),
 ]
@@ -59,19 +59,19 @@ REASONS = [BACKGROUND, OTHER_CLASS, OUT_OF_DISTRIBUTION, AMBIGUOUS, UNUSUAL]
 @pytest.mark.parametrize(("gate", "reason"), zip(GATES, REASONS, strict=True))
 def test_a_gate_refuses_what_is_beyond_its_limit_and_not_what_is_on_it(gate, reason):
     assert gate.refuse(BATCH).tolist() == [False, True]
-    accepted, reasons = judge([gate], BATCH)
+    accepted, reasons = apply_gates([gate], BATCH)
     assert (accepted.tolist(), reasons) == ([True, False], ["", reason])
 
 
 def test_the_first_gate_that_refuses_gives_the_reason():
     for first in range(len(GATES)):
-        _, reasons = judge(GATES[first:], BATCH)
+        _, reasons = apply_gates(GATES[first:], BATCH)
         assert reasons == ["", REASONS[first]]
-    assert judge([], BATCH)[1] == ["", ""]
+    assert apply_gates([], BATCH)[1] == ["", ""]
 
 
 def test_thresholds_by_name_and_of_classes_of_their_own():
-    on_score = Cut(replace(CUT.at(0.5).threshold, value=-3.05), on="msp")
+    on_score = ThresholdGate(replace(CUT.at(0.5).threshold, value=-3.05), on="msp")
     assert on_score.refuse(BATCH).tolist() == [False, True]
     assert CUT.at([0.95, 0.1]).refuse(BATCH).tolist() == [True, True]
     assert CUT.at([0.95, 0.1]).threshold.value == 0.1
@@ -86,7 +86,7 @@ def test_thresholds_by_name_and_of_classes_of_their_own():
 
 def test_a_distance_that_is_off_refuses_nothing():
     off = replace(BATCH, distance_p=np.full(2, np.nan))
-    assert not Distance(0.05).refuse(off).any()
+    assert not DistanceGate(0.05).refuse(off).any()
 
 
 TEXTS = {

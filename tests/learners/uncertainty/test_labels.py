@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import Confidence, Items
+from learners.uncertainty import Confidence, Outputs
 from learners.uncertainty.calibrators import fit_platt
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def drawn(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.nda
 def fitted(n: int, seed: int = 0, target: float | None = None) -> Confidence:
     logits, targets = drawn(n, seed, 3.0)
     asked = ConfidenceSettings(threshold=0.5, target_accuracy=target)
-    return Confidence.fit_labels(Items(logits), targets, asked, NAMES)
+    return Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
 
 
 def test_the_scale_and_shift_are_those_of_a_logistic_regression():
@@ -52,20 +52,20 @@ def test_labels_are_said_by_their_own_probabilities_and_thresholds():
         assert found.probabilities[high, k].mean() == pytest.approx(
             targets[high, k].mean(), abs=0.03
         )
-    np.testing.assert_array_equal(found.said, found.probabilities >= 0.5)
-    none = ~found.said.any(axis=1)
+    np.testing.assert_array_equal(found.predicted, found.probabilities >= 0.5)
+    none = ~found.predicted.any(axis=1)
     assert (found.label[none] == -1).all()
     assert {str(found.reason[n]) for n in np.flatnonzero(none)} == {"background"}
     stricter = fitted(3000).with_threshold([0.9, 0.5, 1.0]).decide(logits)
-    assert stricter.said[:, 0].sum() < found.said[:, 0].sum()
-    assert not stricter.said[:, 2].any()
+    assert stricter.predicted[:, 0].sum() < found.predicted[:, 0].sum()
+    assert not stricter.predicted[:, 2].any()
     assert "ambiguous" in {str(reason) for reason in stricter.reason}
     kept = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
-    np.testing.assert_array_equal(kept.said[:, 1:], found.said[:, 1:])
-    np.testing.assert_array_equal(kept.said[:, 0], stricter.said[:, 0])
+    np.testing.assert_array_equal(kept.predicted[:, 1:], found.predicted[:, 1:])
+    np.testing.assert_array_equal(kept.predicted[:, 0], stricter.predicted[:, 0])
     alone = fitted(3000).only([False, True, True]).decide(logits)
-    assert not alone.said[:, 0].any()
-    np.testing.assert_array_equal(alone.said[:, 1], found.said[:, 1])
+    assert not alone.predicted[:, 0].any()
+    np.testing.assert_array_equal(alone.predicted[:, 1], found.predicted[:, 1])
 
 
 def test_each_label_keeps_the_precision_it_guarantees():
@@ -74,7 +74,7 @@ def test_each_label_keeps_the_precision_it_guarantees():
     broken = np.zeros(2)
     for seed in range(12):
         model = fitted(500, seed, 0.8)
-        said = model.decide(logits).said
+        said = model.decide(logits).predicted
         broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
         assert model.cut.guarantees[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
@@ -87,7 +87,7 @@ def test_each_label_keeps_the_precision_it_guarantees():
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     logits, targets = drawn(500, 0, 3.0)
     asked = ConfidenceSettings(target_accuracy=0.8)
-    model = Confidence.fit_labels(Items(logits), targets, asked, NAMES)
+    model = Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
     rare = model.cut.guarantees[2]
     assert rare.value == ConfidenceSettings().threshold > 0.8
     assert "nothing is guaranteed of it" in rare.message
@@ -99,12 +99,12 @@ def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities(
     (z, y), near = drawn(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
     far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
     asked = ConfidenceSettings(target_accuracy=0.8)
-    held, reference = Items(z, None, near[:400]), Items(z[:300], None, near[400:700])
+    held, reference = Outputs(z, None, near[:400]), Outputs(z[:300], None, near[400:700])
     model = Confidence.fit_labels(held, y, asked, NAMES, reference=reference)
     # What passes the distance is what a threshold is chosen on, and what its promise is of.
     there = model.decide(z, near[:400])
-    assert there.said[:, 0].mean() == pytest.approx(model.cut.guarantees[0].coverage)
-    assert y[there.said[:, 0], 0].mean() == pytest.approx(model.cut.guarantees[0].accuracy)
+    assert there.predicted[:, 0].mean() == pytest.approx(model.cut.guarantees[0].coverage)
+    assert y[there.predicted[:, 0], 0].mean() == pytest.approx(model.cut.guarantees[0].accuracy)
     known = model.decide(z[:200], near[700:])
     out_of_distribution = [reason == "out of distribution" for reason in known.reason]
     assert np.mean(out_of_distribution) == pytest.approx(0.05, abs=0.04)
@@ -112,7 +112,7 @@ def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities(
     again = Confidence.from_dict(stored, model.arrays())
     for one in (model, again):
         found = one.decide(z[:50], far)
-        assert not found.said.any()
+        assert not found.predicted.any()
         assert {str(reason) for reason in found.reason} == {"out of distribution"}
         assert (found.distance_p < 0.05).all()
     assert "distance off" in Confidence.from_dict(stored).notes[-1]
@@ -125,7 +125,7 @@ def test_what_is_not_known_has_no_part_in_it():
     half = targets.copy()
     half[300:] = np.nan  # of all labels, which are calibrated together
     part, first = (
-        Confidence.fit_labels(Items(logits[:n]), y[:n], ConfidenceSettings(), NAMES)
+        Confidence.fit_labels(Outputs(logits[:n]), y[:n], ConfidenceSettings(), NAMES)
         for n, y in ((600, half), (300, targets))
     )
     assert part.to_dict() == first.to_dict()
@@ -137,7 +137,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     y = (rng.random(true.shape) < expit(true)).astype(float)
 
     def far(z: np.ndarray, n: int) -> np.ndarray:
-        model = Confidence.fit_labels(Items(z[:n]), y[:n], ConfidenceSettings(), NAMES)
+        model = Confidence.fit_labels(Outputs(z[:n]), y[:n], ConfidenceSettings(), NAMES)
         return np.abs(model.probabilities(z) - expit(true)).mean(axis=0)
 
     assert (far(3 * true + [0, 0, 4], 4000) < 0.01).all()  # the last one is off by itself
@@ -147,7 +147,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     ]
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
-    few = Confidence.fit_labels(Items(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
+    few = Confidence.fit_labels(Outputs(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
     assert few.cut.guarantees[2].message.endswith("calibrated as all labels together are")
     assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
@@ -158,7 +158,7 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     again = Confidence.from_dict(stored)
     logits, _ = drawn(50)
     ours, theirs = model.decide(logits), again.decide(logits)
-    np.testing.assert_array_equal(ours.said, theirs.said)
+    np.testing.assert_array_equal(ours.predicted, theirs.predicted)
     np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)
     for key, value in (
         ("scale", [1, -1, 1]),

@@ -11,7 +11,7 @@ from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.core.errors import SecondhandError
 from learners.evaluation.rankings import auroc, fit_scores
-from learners.uncertainty import Items
+from learners.uncertainty import Outputs
 from learners.uncertainty.arrays import softmax, with_margin
 from learners.uncertainty.scores import (
     KNN,
@@ -43,7 +43,7 @@ def world(seed=0, n=400):
 
     def as_items(features, labels=None):
         logits = (features - 2) @ centres.T * 0.5
-        return Items(logits, labels, features.astype(np.float32))
+        return Outputs(logits, labels, features.astype(np.float32))
 
     between = centres[rng.permuted(np.tile(np.arange(CLASSES), (n, 1)), axis=1)[:, :2]].mean(axis=1)
     far = centres[rng.integers(0, CLASSES, n)] + 4 * (np.arange(WIDTH) >= CLASSES + 4)

@@ -19,7 +19,7 @@ from learners.evaluation.calibration_metrics import fraction
 from learners.files import jsonable
 from learners.inference.exporting import metadata
 from learners.model import load_bundle, save_bundle
-from learners.uncertainty import Items
+from learners.uncertainty import Outputs
 from learners.uncertainty.arrays import softmax, with_margin
 from learners.uncertainty.decision import NO_CLASS, Confidence
 from learners.uncertainty.thresholds import (
@@ -28,11 +28,11 @@ from learners.uncertainty.thresholds import (
     aurc,
     check_threshold,
     design_effects,
+    effective_counts,
     risk_coverage,
     threshold_for_accuracy,
     threshold_for_coverage,
     thresholds_by_class,
-    worth,
 )
 from learners.uncertainty.tree import TOP, Tree, guaranteed
 from tests.learners.evaluations import make_bundle
@@ -208,13 +208,13 @@ def test_the_design_effect_is_that_of_its_definition() -> None:
 
 def test_a_group_of_items_that_are_all_alike_is_one_item() -> None:
     groups = np.repeat(np.arange(40), 5)
-    assert worth(np.ones(200), groups) == pytest.approx((40, 40))
-    assert worth(np.repeat(np.arange(40) % 4 > 0, 5), groups) == pytest.approx((30, 40))
+    assert effective_counts(np.ones(200), groups) == pytest.approx((40, 40))
+    assert effective_counts(np.repeat(np.arange(40) % 4 > 0, 5), groups) == pytest.approx((30, 40))
     many = np.random.default_rng(0).random(200_000) < 0.8
-    hits, n = worth(many, np.arange(200_000) // 5)
+    hits, n = effective_counts(many, np.arange(200_000) // 5)
     assert n == pytest.approx(200_000, rel=0.02)  # of independent items each is one
     assert hits / n == pytest.approx(many.mean())
-    assert worth([], None) == (0, 0)
+    assert effective_counts([], None) == (0, 0)
 
 
 def test_items_that_are_by_themselves_give_the_same_numbers_with_groups() -> None:
@@ -276,13 +276,13 @@ def test_every_target_counts_groups() -> None:
         cut, _, _ = guaranteed(tree, labels * 4, score, right, every, 0.9, given)
         assert bool(cut.message) == messages
         one = Confidence.fit_labels(
-            Items(logits, None, None, given), np.eye(2)[labels], many, ["a", "b"]
+            Outputs(logits, None, None, given), np.eye(2)[labels], many, ["a", "b"]
         )
         assert [bool(cut.message) for cut in one.cut.guarantees] == [messages] * 2
 
 
 def test_items_keep_their_groups_when_some_are_taken() -> None:
-    items = Items(np.zeros((4, 2)), np.arange(4), None, np.array([7, 7, 8, 9]))
+    items = Outputs(np.zeros((4, 2)), np.arange(4), None, np.array([7, 7, 8, 9]))
     taken = items.take(np.array([True, False, True, True])).groups
     assert taken is not None
     assert taken.tolist() == [7, 8, 9]
@@ -370,11 +370,11 @@ def test_a_promise_of_a_class_is_broken_no_more_often_than_it_says() -> None:
     assert broken.sum() > 4  # nor is it needlessly strict
 
 
-def world(n: int, seed: int) -> Items:
+def world(n: int, seed: int) -> Outputs:
     """Calibrated logits of four classes: the first two are told from all, the others hardly."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 1, (n, 4)) + 5 * np.eye(4)[rng.integers(0, 4, n)] * [1.6, 1.4, 0.8, 0.2]
-    return Items(z, np.array([rng.choice(4, p=p) for p in softmax(z)]))
+    return Outputs(z, np.array([rng.choice(4, p=p) for p in softmax(z)]))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings, Settings
 from learners.evaluation.figures import tree_figures
 from learners.model.bundle import load_bundle, save_bundle
-from learners.uncertainty import Items, thresholds
+from learners.uncertainty import Outputs, thresholds
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.tree import MAX_DEPTH, TOP, Tree, guaranteed, read_tree, too_sure
@@ -116,14 +116,16 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, lines: list[str], sa
     assert said in str(error.value)
 
 
-def fitted(tree: Tree | None, classes: int, **settings: object) -> tuple[Confidence, Items, Items]:
+def fitted(
+    tree: Tree | None, classes: int, **settings: object
+) -> tuple[Confidence, Outputs, Outputs]:
     """A confidence, calibration items, and others."""
     rng = np.random.default_rng(5)
     made = []
     for count in (400, 300, 200):
         labels = rng.integers(0, classes, count)
         logits, features = outputs(labels, classes, rng)
-        made.append(Items(logits.astype(float), labels, features))
+        made.append(Outputs(logits.astype(float), labels, features))
     held, train, new = made
     asked = ConfidenceSettings(**settings)  # type: ignore[arg-type]
     return Confidence.fit(held, train, asked, tree=tree), held, new

@@ -23,14 +23,14 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.figures import by_depth
-from learners.evaluation.held_out import STRANGE
+from learners.evaluation.held_out import OPEN_SET_SPLITS
 from learners.files import ranged, read_as
 from learners.uncertainty import (
     Confidence,
     Decisions,
     Groups,
-    Items,
     Mask,
+    Outputs,
     Tree,
     Why,
     design_effects,
@@ -60,7 +60,7 @@ Found = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
 
 
 def calibration_check(
-    confidence: Confidence, items: Items, classes: Sequence[str] = ()
+    confidence: Confidence, items: Outputs, classes: Sequence[str] = ()
 ) -> CalibrationCheck:
     """Judge known items by a model's confidence and compare with what it claims.
 
@@ -70,7 +70,7 @@ def calibration_check(
     classes : their names, where each has a promise of its own.
     """
     if not len(known_labels(items)):
-        nothing = ["no item of a known class was judged: nothing to check"]
+        nothing = ["no item of a known class was scored: nothing to check"]
         return CalibrationCheck(nothing, pd.DataFrame(columns=COLUMNS))
     decided = confidence.decide(items.logits, items.features)
     found = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
@@ -86,7 +86,7 @@ def calibration_check(
     )
 
 
-def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
     cut, accepted, labels = confidence.cut.threshold, decided.label >= 0, known_labels(items)
     tree = confidence.tree
     hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
@@ -110,7 +110,7 @@ def _accepted(confidence: Confidence, items: Items, decided: Decisions) -> Found
     ]
 
 
-def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions) -> Found:
+def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisions) -> Found:
     cut = confidence.cut.threshold
     guaranteed = float("nan") if cut.message else cut.target
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
@@ -119,7 +119,7 @@ def _depths(confidence: Confidence, tree: Tree, items: Items, decided: Decisions
 
 
 def _classes(
-    confidence: Confidence, classes: Sequence[str], items: Items, decided: Decisions
+    confidence: Confidence, classes: Sequence[str], items: Outputs, decided: Decisions
 ) -> Found:
     labels, found = known_labels(items), []
     for k, (name, cut) in enumerate(zip(classes, confidence.cut.guarantees, strict=True)):
@@ -141,7 +141,7 @@ def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], a
     return [line for line, row in zip(lines, rows, strict=True) if row[-1]], rows
 
 
-def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
     labels, fitted = known_labels(items), confidence.calibrator.temperature
     n, best = len(labels), fit_temperature(items.logits, labels)
     side = ""
@@ -173,7 +173,7 @@ def _temperature(confidence: Confidence, items: Items, decided: Decisions) -> Fo
     return lines, rows
 
 
-def _distance(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
     n, alpha = len(decided.distance_p), confidence.distance.alpha
     if np.isnan(decided.distance_p).all():
         return ["the distance is off: no file is refused for being unlike the training data"], []
@@ -185,7 +185,7 @@ def _distance(confidence: Confidence, items: Items, decided: Decisions) -> Found
     return [line], [("refused as out of distribution", alpha, value, low, high, n)]
 
 
-def _sets(confidence: Confidence, items: Items, decided: Decisions) -> Found:
+def _sets(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
     assert confidence.sets is not None
     labels, guaranteed = known_labels(items), confidence.sets.coverage
     inside = confidence.sets.predict(decided.probabilities)
@@ -198,7 +198,7 @@ def _sets(confidence: Confidence, items: Items, decided: Decisions) -> Found:
     return [line], [("label in the set", guaranteed, *limits, len(labels))]
 
 
-def _of(items: Items, mask: Mask) -> Groups:
+def _of(items: Outputs, mask: Mask) -> Groups:
     """The groups of the items where ``mask [n]`` is true."""
     return None if items.groups is None else items.groups[mask]
 
@@ -225,7 +225,7 @@ class AccuracyThreshold:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedAccuracy:
     """The accuracy to expect, 0 to 1, with 95 % limits; nan where nothing can be said. ``line`` says
     it in words, or why not."""
 
@@ -252,9 +252,9 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
 
     Parameters
     ----------
-    predictions : as an `Evaluation` has them; strangers, and what could not be judged, do not count.
+    predictions : as an `Evaluation` has them; strangers, and what could not be scored, do not count.
     """
-    strange = predictions["split"].isin(STRANGE)
+    strange = predictions["split"].isin(OPEN_SET_SPLITS)
     known = predictions.loc[~strange & predictions["best"].ne("")]
     known = known.sort_values("probability", kind="stable")
     p = known["probability"].to_numpy(np.float64)
@@ -274,7 +274,7 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
 
 def expected_accuracy(
     metrics: Mapping[str, Any], predictions: pd.DataFrame, alpha: float, mild: float = 2
-) -> Expected:
+) -> ExpectedAccuracy:
     """The accuracy to expect of files without labels, or why nothing can be said of it.
 
     The limits join two independent errors: of the threshold (how many of the new files reach its own
@@ -321,15 +321,15 @@ def expected_accuracy(
         f"probability {cut.value:.3f}; of {cut.n} items held out of the training {right} do, and as "
         "many are right. It holds for files of the model's classes"
     )
-    return Expected(value, low, high, line)
+    return ExpectedAccuracy(value, low, high, line)
 
 
-def _none(why: str) -> Expected:
+def _none(why: str) -> ExpectedAccuracy:
     nan = float("nan")
-    return Expected(nan, nan, nan, f"the accuracy to expect here cannot be said: {why}")
+    return ExpectedAccuracy(nan, nan, nan, f"the accuracy to expect here cannot be said: {why}")
 
 
-def answer_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:
+def prediction_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:
     """What can be counted of answers without labels.
 
     Returns

@@ -13,26 +13,26 @@ from scipy.stats import binomtest
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.elsewhere import (
+from learners.evaluation.domain_shift import (
     ACCURACY_THRESHOLD,
     ENOUGH,
     accuracy_threshold,
-    answer_figures,
     calibration_check,
     expected_accuracy,
+    prediction_figures,
 )
 from learners.files import jsonable
-from learners.uncertainty import Items, Reason, Why
+from learners.uncertainty import Outputs, Reason, Why
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
 
 
-def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Items:
+def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Outputs:
     """Logits whose softmax is the truth where ``heat`` is 1, and too sure where it is above."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 2.5, (n, classes))
     labels = np.array([rng.choice(classes, p=p) for p in softmax(z)])
-    return Items(z * heat, labels, rng.normal(0, 1, (n, 8)).astype(np.float32))
+    return Outputs(z * heat, labels, rng.normal(0, 1, (n, 8)).astype(np.float32))
 
 
 def fitted(**options: object) -> Confidence:
@@ -92,7 +92,7 @@ def test_sets_are_held_to_their_coverage():
 def test_nothing_accepted_and_nothing_to_check():
     text = "\n".join(calibration_check(fitted(threshold=1.0), world(50, seed=6)).lines)
     assert "nothing is accepted" in text
-    none = Items(np.empty((0, 5)), np.empty(0, np.int64), np.empty((0, 8), np.float32))
+    none = Outputs(np.empty((0, 5)), np.empty(0, np.int64), np.empty((0, 8), np.float32))
     assert calibration_check(fitted(), none).table.empty
 
 
@@ -102,7 +102,7 @@ def test_all_right_and_all_wrong(right):
     best = items.logits.argmax(axis=1)
     labels = best if right else (best + 1) % 5
     table = calibration_check(
-        fitted(threshold=0.0), Items(items.logits, labels, items.features)
+        fitted(threshold=0.0), Outputs(items.logits, labels, items.features)
     ).table
     assert table.set_index("what").loc["accuracy of accepted", "here"] == float(right)
 
@@ -192,7 +192,7 @@ def test_what_a_stranger_wrote_into_the_folder_is_checked():
 
 
 def test_what_can_be_counted_without_labels():
-    found = answer_figures(answers(10, hard=0.5, out_of_distribution=4), ["a", "b"])
+    found = prediction_figures(answers(10, hard=0.5, out_of_distribution=4), ["a", "b"])
     assert found["accepted"]["value"] == pytest.approx(0.6)
     assert found["reasons"] == {"out of distribution": 4}
     assert found["classes"] == [
