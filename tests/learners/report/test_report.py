@@ -292,11 +292,11 @@ def test_a_copy_of_a_training_item_is_said_on_top(tmp_path, photos):
 @pytest.mark.parametrize(
     "counts",
     [
-        {"unknown_classes": 0},
+        {"ood": 0},
         {"valid": 0, "calibration": 0},
-        {"valid": 6, "calibration": 6, "unknown_classes": 6, "silent": 6},
-        {"valid": 1, "calibration": 0, "unknown_classes": 0, "silent": 0},
-        {"valid": 0, "calibration": 0, "unknown_classes": 1, "silent": 0},
+        {"valid": 6, "calibration": 6, "ood": 6, "silent": 6},
+        {"valid": 1, "calibration": 0, "ood": 0, "silent": 0},
+        {"valid": 0, "calibration": 0, "ood": 1, "silent": 0},
     ],
     ids=["no strangers", "all strangers", "nothing judged", "one item", "one stranger"],
 )
@@ -384,7 +384,7 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
 
 def test_a_learning_curve_is_drawn_of_all_classes_and_of_each() -> None:
     rows = [{"labels": n, "value": 0.8, "low": 0.7, "high": 0.9} for n in (8, 16, 32)]
-    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, ahead=None, said="")
+    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, forecast=None, message="")
     drawn = plots.learning(jsonable(curve))
     assert len(drawn) == 3
     assert "linear probe" in str(drawn[0])
