@@ -24,7 +24,7 @@ from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
-from learners.training import ANSWERS, train_members
+from learners.training import PREDICTIONS, train_members
 from learners.uncertainty import Outputs
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def answer(run: Run, reference: Outputs | None) -> Evaluation:
         trees = (origin.decider.tree, bundle.decider.tree)
         changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both, trees)
         log.info("%s", changes.message)
-    curve = read_learning_curve(run.folder / ANSWERS)
+    curve = read_learning_curve(run.folder / PREDICTIONS)
     if curve is not None:
         log.info("%s", curve.message)
     return replace(evaluation, tables=tables, changes=changes, curve=curve)

@@ -1,11 +1,11 @@
-"""Items and a network -> fine-tuned weights, the best epoch of them."""
+"""Trains networks: from items and a network to the weights of the best epoch."""
 
 from typing import TYPE_CHECKING
 
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from learners.training.learning_curve import ANSWERS
+    from learners.training.learning_curve import PREDICTIONS
     from learners.training.members import (
         build_network,
         decoded_pictures,

@@ -1,6 +1,6 @@
-"""What acts during training: precision, EMA, compile, randomness, history.
+"""Training callbacks: precision, EMA, compilation, seeds and history.
 
-Order of the hooks matters more than their code, so the orders stand beside each class.
+The order of the callbacks matters: each class gives its ``order`` and the reason.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 def mixed_precision(precision: str, device: str) -> list[Callback]:
-    """The callback for a resolved precision: none for fp32.
+    """The callback for a resolved precision; an empty list for fp32.
 
-    Training steps alone are computed in it. Validation is in fp32, as prediction is on every
-    device: the epoch is chosen by the figures of the network that will answer.
+    It applies to training steps only. Validation runs in fp32, as prediction does on every device, so
+    epochs are compared by the metrics of the network that will predict.
     """
     if precision == "fp32":
         return []
@@ -52,7 +52,7 @@ def mixed_precision(precision: str, device: str) -> list[Callback]:
 class CpuAutocast(Callback):
     """bfloat16 autocast of the forward pass on a CPU; the loss is computed in float32.
 
-    fastai's own callback names 'cuda', and on a CPU silently does nothing.
+    fastai's own callback is for CUDA only and silently does nothing on a CPU.
     """
 
     order = CudaMixedPrecision.order
@@ -64,7 +64,7 @@ class CpuAutocast(Callback):
         self.autocast.__enter__()
 
     def after_pred(self) -> None:
-        # Left here and not after the loss: a batch without targets has no loss.
+        # Exit here and not after the loss: a batch without targets has no loss.
         self._leave()
         self.learn.pred = self.pred.float()
 
@@ -81,10 +81,10 @@ class CpuAutocast(Callback):
 
 
 class ValidationLoss(Callback):
-    """The loss of validation is the items' mean NLL in nats, whatever training minimises.
+    """Validates with the mean NLL (nats) of the items, whatever loss training minimises.
 
-    Without label smoothing and class weights: what the report says of the answers (timm's train.py
-    does so too). Weighted, it would also depend on which items share a batch.
+    Without label smoothing and class weights it is the NLL that the report gives (as in timm's
+    train.py). A weighted loss would also depend on how items are batched.
     """
 
     order = 10
@@ -101,41 +101,41 @@ class ValidationLoss(Callback):
 
 
 class FrozenBatchNorms(Callback):
-    """BatchNorms that normalise by their averages in training, and leave them as they are.
+    """Keeps BatchNorms in eval mode during training, so that they use and keep their running averages.
 
-    Those of a body whose head was fitted to what it gives: with the statistics of small batches it
-    would give something else. And all of them where a batch is a single item, which has no variance.
+    A fitted head expects the features that the body gives with these averages, not with the statistics
+    of small batches. With batches of one item, which have no variance, all BatchNorms are frozen.
 
     Attributes
     ----------
-    body : the body's are fixed, for the head is fitted to what it gives.
+    body : freeze the BatchNorms of the body.
     """
 
-    order = -9  # after the learner has set the mode
+    order = -9  # after the learner has set train mode
 
     def __init__(self, *, body: bool) -> None:
         self.body = body
 
     def before_train(self) -> None:
-        alone = self.dls.train.bs == 1
+        single = self.dls.train.bs == 1
         network = distributed.plain_model(self.learn)
-        norms = batch_norms(network if alone or not self.body else network[0])
-        if alone and norms and not self.epoch:
+        norms = batch_norms(network if single or not self.body else network[0])
+        if single and norms and not self.epoch:
             log.info("batches of one item: BatchNorms normalise by their averages")
-        for norm in norms if alone or self.body else ():
+        for norm in norms if single or self.body else ():
             norm.eval()
 
 
 class Ema(EMACallback):
-    """Exponential moving average of the weights, its memory fitted to the length of the fit.
+    """Exponential moving average of the weights, with a decay that follows the length of the fit.
 
-    The average reaches over the last ``horizon`` of the optimizer's steps: decay = 1 - 1 / (horizon ·
-    steps); and over two of them at least, for one alone is no average.
-    BatchNorm's running averages are averaged too. Validation runs on the averaged weights.
+    decay = 1 - 1 / (horizon · steps), so the average covers about the last ``horizon`` of the optimizer
+    steps, at least two of them. The running averages of BatchNorm are averaged too. Validation uses the
+    averaged weights.
 
     Parameters
     ----------
-    horizon : part of the fit's steps, in (0, 1].
+    horizon : share of the fit's steps, in (0, 1].
     """
 
     def __init__(self, horizon: float = 0.1) -> None:
@@ -149,13 +149,13 @@ class Ema(EMACallback):
         self.decay = 1 - 1 / reach
         self.inverse_decay = 1 - self.decay
         super().before_fit()
-        # Whole-number buffers (BatchNorm's count of batches) are copied by fastxtend from the model
-        # to the model; here to the average.
+        # fastxtend copies integer buffers (BatchNorm's batch counts) from the model to itself; they
+        # belong in the average.
         if self.run:
             self._counts = [
-                (ours, theirs)
-                for ours, theirs in zip(self.learn.model.buffers(), self.ema_model.buffers())  # noqa: B905
-                if not ours.is_floating_point()
+                (source, average)
+                for source, average in zip(self.learn.model.buffers(), self.ema_model.buffers())  # noqa: B905
+                if not source.is_floating_point()
             ]
             if steps == 1:
                 log.warning("--ema: one step alone, so there is nothing to average")
@@ -167,17 +167,16 @@ class Ema(EMACallback):
     @torch.no_grad()
     def after_batch(self) -> None:
         super().after_batch()
-        for ours, theirs in self._counts:
-            theirs.copy_(ours)
+        for source, average in self._counts:
+            average.copy_(source)
 
 
 class Compile(Callback):
-    """The forward pass of training steps through ``torch.compile``; all else sees the network itself.
+    """Runs the forward pass of training steps through ``torch.compile``; all else uses the network itself.
 
-    Every change of mode, of what is frozen and of the batch's shape makes another graph, and past
-    dynamo's limit of 8 torch falls back to eager with a mere warning: validation's modes and its
-    last smaller batch are therefore kept out, and a whole fine_tune makes two graphs, frozen and
-    unfrozen.
+    Each change of mode, of the frozen parameters or of the batch shape compiles another graph; beyond 8
+    graphs dynamo falls back to eager mode with only a warning. Validation therefore stays outside, and
+    a whole fine-tuning compiles two graphs: frozen and unfrozen.
     """
 
     order = 60  # after everything that changes the model
@@ -198,23 +197,26 @@ class Compile(Callback):
 
 
 def phase_of(learn: Learner) -> str:
-    """What is trained: the head alone, "frozen", or the body as well, "unfrozen"."""
+    """"frozen" where only the head is trained, "unfrozen" where the body is trained too."""
     return "frozen" if learn.opt.frozen_idx == len(learn.opt.param_lists) - 1 else "unfrozen"
 
 
 class Seeds(Callback):
-    """Seeds each epoch and each item in it; ends a training of which no file can be read any more.
+    """Seeds each epoch and each item; stops a training whose files can no longer be read.
 
-    Every epoch draws from generators seeded by (seed, phase, epoch), and every item from such as are
-    seeded by its number as well. An epoch can therefore be begun, or gone on with, by a process that has
-    seen nothing of those before; and the number of workers changes nothing.
+    The generators of an epoch are seeded by (seed, phase, epoch), those of an item by its number too. A
+    new process can therefore resume at any epoch, and results do not depend on the number of workers.
 
     Parameters
     ----------
-    seed : the network's own.
+    seed : seed of this network.
+
+    Raises
+    ------
+    SecondhandError : an epoch without a single readable file.
     """
 
-    order = -8  # before anything that draws
+    order = -8  # before anything that uses random numbers
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -231,7 +233,7 @@ class Seeds(Callback):
         if self.searching:
             return
         seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
-        # Dropout and the like differ between processes; the order of the items does not.
+        # Dropout differs between processes, the order of the items must not.
         set_seed(seed if distributed.is_first() else seed_of(seed, distributed.rank()))
         self.dls.train.begin(seed)
 
@@ -256,7 +258,7 @@ class Seeds(Callback):
 
 @contextmanager
 def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
-    """Puts back all generators, CUDA's and the loaders' too, after a look ahead as at a learning rate."""
+    """Restore all random generators at the end of the block, including CUDA's and the loaders'."""
     loaders = list(dls.loaders) if dls is not None else []
     orders = [(loader, loader.rng, loader.rng.getstate()) for loader in loaders]
     states = get_random_states()
@@ -266,11 +268,11 @@ def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
         set_random_states(**states)
         for loader, rng, state in orders:
             rng.setstate(state)
-            loader.rng = rng  # fastai draws a new generator for every epoch
+            loader.rng = rng  # fastai makes a new generator for every epoch
 
 
 class LossGuard(Callback):
-    """Ends a run whose loss is no longer a number, before it overwrites anything good."""
+    """Stops a run with SecondhandError at the first loss that is not finite."""
 
     order = 20
 
@@ -283,10 +285,10 @@ class LossGuard(Callback):
 
 
 class LossesAsFloats(Callback):
-    """The losses that fastai's recorder keeps, one a batch, as numbers.
+    """Stores the batch losses of fastai's recorder as floats instead of tensors.
 
-    As tensors each would stay between the activations of its batch and the next, which never again
-    make one free block: 0.2 MB more a batch, gigabytes in a long training (64 px, 16 pictures).
+    Tensors kept between the activations of two batches fragment memory: 0.2 MB per batch (64 px, 16
+    pictures), gigabytes in a long training.
     """
 
     order = Recorder.order + 1
@@ -297,8 +299,11 @@ class LossesAsFloats(Callback):
 
 
 class EpochEnd(Callback):
-    """Base of what acts as an epoch of training ends: not in the search for a learning rate, nor for
-    epochs that an earlier process has trained, nor as predictions are gathered."""
+    """Base of callbacks that act at the end of a training epoch.
+
+    They do not act during the learning rate search, for epochs that an earlier process trained, or
+    while predictions are collected.
+    """
 
     has_trained = False
 
@@ -317,18 +322,18 @@ class EpochEnd(Callback):
         raise NotImplementedError
 
     def figures(self) -> dict[str, float]:
-        """The epoch's losses and metrics by their names."""
+        """Losses and metrics of the epoch, by name."""
         names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
         return dict(zip(names, map(float, self.recorder.values[-1]), strict=True))
 
 
 class History(EpochEnd):
-    """``history.csv``: one row an epoch, over both phases, written as the epoch ends.
+    """Appends a row per epoch to ``history.csv``, over both phases.
 
     Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
     """
 
-    order = 64  # before the best weights are kept: where those are, there is a history
+    order = 64  # before the best weights are saved, so that saved weights always have a history
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -340,7 +345,7 @@ class History(EpochEnd):
         figures, phase = self.figures(), phase_of(self.learn)
         row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1, **figures}
         row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
-        # The whole file anew, beside and renamed: nobody ever reads half a row.
+        # Rewritten as a whole and renamed, so that no reader sees half a row.
         lines = io.StringIO(
             self.file.read_bytes().decode() if self.file.exists() else "", newline=""
         )

@@ -1,7 +1,4 @@
-"""What is kept of a training: its best weights, and where it stands, taken up again by another process.
-
-First the two callbacks, then what a state is (tensors and numbers), then its files.
-"""
+"""Saves the best weights of a training and its state, so that another process can resume it."""
 
 from __future__ import annotations
 
@@ -28,42 +25,41 @@ from learners.training.callbacks import Ema, EpochEnd, phase_of
 
 log = logging.getLogger(__name__)
 
-#: Stands in a member's folder when its training is over.
+#: File in a network's checkpoint folder once its training is complete.
 TRAINED = "trained.json"
-#: Files that are kept: the newest, and the one before in case that is damaged.
+#: Number of states kept: the newest, and one more in case the newest is damaged.
 KEPT = 2
 FORMAT = 1
 
 #: Parts of the way from the linear probe to the last weights that are tried (2109.01903), and their names;
 #: the first is preferred, for it answers files of other places and refuses unknown classes best.
 BLENDS = {0.5: "half", 0.25: "a quarter"}
-#: So many answers more or fewer are chance, whatever they are (sign test, two-sided, 5 %): 2 * 0.5^5 > 0.05.
+#: A difference of up to this many correct files may be chance (two-sided sign test, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 class KeepBest(EpochEnd):
-    """The weights that validate best so far, in ``best.safetensors`` with ``best.json`` beside it.
+    """Keeps the weights of lowest validation loss in ``best.safetensors``, described in ``best.json``.
 
-    Or those of the last epoch, where what is validated may choose nothing: a published fold on which
-    the figure is to be measured, a speaker nobody has heard.
+    With ``last`` it keeps the last epoch instead, for validation files that must not select anything:
+    a published fold, an unseen speaker.
 
-    Over both phases of a fine_tune, and of the averaged weights where there are some: what is kept
-    is what was validated. Written beside and renamed. Behind a fitted head the weights part of the way
-    from that linear probe to the last ones are candidates as well (WiSE-FT, 2109.01903). A blend is kept
-    whose validation loss is within a standard error of the lowest, half of the way before a quarter: few
-    files cannot tell candidates apart that differ by less. Nothing is kept that validates clearly worse
-    than the probe.
+    Both phases of a fine-tuning compete, and with EMA the averaged weights do: the weights that are
+    kept are those that were validated. After a fitted head, interpolations between that linear probe
+    and the last weights are candidates too (WiSE-FT, arXiv:2109.01903). An interpolation is kept if its
+    validation loss is within one standard error of the lowest, 0.5 before 0.25: few files cannot
+    separate smaller differences. Weights clearly worse than the probe are never kept.
 
     Parameters
     ----------
-    folder : where the files go.
-    last : keep the last epoch, whatever its value.
-    fitted : the head is fitted before the body learns: the frozen phase ends in a linear probe.
+    folder : folder of the files.
+    last : keep the last epoch, whatever its loss.
+    fitted : the head is fitted as a linear probe in the frozen phase.
     """
 
-    order = 65  # after the recorder has the epoch's values, and after EMA has put the model back
+    order = 65  # after the recorder has the epoch's values and EMA has restored the model
 
     def __init__(self, folder: Path, *, last: bool = False, fitted: bool = False) -> None:
         self.folder, self.last, self.fitted = folder, last, fitted
@@ -77,45 +73,45 @@ class KeepBest(EpochEnd):
         self._offer(self.figures(), self._model(), phase, self.epoch + 1)
 
     def try_blends(self, epochs: int) -> None:
-        """Validate the weights between the probe and the last ones, and keep the first of them whose loss
-        is the lowest but for chance.
+        """Validate the interpolations `BLENDS`, and keep the first within one standard error of the lowest.
 
-        The loss of an item is about as spread as it is large, so the standard error of a mean over n items
-        is about the mean / sqrt(n). Both ends come from their files, which then go: a run that was stopped in between goes on here.
+        The standard deviation of the loss is about its mean, so the standard error over n items is
+        about mean / sqrt(n). Probe and last weights are read from their files, which are deleted at the
+        end: a run that was stopped here resumes here.
         """
-        ends = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
-        distributed.gathered(None)  # the first process has written them
-        if not all(file.exists() for file in ends):  # nor where the last epoch was asked for
+        files = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
+        distributed.gathered(None)  # wait until the first process has written them
+        if not all(file.exists() for file in files):  # also with --keep last
             return
-        probe, last = map(load_file, ends)
+        probe, last = map(load_file, files)
         model = distributed.plain_model(self.learn)
         averages = [cb for cb in self.learn.cbs if isinstance(cb, Ema)]
 
-        def blend(part: float) -> dict[str, Tensor]:
+        def blend(share: float) -> dict[str, Tensor]:
             return {
-                n: torch.lerp(probe[n], t, part) if t.is_floating_point() else t
+                n: torch.lerp(probe[n], t, share) if t.is_floating_point() else t
                 for n, t in last.items()
             }
 
-        tried = {}
-        for part, name in BLENDS.items():
-            model.load_state_dict(blend(part))
-            with self.learn.removed_cbs(averages):  # it would begin another average
+        figures_of = {}
+        for share, name in BLENDS.items():
+            model.load_state_dict(blend(share))
+            with self.learn.removed_cbs(averages):  # EMA would start another average
                 values = map(float, self.learn.validate())
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
-            tried[part] = figures = distributed.share(dict(zip(names, values, strict=True)))
+            figures_of[share] = figures = distributed.share(dict(zip(names, values, strict=True)))
             shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
             log.info("%s of the way from the head-only model  %s", name, shown)
-        lowest = min(self.kept["lowest"], *(one["valid_loss"] for one in tried.values()))
-        enough = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
-        for part, figures in tried.items():
-            if figures["valid_loss"] <= enough:
-                model.load_state_dict(blend(part))
-                self._keep(figures, model, f"{BLENDS[part]} of the way", epochs, lowest)
+        lowest = min(self.kept["lowest"], *(one["valid_loss"] for one in figures_of.values()))
+        limit = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
+        for share, figures in figures_of.items():
+            if figures["valid_loss"] <= limit:
+                model.load_state_dict(blend(share))
+                self._keep(figures, model, f"{BLENDS[share]} of the way", epochs, lowest)
                 break
-        distributed.gathered(None)  # all have read them
+        distributed.gathered(None)  # wait until all processes have read them
         if distributed.is_first():
-            for file in ends:
+            for file in files:
                 file.unlink()
 
     def _model(self) -> nn.Module:
@@ -123,7 +119,7 @@ class KeepBest(EpochEnd):
         return distributed.plain_model(self.learn) if ema is None else ema.ema_model
 
     def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
-        """Keep these weights, unless others validated better: of equal ones the later have seen more."""
+        """Keep these weights if none validated better; of equal ones the later."""
         value = figures["valid_loss"]
         if not self.kept or self.last or value <= self.kept["value"]:
             self._keep(figures, model, phase, epoch, value)
@@ -148,12 +144,12 @@ class KeepBest(EpochEnd):
             self._save("best", model, {"best": text})
             write_beside(self.folder / "best.json", text.encode())
 
-    def _save(self, name: str, model: nn.Module, said: dict[str, str]) -> None:
+    def _save(self, name: str, model: nn.Module, metadata: dict[str, str]) -> None:
         if distributed.is_first():
-            save_weights(model, self.folder / f"{name}.safetensors", said)
+            save_weights(model, self.folder / f"{name}.safetensors", metadata)
 
-    def said(self) -> str:
-        """Which weights are kept, and why; in a sentence."""
+    def summary(self) -> str:
+        """Sentence on which weights are kept, and why."""
         kept, probe, n = self.kept, self.kept["probe"], self.kept["items"]
         what = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}"
         if kept["phase"].endswith("way"):
@@ -178,8 +174,8 @@ class KeepBest(EpochEnd):
             words += f"; with {n} files {before - right} more may be chance"
         return words
 
-    def resume_command(self) -> None:
-        """Take the best epoch of an earlier process for the one to be surpassed.
+    def read_best(self) -> None:
+        """Read which epoch an earlier process kept as the best.
 
         Raises
         ------
@@ -195,11 +191,16 @@ class KeepBest(EpochEnd):
                 raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
 
     def restore(self, model: nn.Module) -> bool:
-        """Load the best weights. False where no epoch was finished; BadFile if they are damaged."""
+        """Load the best weights into ``model``; return False where no epoch was finished.
+
+        Raises
+        ------
+        BadFile : the weights are damaged.
+        """
         file = self.folder / "best.safetensors"
         if not file.exists():
             return False
-        self.resume_command()
+        self.read_best()
         try:
             model.load_state_dict(load_file(file))
         except (SafetensorError, OSError) as error:
@@ -208,94 +209,94 @@ class KeepBest(EpochEnd):
 
 
 class Position(NamedTuple):
-    """The next step of a fine-tuning: phase 0 (the head) or 1 (everything), and the epoch in it."""
+    """Next step of a fine-tuning: phase 0 (the head) or 1 (all weights), and the epoch in that phase."""
 
     phase: int = 0
     epoch: int = 0
 
 
 class Checkpoints(EpochEnd):
-    """``state-N.safetensors`` and ``state-N.json`` after each epoch; the last two are kept.
+    """Saves ``state-N.safetensors`` and ``state-N.json`` after each epoch, and resumes from the newest.
 
     Parameters
     ----------
-    folder : of the checkpoint, the best epoch's weights beside.
-    history : the file of the epochs' figures; what it says of epochs that are to come again is cut.
+    folder : checkpoint folder, which also holds the best weights.
+    history : ``history.csv``; a resumed training restores it as it was at the checkpoint.
     """
 
-    order = 75  # after the epoch's values, the best weights and the history are where they belong
+    order = 75  # after the epoch's values, the best weights and the history have been written
 
     def __init__(self, folder: Path, history: Path) -> None:
         self.folder, self.history = folder, history
         self.position = Position()
-        self.rate: float | None = None  # what --lr auto found
-        self.waiting: State | None = None
+        self.rate: float | None = None  # learning rate found by --lr auto
+        self.pending: State | None = None
 
     @property
     def trained(self) -> bool:
-        """Whether the training was over already."""
+        """Whether the training is already complete."""
         return (self.folder / TRAINED).is_file()
 
     def resume(self, learn: Learner, best: KeepBest) -> bool:
-        """Go on where the newest whole checkpoint was made, at `position`; False where there is none.
+        """Resume from the newest intact checkpoint, at `position`; return False where there is none.
 
         Raises
         ------
-        BadFile : the best epoch's weights are damaged.
+        BadFile : the weights of the best epoch are damaged.
         """
         with distributed.in_turn():
-            self.waiting = read(self.folder)
-        if self.waiting is None:
+            self.pending = read_state(self.folder)
+        if self.pending is None:
             if distributed.is_first():
                 self.history.unlink(missing_ok=True)
             return False
-        tensors, record = self.waiting
-        best.resume_command()
-        # Now, before the fit begins: averages start as a copy of them.
-        learn.model.load_state_dict(_named(tensors, "model"))
+        tensors, record = self.pending
+        best.read_best()
+        # Before the fit begins, for EMA starts as a copy of these weights.
+        learn.model.load_state_dict(_with_prefix(tensors, "model"))
         self.position, self.rate = Position(*record["position"]), record["rate"]
         if distributed.is_first():
             write_beside(self.history, record["history"].encode())
         return True
 
     def finish(self) -> None:
-        """The training is over: only its best weights are still needed."""
+        """Mark the training as complete and delete its states; the best weights stay."""
         if not distributed.is_first():
             return
         write_beside(self.folder / TRAINED, json.dumps({"at": list(self.position)}).encode())
-        clear(self.folder)
+        remove_states(self.folder)
 
     def before_fit(self) -> None:
         super().before_fit()
         if not self.run:
             return
         phase = 0 if phase_of(self.learn) == "frozen" else 1
-        if self.waiting is None or self.position.phase != phase:
+        if self.pending is None or self.position.phase != phase:
             self.position = Position(phase)
             return
-        restore_state(self.learn, *self.waiting)
-        self.waiting = None
+        restore_state(self.learn, *self.pending)
+        self.pending = None
 
     def epoch_ends(self) -> None:
         phase, over = self.position.phase, self.epoch + 1 == self.n_epoch
         self._save(Position(phase + 1) if over else Position(phase, self.epoch + 1))
 
     def _save(self, position: Position) -> None:
-        tensors, numbers = gather(self.learn, within=position.epoch > 0)
+        tensors, numbers = collect_state(self.learn, within=position.epoch > 0)
         if not distributed.is_first():
             return
         written = self.history.read_bytes().decode() if self.history.exists() else ""
         record = {"position": position, "rate": self.rate, "history": written, **numbers}
-        write(self.folder, tensors, record)
+        write_state(self.folder, tensors, record)
 
 
-def gather(learn: Learner, *, within: bool) -> State:
-    """What a learner holds that the next step depends on.
+def collect_state(learn: Learner, *, within: bool) -> State:
+    """Collect the tensors and numbers of a learner that its next step depends on.
 
     Parameters
     ----------
-    within : the phase has begun: also the optimizer's moments (which fastai forgets as a phase
-        begins), the averaged weights, the loss scaler, the smoothed loss.
+    within : inside a phase: also the optimizer's moments (fastai drops them when a phase begins), the
+        averaged weights, the loss scaler and the smoothed loss.
     """
     tensors = {
         f"model.{name}": value
@@ -306,7 +307,7 @@ def gather(learn: Learner, *, within: bool) -> State:
         tensors |= {
             f"optimizer.{key}.{name}": value
             for key, parameter in enumerate(_parameters(learn))
-            for name, value in _inner(learn).get(parameter, {}).items()
+            for name, value in _optimizer_state(learn).get(parameter, {}).items()
         }
         if getattr(learn, "ema", None) is not None:
             average = learn.ema.ema_model.state_dict()
@@ -320,12 +321,12 @@ def gather(learn: Learner, *, within: bool) -> State:
 
 
 def restore_state(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """All that `gather` took, but the weights."""
-    parameters, inner = _parameters(learn), _inner(learn)
-    for name, value in _named(tensors, "optimizer").items():
+    """Restore what `collect_state` collected, except the weights."""
+    parameters, inner = _parameters(learn), _optimizer_state(learn)
+    for name, value in _with_prefix(tensors, "optimizer").items():
         key, _, field = name.partition(".")
-        inner[parameters[int(key)]][field] = _like(value, parameters[int(key)])
-    if average := _named(tensors, "average"):
+        inner[parameters[int(key)]][field] = _to_parameter(value, parameters[int(key)])
+    if average := _with_prefix(tensors, "average"):
         learn.ema.ema_model.load_state_dict(average)
     if "scaler" in numbers:
         learn.scaler.load_state_dict(numbers["scaler"])
@@ -335,15 +336,15 @@ def restore_state(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str,
         learn.train_iter = numbers["train_iter"]
 
 
-def write(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Save a state under the next number. The JSON file comes last: with it the state is there.
+def write_state(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    """Save a state under the next number; the JSON file, written last, makes it valid.
 
     Raises
     ------
-    OSError : the disk is full, or may not be written to.
+    OSError : the disk is full or not writable.
     """
-    there = numbers_of(folder)
-    file = folder / f"state-{max(there, default=0) + 1:06}.safetensors"
+    earlier = state_numbers(folder)
+    file = folder / f"state-{max(earlier, default=0) + 1:06}.safetensors"
     try:
         with file_beside(file) as beside:
             save_file(tensors, beside)
@@ -351,32 +352,32 @@ def write(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> N
     except SafetensorError as error:
         raise disk_error(file, error) from None
     text = json.dumps(body)
-    whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": body}
-    write_beside(file.with_suffix(".json"), json.dumps(whole).encode())
-    for number in there[: 1 - KEPT]:
+    signed = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": body}
+    write_beside(file.with_suffix(".json"), json.dumps(signed).encode())
+    for number in earlier[: 1 - KEPT]:
         _remove(folder, number)
 
 
-def read(folder: Path) -> State | None:
-    """The newest state that is whole; None where there is none. Damaged ones are said and removed."""
-    for number in reversed(numbers_of(folder)):
+def read_state(folder: Path) -> State | None:
+    """Read the newest intact state, or None; damaged states are logged and removed."""
+    for number in reversed(state_numbers(folder)):
         file = folder / f"state-{number:06}.json"
         try:
-            return _read(file)
+            return _read_state(file)
         except (BadFile, OSError) as error:
             log.warning("%s; going on from the checkpoint before it", error)
             _remove(folder, number)
     return None
 
 
-def _read(file: Path) -> State:
+def _read_state(file: Path) -> State:
     try:
-        whole = json.loads(file.read_bytes())
-        body, text = whole["body"], json.dumps(whole["body"])
-        right = hashlib.sha256(text.encode()).hexdigest() == whole["sha256"]
+        signed = json.loads(file.read_bytes())
+        body, text = signed["body"], json.dumps(signed["body"])
+        intact = hashlib.sha256(text.encode()).hexdigest() == signed["sha256"]
     except (ValueError, TypeError, KeyError):
-        right = False
-    if not right or body["format"] != FORMAT:
+        intact = False
+    if not intact or body["format"] != FORMAT:
         raise BadFile(file, "damaged")
     tensors = file.with_suffix(".safetensors")
     if not tensors.is_file() or sha256(tensors) != body["tensors"]:
@@ -384,13 +385,13 @@ def _read(file: Path) -> State:
     return read_tensors(tensors), body
 
 
-def numbers_of(folder: Path) -> list[int]:
-    """The numbers of the states in a folder, rising."""
-    found = (re.fullmatch(r"state-(\d{6,})\.json", file.name) for file in folder.glob("state-*"))
-    return sorted(int(match[1]) for match in found if match)
+def state_numbers(folder: Path) -> list[int]:
+    """Numbers of the states in a folder, ascending."""
+    matches = (re.fullmatch(r"state-(\d{6,})\.json", file.name) for file in folder.glob("state-*"))
+    return sorted(int(match[1]) for match in matches if match)
 
 
-def clear(folder: Path) -> None:
+def remove_states(folder: Path) -> None:
     """Remove all states: the training is over, or begins anew."""
     for suffix in (".json", ".safetensors"):
         for file in folder.glob(f"state-*{suffix}"):
@@ -406,18 +407,18 @@ def _parameters(learn: Learner) -> list[Tensor]:
     return [parameter for group in learn.opt.param_lists for parameter in group]
 
 
-def _inner(learn: Learner) -> Any:
-    """What the optimizer keeps for each parameter: torch's own optimizers are wrapped."""
+def _optimizer_state(learn: Learner) -> Any:
+    """State of the optimizer by parameter; fastai wraps torch's optimizers."""
     return learn.opt.opt.state
 
 
-def _like(value: Tensor, parameter: Tensor) -> Tensor:
-    """In the parameter's place and memory format."""
-    if value.ndim == 0:  # a count of steps, which torch's fused optimizers want there as well
+def _to_parameter(value: Tensor, parameter: Tensor) -> Tensor:
+    """Copy a value to the device and memory format of its parameter."""
+    if value.ndim == 0:  # a step count: fused optimizers need it on the device too
         return value.to(parameter.device)
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def _named(tensors: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
+def _with_prefix(tensors: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
     start = f"{kind}."
     return {name[len(start) :]: v for name, v in tensors.items() if name.startswith(start)}

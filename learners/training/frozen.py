@@ -1,9 +1,8 @@
-"""Frozen epochs on features that the body computes once.
+"""Trains the head of a frozen body on cached features, which the body computes once.
 
-While the body is frozen, all that changes is the head. What the head sees of a file is then the same
-in every epoch but for augmentation, and need not be computed anew: each training file is shown to
-the body in a few augmented views, each validation file as it is, and the head trains on what came
-out. fastai's loop, its callbacks, the optimizer and the saved weights are those of any other epoch.
+The body computes features of a few augmented versions of each training file and of each validation
+file; the head then trains on these. fastai's loop, callbacks, optimizer and saved weights are those of
+any other epoch.
 """
 
 from __future__ import annotations
@@ -36,110 +35,106 @@ from learners.training.callbacks import Compile, undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
-#: Beyond this many bytes, features lie in a file that is mapped into memory.
+#: Features of more bytes than this are kept in a memory-mapped file.
 IN_MEMORY = 2**31
-#: Layers that may stand before a head's first weights: what they give is kept in place of a map.
+#: Layers without weights at the start of a head; features are cached behind them, not as maps.
 PASSIVE = (Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
 
 
 @contextmanager
 def frozen_features(
-    learn: Learner, views: int, epochs: int, *, adapt: bool = True, plain: bool = False
+    learn: Learner, versions: int, epochs: int, *, adapt: bool = True, plain: bool = False
 ) -> Iterator[None]:
-    """A fit within it passes the learner's body by: its loaders give features.
+    """Train the head on cached features within this block: the learner's loaders give features.
 
-    An epoch takes one view of each file, the next epoch the next view, and then from the first
-    again. Features are drawn from a seed of their own, torch's: the same ones come again when a run
-    is resumed, and randomness outside is undisturbed.
+    Each epoch uses the next version of each file, cyclically. The augmentation is seeded by torch's
+    initial seed, so a resumed run gets the same features; random generators outside are unchanged.
 
-    The body is in eval mode but for its BatchNorms. Where a phase with all weights follows, in which
-    they normalise by each batch, they do so here too, or the head would learn features that it never
-    meets again; their averages become those of the training files, and validation uses them. That
-    is fastai's frozen phase, but that it also trains their weights and biases, by a backward pass
-    through the whole body. Where nothing follows (a linear
-    probe) they stay as they came.
+    The body is in eval mode, except for its BatchNorms with ``adapt``: they normalise by batch, as they
+    will when all weights are trained, and their running averages become those of the training files,
+    which validation uses. (fastai's frozen phase also trains their weights and biases, with a backward
+    pass through the whole body.) Without a second phase (a linear probe) they stay as published.
 
     Parameters
     ----------
-    learn : frozen; its network is ``Sequential(body, head)``.
-    views : of each training file; 0 leaves the learner as it is.
-    epochs : of the fit; there are never more views than these.
-    adapt : let the BatchNorms follow the training files.
-    plain : show training files as validation shows its own, not augmented.
+    learn : a frozen learner whose network is ``Sequential(body, head)``.
+    views : augmented versions of each training file, at most ``epochs``; 0 changes nothing.
+    epochs : epochs of the fit.
+    adapt : let the BatchNorms adapt to the training files.
+    plain : open training files as validation files, without augmentation.
     """
-    views = min(views, epochs)
-    if views and (why := _unsuitable(learn)) is not None:
+    versions = min(versions, epochs)
+    if versions and (why := _reason_not_to_cache(learn)) is not None:
         log.info("the frozen epochs run through the whole network: %s", why)
-        views = 0
-    if not views:
+        versions = 0
+    if not versions:
         yield
         return
-    began, files = time.monotonic(), learn.dls
+    start, original_loaders = time.monotonic(), learn.dls
     layers = [learn.model[0]]
     layers += takewhile(lambda layer: isinstance(layer, PASSIVE), learn.model[1].children())
-    # Nothing of the body is left to run.
-    compiled = [cb for cb in learn.cbs if isinstance(cb, Compile)]
+    compiled = [cb for cb in learn.cbs if isinstance(cb, Compile)]  # nothing of the body will run
     with (
         tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder,
         learn.removed_cbs(compiled),
     ):
-        with undisturbed_randomness(files):
-            learn.dls = _feature_loaders(learn, layers, views, adapt, plain, Path(folder))
-        shown = "1 view" if views == 1 else f"{views} views"
-        seconds = time.monotonic() - began
-        log.info("features of %d files, %s each: %.1f s", len(learn.dls.train_ds), shown, seconds)
-        # Several processes wait for the gradients of whatever can have one.
-        free = [p for p in learn.model[0].parameters() if p.requires_grad]
-        for parameter in free:
+        with undisturbed_randomness(original_loaders):
+            learn.dls = _feature_loaders(learn, layers, versions, adapt, plain, Path(folder))
+        count_text = "1 view" if versions == 1 else f"{versions} views"
+        seconds = time.monotonic() - start
+        log.info("features of %d files, %s each: %.1f s", len(learn.dls.train_ds), count_text, seconds)
+        # DistributedDataParallel waits for the gradient of every trainable parameter.
+        trainable = [p for p in learn.model[0].parameters() if p.requires_grad]
+        for parameter in trainable:
             parameter.requires_grad_(False)
         skip_modules(layers)
         try:
             yield
         finally:
-            learn.dls = files
-            for parameter in free:
+            learn.dls = original_loaders
+            for parameter in trainable:
                 parameter.requires_grad_(True)
-            # Also in the averaged weights, of which the learner keeps those of the last fit.
+            # Also in the averaged weights, which the learner keeps from the last fit.
             for network in (learn.model, getattr(learn, "model_ema", None)):
                 restore_modules(network.modules() if network is not None else ())
 
 
 class FeatureLoader(Repeatable):
-    """Batches of float32 [bs, width] and int64 [bs], gathered from features in memory.
+    """Loads batches of float32 [bs, width] and int64 [bs] from cached features.
 
     Parameters
     ----------
-    views : each features [n, width] and targets [n], in an order of its own.
-    epoch : tells which is given, counted round.
-    numbers : of the last of them, the items' in the loader that they were drawn from.
+    versions : features [n, width] and targets [n] of each version, each in its own order.
+    epoch : returns the epoch; version ``epoch % len(versions)`` is used.
+    numbers : item number, in the original loader, of each row of the last version.
     """
 
     def __init__(
         self,
-        views: Sequence[tuple[Tensor, Tensor]],
+        versions: Sequence[tuple[Tensor, Tensor]],
         epoch: Callable[[], int],
         numbers: Sequence[int],
         **options: Any,
     ) -> None:
-        # A file that has become unreadable between two views is missing from one of them.
-        shortest = min(len(targets) for _, targets in views)
+        # A file that became unreadable in between is missing from the later versions.
+        shortest = min(len(targets) for _, targets in versions)
         super().__init__(range(shortest), num_workers=0, **options)
-        self.views, self.epoch, self.numbers = views, epoch, numbers
+        self.versions, self.epoch, self.numbers = versions, epoch, numbers
 
     def create_item(self, s: int) -> tuple[Tensor, Tensor]:
-        """One of them, for a process that takes its part of each batch."""
-        features, targets = self.views[self.epoch() % len(self.views)]
+        """Features and target of row ``s``, for a process that loads its part of each batch."""
+        features, targets = self.versions[self.epoch() % len(self.versions)]
         return features[s], targets[s]
 
     def create_batches(self, samps: Iterator[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        features, targets = self.views[self.epoch() % len(self.views)]
-        for chosen in self.chunkify(samps):
-            rows = torch.tensor(list(chosen))
+        features, targets = self.versions[self.epoch() % len(self.versions)]
+        for rows_of_batch in self.chunkify(samps):
+            rows = torch.tensor(list(rows_of_batch))
             yield features[rows], targets[rows]
 
 
-def _unsuitable(learn: Learner) -> str | None:
-    """Why features cannot be kept for this training."""
+def _reason_not_to_cache(learn: Learner) -> str | None:
+    """Why features cannot be cached for this training; None if they can."""
     if any(isinstance(cb, MixUp) for cb in learn.cbs):
         return "--mixup mixes pictures"
     if not learn.opt or not learn.opt.frozen_idx:
@@ -148,33 +143,34 @@ def _unsuitable(learn: Learner) -> str | None:
 
 
 def _feature_loaders(
-    learn: Learner, layers: list[nn.Module], views: int, adapt: bool, plain: bool, folder: Path
+    learn: Learner, layers: list[nn.Module], versions: int, adapt: bool, plain: bool, folder: Path
 ) -> DataLoaders:
     seed, device = torch.initial_seed() % 2**32, learn.dls.device
-    # Of several processes each computes all features, and takes its part of what comes of them.
+    # Each of several processes computes all features and loads its part of each batch.
     train, valid = distributed.plain_loaders(learn)[:2]
     layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
     learn.model.to(device=device, memory_format=layout).eval()
-    drawn = []
-    shown = train.dataset.set_split_idx(1) if plain else nullcontext()
-    with shown, _following(learn.model[0], adapt) as count:
-        for view in range(views):
-            set_seed((seed + 7919 * view) % 2**32)
-            # Shuffled: a batch that BatchNorm sees is a mixture of the classes.
-            fresh = train.new(shuffle=True, drop_last=False)
-            drawn.append(_computed(layers, fresh, folder / str(view), _autocast(learn), count))
-    numbers = fresh.order
-    fresh = valid.new(shuffle=False, drop_last=False)
-    held = _computed(layers, fresh, folder / "valid", nullcontext())
-    # As where the files themselves are read: a training set smaller than a batch is one batch.
-    bs = max(1, min(train.bs, *(len(targets) for _, targets in drawn)))
+    features = []
+    training_view = train.dataset.set_split_idx(1) if plain else nullcontext()
+    with training_view, _adapting_norms(learn.model[0], adapt) as count:
+        for version in range(versions):
+            set_seed((seed + 7919 * version) % 2**32)
+            # Shuffled, so that the batches of BatchNorm mix the classes.
+            loader = train.new(shuffle=True, drop_last=False)
+            precision = _autocast(learn)
+            features.append(_compute_features(layers, loader, folder / str(version), precision, count))
+    numbers = loader.order
+    loader = valid.new(shuffle=False, drop_last=False)
+    validation = _compute_features(layers, loader, folder / "valid", nullcontext())
+    # As with files: a training set smaller than a batch is one batch.
+    bs = max(1, min(train.bs, *(len(targets) for _, targets in features)))
     epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
         distributed.this_process_part(
-            FeatureLoader(drawn, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device)
+            FeatureLoader(features, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device)
         ),
         distributed.this_process_part(
-            FeatureLoader([held], epoch, fresh.order, bs=8 * valid.bs, device=device)
+            FeatureLoader([validation], epoch, loader.order, bs=8 * valid.bs, device=device)
         ),
         path=learn.dls.path,
         device=device,
@@ -182,15 +178,15 @@ def _feature_loaders(
 
 
 @contextmanager
-def _following(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
-    """BatchNorms normalise by the batch; their averages become the mean over all batches, by items.
+def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
+    """Let BatchNorms normalise by batch, and average their statistics over all items.
 
-    What is given is to be told the number of items before each batch.
+    Yields a function to be called with the number of items before each batch.
     """
     norms = batch_norms(body) if adapt else []
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
-        norm.reset_running_stats()  # so that a resumed run comes to the same
+        norm.reset_running_stats()  # so that a resumed run gets the same averages
         norm.train()
     seen = 0
 
@@ -209,65 +205,70 @@ def _following(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
 
 
 @torch.no_grad()
-def _computed(
+def _compute_features(
     layers: list[nn.Module],
-    fresh: DataLoader,
+    loader: DataLoader,
     file: Path,
     precision: AbstractContextManager[Any],
     count: Callable[[int], None] = lambda items: None,
 ) -> tuple[Tensor, Tensor]:
-    """What the layers make of all that a loader has; and the targets."""
-    fresh.seed = torch.initial_seed()
+    """Outputs of the layers for all items of a loader, and their targets.
+
+    Raises
+    ------
+    SecondhandError : no file can be read.
+    """
+    loader.seed = torch.initial_seed()
     features: Tensor | None = None
     targets: list[Tensor] = []
-    done = 0
-    whole = nn.Sequential(*layers)
-    for x, y in _none_alone(fresh):
+    filled = 0
+    network = nn.Sequential(*layers)
+    for x, y in _merge_single_items(loader):
         count(len(x))
         with precision:
-            x = whole(x)
+            x = network(x)
         if features is None:
-            features = _room((fresh.n, *x.shape[1:]), file)
-        features[done : done + len(x)] = x
+            features = _allocate((loader.n, *x.shape[1:]), file)
+        features[filled : filled + len(x)] = x
         targets.append(y.cpu())
-        done += len(x)
+        filled += len(x)
     if features is None:
         raise SecondhandError(
             "no file of a part can be read any more: is their folder still there?"
         )
-    return features[:done], torch.cat(targets)
+    return features[:filled], torch.cat(targets)
 
 
-def _none_alone(batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches in their order; one of a single item joins the next, or at the end the one before.
+def _merge_single_items(batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches in order; a batch of one item joins the next batch, the last one the previous.
 
-    A BatchNorm cannot normalise by one item where the map is 1 x 1, and learns little from it
-    elsewhere. Here and not in the loader, which its workers would each cut for themselves.
+    BatchNorm cannot normalise a single item with a 1 x 1 map. This cannot be done in the loader, for
+    each of its workers makes batches of its own.
     """
-    ready: tuple[Tensor, ...] | None = None
-    alone: tuple[Tensor, ...] | None = None
+    pending: tuple[Tensor, ...] | None = None
+    single: tuple[Tensor, ...] | None = None
     for batch in batches:
-        new = tuple(part.as_subclass(Tensor) for part in batch)
-        if alone is not None:
-            new, alone = _joined(alone, new), None
-        if len(new[0]) == 1:
-            alone = new
+        current = tuple(part.as_subclass(Tensor) for part in batch)
+        if single is not None:
+            current, single = _concatenate(single, current), None
+        if len(current[0]) == 1:
+            single = current
             continue
-        if ready is not None:
-            yield ready[0], ready[1]
-        ready = new
-    if alone is not None:
-        ready = alone if ready is None else _joined(ready, alone)
-    if ready is not None:
-        yield ready[0], ready[1]
+        if pending is not None:
+            yield pending[0], pending[1]
+        pending = current
+    if single is not None:
+        pending = single if pending is None else _concatenate(pending, single)
+    if pending is not None:
+        yield pending[0], pending[1]
 
 
-def _joined(first: tuple[Tensor, ...], then: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(torch.cat(parts) for parts in zip(first, then, strict=True))
+def _concatenate(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(tensors) for tensors in zip(first, second, strict=True))
 
 
 def _autocast(learn: Learner) -> Any:
-    """The precision that the learner trains in."""
+    """Autocast context of the precision that the learner trains in."""
     if hasattr(learn, "cpu_autocast"):
         return torch.autocast("cpu", torch.bfloat16)
     if hasattr(learn, "mixed_precision"):
@@ -276,7 +277,8 @@ def _autocast(learn: Learner) -> Any:
     return nullcontext()
 
 
-def _room(shape: tuple[int, ...], file: Path) -> Tensor:
+def _allocate(shape: tuple[int, ...], file: Path) -> Tensor:
+    """An uninitialised float32 tensor, in memory or mapped to ``file`` (see `IN_MEMORY`)."""
     count = torch.Size(shape).numel()
     if 4 * count <= IN_MEMORY:
         return torch.empty(shape)

@@ -1,8 +1,8 @@
-"""DataLoaders and a network -> a fastai learner, set up to be fine-tuned.
+"""Builds a fastai learner from DataLoaders and a network, and fine-tunes it.
 
-Convolutional networks go through ``vision_learner``, transformers through ``Learner``: both with a
-network from :mod:`learners.backbones.building` and its parameter groups, so that freezing and graded
-learning rates act on every family.
+Convolutional networks use ``vision_learner`` and transformers use ``Learner``. Both get a network from
+:mod:`learners.backbones.building` with its parameter groups, so freezing and discriminative learning
+rates work for every family.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from learners.training.probe import fit_head
 
 log = logging.getLogger(__name__)
 
-#: The one-cycle policy: the rate begins at a fifth of its peak and rises for 0.3 of the steps.
+#: One-cycle policy: the learning rate starts at 1/5 of its peak and rises during 30 % of the steps.
 CYCLE = {"pct_start": 0.3, "div": 5.0}
-#: Augmented views of each file on which a head is trained while the body is frozen.
-FROZEN_VIEWS = 2
+#: Augmented versions of each training file whose features are cached while the body is frozen.
+FROZEN_VERSIONS = 2
 
 
 def make_learner(
@@ -65,25 +65,25 @@ def make_learner(
     cbs: Sequence[Callback] = (),
     pretrained: bool = True,
 ) -> Learner:
-    """A learner, its body frozen where it is pretrained.
+    """Return a fastai learner; a pretrained body is frozen.
 
     Parameters
     ----------
-    dls : batches of float32 [bs, 3, size, size] and of targets, as the objective has them.
+    dls : batches of float32 [bs, 3, size, size] and of targets as the objective expects them.
     network : ``Sequential(body, head)`` from :func:`learners.backbones.building.build`.
-    objective : what is made least; that of one class an item if not given, all of them alike.
+    objective : loss, metrics and probe; by default those of one class per item, without weights.
     cbs : further callbacks: precision, EMA, history, …
     """
-    fits = settings.freeze_epochs == "fit"
+    fits_head = settings.freeze_epochs == "fit"
     objective = objective or class_objective(settings)
     options: dict[str, Any] = {
         "loss_func": objective.loss,
         "opt_func": partial(OptimWrapper, opt=torch.optim.AdamW, eps=1e-8, fused=True),
         "metrics": objective.metrics,
         "wd": settings.wd,
-        "train_bn": not fits,  # norms of frozen groups too, which takes a backward pass through them
+        "train_bn": not fits_head,  # also trains the norms of frozen groups: a backward pass more
         "cbs": [
-            FrozenBatchNorms(body=fits),
+            FrozenBatchNorms(body=fits_head),
             ValidationLoss(objective.plain_loss),
             LossesAsFloats(),
             *([] if settings.clip is None else [GradientClip(settings.clip)]),
@@ -92,7 +92,7 @@ def make_learner(
         ],
         "path": dls.path,
     }
-    if _gives_a_map(network):
+    if _is_convolutional(network):
         learn = _through_vision_learner(dls, network, preprocessing, pretrained, options)
     else:
         learn = Learner(dls, network, splitter=parameter_groups, **options)
@@ -107,108 +107,114 @@ def fine_tune(
     objective: Objective | None = None,
     *,
     groups: NDArray[np.int64] | None = None,
-    from_here: bool = False,
+    warm_start: bool = False,
     checkpoints: Checkpoints | None = None,
     best: KeepBest | None = None,
 ) -> None:
-    """Two phases: the head alone, then everything by the one-cycle policy (1803.09820).
+    """Fine-tune in two phases: the head alone, then all weights by the one-cycle policy (arXiv:1803.09820).
 
-    A head of one layer on a pretrained body is fitted to its optimum (`probe.fit_head`), and what
-    follows changes the body little (LP-FT, 2202.10054), its first group not at all (`unfreeze_body`). Another
-    head takes gradient steps first, as in fastai's ``fine_tune``, with no frozen phase where it would
-    have no epoch.
+    A single-layer head on a pretrained body is solved as a logistic regression (`probe.fit_head`). The
+    second phase then changes the body only a little (LP-FT, arXiv:2202.10054), and its first group not
+    at all (`unfreeze_body`). Any other head takes gradient steps in the first phase, as in fastai's
+    ``fine_tune``; with 0 frozen epochs that phase is skipped.
 
     Parameters
     ----------
-    settings : resolved, as `TrainSettings.of` gives them.
-    objective : the learner's, as in `make_learner`.
-    groups : a number for each training item; the fit of the head judges its penalty by whole groups.
-    from_here : the head has learnt already: a fit of it begins there.
-    checkpoints, best : the learner's callbacks: where a training stands that is taken up, and what of it is
-        kept.
+    settings : resolved settings, see `TrainSettings.of`.
+    objective : the objective given to `make_learner`.
+    groups : group number of each training item; cross-validation of the head keeps groups together.
+    warm_start : the head is already trained: its fit starts from the present weights.
+    checkpoints, best : callbacks of the learner: the position to resume from, and the weights to keep.
     """
-    at = Position() if checkpoints is None else checkpoints.position
-    alone = settings.freeze_epochs
-    if alone == "fit":
+    position = Position() if checkpoints is None else checkpoints.position
+    frozen_epochs = settings.freeze_epochs
+    if frozen_epochs == "fit":
         learn.freeze()
-        if at.phase == 0:
+        if position.phase == 0:
             mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
             with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
                 probe = (objective or class_objective(settings)).probe
-                fit_head(learn, probe, groups, from_here=from_here)
-                learn.fit(1, lr=0.0)  # which only measures it
+                fit_head(learn, probe, groups, warm_start=warm_start)
+                learn.fit(1, lr=0.0)  # a learning rate of 0 only evaluates the head
         unfreeze_body(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
             log.info("the stem and a third of the body's blocks stay as they are")
-        top = _rate(learn, settings, checkpoints) if settings.epochs else 0.0
+        peak_rate = _learning_rate(learn, settings, checkpoints) if settings.epochs else 0.0
     else:
-        top = _rate(learn, settings, checkpoints)
-        if alone:
+        peak_rate = _learning_rate(learn, settings, checkpoints)
+        if frozen_epochs:
             learn.freeze()
-            if at.phase == 0:
-                # Of several processes each draws its own part of a batch.
-                views = FROZEN_VIEWS if distributed.count() == 1 else 0
-                with frozen_features(learn, views, alone, adapt=settings.epochs > 0):
+            if position.phase == 0:
+                # Several processes augment their own part of each batch: nothing is cached.
+                versions = FROZEN_VERSIONS if distributed.count() == 1 else 0
+                with frozen_features(learn, versions, frozen_epochs, adapt=settings.epochs > 0):
                     learn.fit_one_cycle(
-                        alone,
-                        slice(top),
-                        # Where nothing follows its cycle ends, too.
+                        frozen_epochs,
+                        slice(peak_rate),
+                        # Without a second phase the cycle anneals here.
                         **({"pct_start": 0.99} if settings.epochs else CYCLE),
-                        start_epoch=at.epoch,
+                        start_epoch=position.epoch,
                     )
-            top /= 2
-    if settings.epochs and at.phase <= 1:
+            peak_rate /= 2
+    if settings.epochs and position.phase <= 1:
         unfreeze_body(learn, settings)
-        first = at.epoch if at.phase == 1 else 0
-        lrs = slice(top / (settings.lr_mult or 1.0), top)
+        first = position.epoch if position.phase == 1 else 0
+        lrs = slice(peak_rate / (settings.lr_mult or 1.0), peak_rate)
         learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
-    if alone == "fit" and settings.epochs and best is not None:
+    if frozen_epochs == "fit" and settings.epochs and best is not None:
         best.try_blends(settings.epochs)
 
 
 def unfreeze_body(learn: Learner, settings: TrainSettings) -> None:
-    """Let the body learn as well as the head.
+    """Unfreeze the body for the second phase.
 
-    Behind a fitted head its first group of parameters, of several, stays as it is where no ``lr_mult``
-    is given (2210.11466: what new classes want is in later layers).
+    With a fitted head and no ``lr_mult`` the first parameter group of the body stays frozen: new
+    classes mostly need changes in later layers (arXiv:2210.11466).
     """
-    kept = settings.freeze_epochs == "fit" and settings.lr_mult is None
-    learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if kept else 0)
+    keep_stem = settings.freeze_epochs == "fit" and settings.lr_mult is None
+    learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if keep_stem else 0)
 
 
-def _rate(learn: Learner, settings: TrainSettings, checkpoints: Checkpoints | None) -> float:
-    """The learning rate that was asked for, or was found by the training that goes on."""
+def _learning_rate(
+    learn: Learner, settings: TrainSettings, checkpoints: Checkpoints | None
+) -> float:
+    """Learning rate of the settings, of the resumed training, or of the range test."""
     if settings.lr != "auto":
         assert settings.lr is not None
         return settings.lr
     if checkpoints is not None and checkpoints.rate:
         return checkpoints.rate
     with distributed.apart(learn):
-        found, suggestions = distributed.first_process_value(lambda: find_lr(learn))
+        rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
     named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
-    log.info("learning rate %.2g (%s)", found, named)
+    log.info("learning rate %.2g (%s)", rate, named)
     if checkpoints is not None:
-        checkpoints.rate = found
-    return float(found)
+        checkpoints.rate = rate
+    return float(rate)
 
 
 def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
-    """The learning rate by a mock training (1506.01186): the valley's, and all suggestions.
+    """Return the learning rate of a range test (arXiv:1506.01186), and the suggestion of each method.
 
-    The learner's weights, optimizer and randomness are as before.
+    The rate is the valley method's. Weights, optimizer and random state of the learner are restored.
     """
     with undisturbed_randomness(learn.dls):
         frozen_to = learn.opt.frozen_idx if learn.opt is not None else 0
-        found = learn.lr_find(suggest_funcs=(slide, valley), show_plot=False)
-        # fastai loads the weights back, but torch's optimizers keep their moments.
+        by_method = learn.lr_find(suggest_funcs=(slide, valley), show_plot=False)
+        # fastai restores the weights, but the optimizer would keep its moments.
         learn.create_opt()
         learn.freeze_to(frozen_to)
-    suggestions = {name: float(value) for name, value in found._asdict().items()}
+    suggestions = {name: float(value) for name, value in by_method._asdict().items()}
     return suggestions["valley"], suggestions
 
 
-def tracker(name: str, folder: Path) -> list[Callback]:
-    """fastai's own callback for a tracker."""
+def tracking_callbacks(name: str, folder: Path) -> list[Callback]:
+    """fastai's callback for the experiment tracker ``name``; an empty list for "none".
+
+    Raises
+    ------
+    SecondhandError : the tracker's package is not installed.
+    """
     if name == "none":
         return []
     try:
@@ -216,7 +222,7 @@ def tracker(name: str, folder: Path) -> list[Callback]:
             from fastai.callback.tensorboard import TensorBoardCallback
 
             class NumbersOnly(TensorBoardCallback):
-                """torch's optimizers have settings that are None, at which fastai's stops."""
+                """fastai's callback fails on optimizer settings that are None; this logs loss and rates only."""
 
                 def after_batch(self) -> None:
                     self.writer.add_scalar("train_loss", self.smooth_loss, self.train_iter)
@@ -231,8 +237,8 @@ def tracker(name: str, folder: Path) -> list[Callback]:
     return [WandbCallback(log_preds=False, log_model=False)]
 
 
-def _gives_a_map(network: nn.Sequential) -> bool:
-    """Whether the head begins by pooling: the body is a CNN's."""
+def _is_convolutional(network: nn.Sequential) -> bool:
+    """Whether the head starts with pooling, so the body gives a feature map."""
     head = network[1]
     assert isinstance(head, nn.Sequential)
     return isinstance(head[0], nn.AdaptiveAvgPool2d)
@@ -245,7 +251,7 @@ def _through_vision_learner(
     pretrained: bool,
     options: dict[str, Any],
 ) -> Learner:
-    """``vision_learner`` with our body as its arch: its cut, groups and statistics in model_meta."""
+    """``vision_learner`` with the body as its architecture, registered in fastai's ``model_meta``."""
 
     def arch(pretrained: bool) -> nn.Module:
         return network[0]
@@ -259,10 +265,10 @@ def _through_vision_learner(
         return vision_learner(
             dls,
             arch,
-            normalize=False,  # the block does it: vision_learner would only where pretrained
+            normalize=False,  # the data block normalises, pretrained or not
             pretrained=pretrained,
             custom_head=network[1],
-            init=None,  # build() has drawn the head's weights
+            init=None,  # build() has initialised the head
             **options,
         )
     finally:

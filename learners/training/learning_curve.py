@@ -1,4 +1,4 @@
-"""Would more labels help? The linear probe that a run begins with, fitted to parts of its labels too."""
+"""Learning curve: linear probes fitted to fractions of the training labels show whether more would help."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from learners.training.probe import LinearProbe
 
 log = logging.getLogger(__name__)
 
-#: The file in a run's folder.
-ANSWERS = "learning_curve.csv"
-#: Of the training labels. Each part holds those before it.
-PARTS = (1 / 8, 1 / 4, 1 / 2, 1.0)
-#: How often the parts are drawn anew; all of the labels there are once.
+#: File of the predictions in a run's folder.
+PREDICTIONS = "learning_curve.csv"
+#: Fractions of the training labels; each subset contains the smaller ones.
+FRACTIONS = (1 / 8, 1 / 4, 1 / 2, 1.0)
+#: Random draws of each fraction below 1.
 DRAWS = 3
-#: Labels of a class, on average, below which a part shows nothing.
-FEWEST = 2
+#: Subsets with fewer labels per class, on average, are left out.
+MIN_PER_CLASS = 2
 
 
-class Seen(NamedTuple):
-    """Features [n, width] of rows, their targets [n], and of which item and of which group [n] each is."""
+class FeatureRows(NamedTuple):
+    """Features [n, width] of rows with their targets, item numbers and group numbers, each [n]."""
 
     features: Tensor
     targets: Tensor
@@ -44,14 +44,14 @@ class Seen(NamedTuple):
 
 
 class LearningCurveProbes(Callback):
-    """Writes what probes answer that learnt a part of the labels, where features of a frozen body are
-    kept: `predictions_by_fraction`, with the items' paths, once a run.
+    """Writes `predictions_by_fraction` with the items' paths, once per run, where features are cached.
 
     Parameters
     ----------
-    file : CSV; one that is there is left.
-    rows : of the loaders, with path, label, group and split; ``item`` where windows of one have several.
-    classes : without a background, whose targets come after theirs.
+    file : CSV file; an existing one is kept.
+    rows : rows of the loaders with path, label, group and split; ``item`` where an item has several
+        windows.
+    classes : class names without the background class, whose target is ``len(classes)``.
     probe, seed : as in `predictions_by_fraction`.
     """
 
@@ -71,99 +71,102 @@ class LearningCurveProbes(Callback):
             return
         if self.file.exists() or not distributed.is_first():
             return
-        began = time.monotonic()
+        start = time.monotonic()
         items = item_numbers(self.rows)
-        parts, held = [], pd.DataFrame()
+        feature_rows, rows = [], pd.DataFrame()
         for loader, split in zip(loaders, ("train", "valid"), strict=True):
-            here = self.rows["split"].eq(split).to_numpy()
-            features, targets = loader.views[-1]
-            if len(loader.numbers) != len(targets) or len(targets) != here.sum():
+            in_split = self.rows["split"].eq(split).to_numpy()
+            features, targets = loader.versions[-1]
+            if len(loader.numbers) != len(targets) or len(targets) != in_split.sum():
                 log.warning("no learning curve: files of the run have gone meanwhile")
                 return
-            held = self.rows.loc[here].iloc[loader.numbers].assign(item=items[here][loader.numbers])
-            groups = split_units(held).to_numpy()
-            parts.append(Seen(features, targets, held["item"].to_numpy(), groups))
-        seen, held_out = parts
-        found = predictions_by_fraction(seen, held_out, self.classes, self.probe, seed=self.seed)
-        of_item = held.assign(unit=groups).drop_duplicates("item").set_index("item")
-        item = found.pop("item")
+            rows = self.rows.loc[in_split].iloc[loader.numbers].assign(item=items[in_split][loader.numbers])
+            groups = split_units(rows).to_numpy()
+            feature_rows.append(FeatureRows(features, targets, rows["item"].to_numpy(), groups))
+        train_rows, valid_rows = feature_rows
+        predictions = predictions_by_fraction(train_rows, valid_rows, self.classes, self.probe, seed=self.seed)
+        item_info = rows.assign(unit=groups).drop_duplicates("item").set_index("item")
+        items_of_rows = predictions.pop("item")
         for name in ("unit", "path"):
-            found.insert(0, name, item.map(of_item[name]))
-        write_beside(self.file, csv_text(found).encode())
-        seconds = time.monotonic() - began
+            predictions.insert(0, name, items_of_rows.map(item_info[name]))
+        write_beside(self.file, csv_text(predictions).encode())
+        seconds = time.monotonic() - start
         log.info(
             "learning curve: %d probes on parts of the labels, %.1f s",
-            len(found.columns) - 3,
+            len(predictions.columns) - 3,
             seconds,
         )
 
 
 def item_numbers(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Of which item each row is: windows of one recording have one number."""
-    own = rows.get("item", pd.Series(np.nan, rows.index))
-    found = own.fillna(pd.Series(-1 - np.arange(len(own)), own.index))
-    return np.asarray(found, dtype=np.int64)
+    """Item number of each row, int64 [n]; windows of one recording share theirs."""
+    given_numbers = rows.get("item", pd.Series(np.nan, rows.index))
+    numbers = given_numbers.fillna(pd.Series(-1 - np.arange(len(given_numbers)), given_numbers.index))
+    return np.asarray(numbers, dtype=np.int64)
 
 
 def label_fractions(
     labels: NDArray[np.int64], classes: int, draws: Mapping[float, int], seed: int = 0
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Stratified parts of items with these labels [n], those from ``classes`` on being of a background:
-    "LABELS-DRAW", the background not counted, and which items are in it.
+    """Yield stratified, nested subsets: the name "LABELS-DRAW" and a mask [n] of the items in it.
 
-    Each part of a draw holds the smaller ones. Of each, a share of all, there are so many ``draws``.
+    Parameters
+    ----------
+    labels : class numbers [n]; numbers from ``classes`` on are background, not counted in LABELS.
+    classes : number of classes.
+    draws : number of random draws for each fraction of the labels.
     """
     rng, counts = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
     for draw in range(max(draws.values())):
-        # The place of each item among those of its class.
+        # Random rank of each item within its class.
         place = np.empty(len(labels), np.int64)
         for target, count in enumerate(counts):
             place[labels == target] = rng.permutation(count)
-        for part, times in draws.items():
-            most = np.ceil(part * counts).astype(np.int64)
-            size = int(most[:classes].sum())
-            if size >= FEWEST * classes and draw < times:
-                yield f"{size}-{draw + 1}", place < most[labels]
+        for fraction, draws_of_fraction in draws.items():
+            limit = np.ceil(fraction * counts).astype(np.int64)
+            size = int(limit[:classes].sum())
+            if size >= MIN_PER_CLASS * classes and draw < draws_of_fraction:
+                yield f"{size}-{draw + 1}", place < limit[labels]
 
 
 def predictions_by_fraction(
-    train: Seen,
-    held: Seen,
+    train: FeatureRows,
+    validation: FeatureRows,
     classes: Sequence[str],
     probe: Callable[..., LinearProbe],
     *,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """What linear probes on nested, stratified parts of the training items answer for held-out ones.
+    """Predictions for the validation items by linear probes on nested, stratified training subsets.
 
     Parameters
     ----------
-    classes : targets beyond them are of a background: learnt, and not asked about.
-    probe : the training's, an `Objective`'s.
+    classes : class names; higher targets are background, which is learned but not predicted.
+    probe : ``probe`` of the training's `Objective`.
 
     Returns
     -------
-    One row a held-out item: ``item``, ``truth``, and for each part and draw the class answered, in a
-    column "LABELS-DRAW", the background not counted among the labels.
+    One row per validation item: ``item``, ``truth``, and a column "LABELS-DRAW" with the predicted
+    class for each subset, where LABELS does not count the background.
     """
     width = max(int(train.targets.max()) + 1, len(classes))
     targets = train.targets.numpy()
-    _, first, number = np.unique(train.items, return_index=True, return_inverse=True)
-    labels = targets[first]
-    known = (held.targets < len(classes)).numpy()
-    items, where = np.unique(held.items[known], return_inverse=True)
+    _, first_row, item_number = np.unique(train.items, return_index=True, return_inverse=True)
+    labels = targets[first_row]
+    known = (validation.targets < len(classes)).numpy()
+    items, item_index = np.unique(validation.items[known], return_inverse=True)
     truths = np.empty(len(items), np.int64)
-    truths[where] = held.targets.numpy()[known]
-    found: dict[str, object] = {"item": items, "truth": np.array(classes, object)[truths]}
-    draws = {part: DRAWS if part < 1 else 1 for part in PARTS}
-    for name, chosen in label_fractions(labels, len(classes), draws, seed):
-        rows = torch.from_numpy(np.flatnonzero(chosen[number]))
+    truths[item_index] = validation.targets.numpy()[known]
+    columns: dict[str, object] = {"item": items, "truth": np.array(classes, object)[truths]}
+    draws = {fraction: DRAWS if fraction < 1 else 1 for fraction in FRACTIONS}
+    for name, in_subset in label_fractions(labels, len(classes), draws, seed):
+        rows = torch.from_numpy(np.flatnonzero(in_subset[item_number]))
         layer = probe(
             train.features[rows], train.targets[rows], width, groups=train.groups[rows.numpy()]
         )
-        logits = held.features[torch.from_numpy(known)].float().cpu() @ layer.weight.T
-        each = (logits + layer.bias)[:, : len(classes)].softmax(1).numpy()
+        logits = validation.features[torch.from_numpy(known)].float().cpu() @ layer.weight.T
+        probabilities = (logits + layer.bias)[:, : len(classes)].softmax(1).numpy()
         sums = np.zeros((len(items), len(classes)))
-        np.add.at(sums, where, each)  # a recording by all of its windows
-        found[name] = np.array(classes, object)[sums.argmax(1)]
-    return pd.DataFrame(found)
+        np.add.at(sums, item_index, probabilities)  # a recording is predicted by the sum over its windows
+        columns[name] = np.array(classes, object)[sums.argmax(1)]
+    return pd.DataFrame(columns)

@@ -49,8 +49,8 @@ from learners.model import Bundle
 from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints, KeepBest
-from learners.training.learner import fine_tune, make_learner, tracker
-from learners.training.learning_curve import ANSWERS, LearningCurveProbes
+from learners.training.learner import fine_tune, make_learner, tracking_callbacks
+from learners.training.learning_curve import PREDICTIONS, LearningCurveProbes
 from learners.training.speed import in_words, workers_for
 
 log = logging.getLogger(__name__)
@@ -112,9 +112,9 @@ def train_members(
         best = KeepBest(inside, last=train.keep == "last", fitted=train.freeze_epochs == "fit")
         checkpoints = Checkpoints(inside, history)
         if checkpoints.trained and best.restore(network):
-            log.info("trained already: kept %s", best.said())
+            log.info("trained already: kept %s", best.summary())
             members.append(network.eval())
-            kept.append(best.said())
+            kept.append(best.summary())
             continue
         cbs: list[Callback] = [
             callbacks.LossGuard(),
@@ -127,14 +127,14 @@ def train_members(
             classes = items.table.classes
             cbs.append(
                 LearningCurveProbes(
-                    folder / ANSWERS, items.rows, classes, objective.probe, train.seed
+                    folder / PREDICTIONS, items.rows, classes, objective.probe, train.seed
                 )
             )
         cbs += callbacks.mixed_precision(str(settings.speed.precision), device)
         cbs += [callbacks.Ema()] if train.ema else []
         cbs += [callbacks.Compile()] if settings.speed.compile else []
         if distributed.is_first():
-            cbs += tracker(settings.run.track, inside if number else folder)
+            cbs += tracking_callbacks(settings.run.track, inside if number else folder)
         learn = make_learner(
             _batches(folder, items, bundle.preprocessing, settings, decoded, device, task),
             network,
@@ -154,7 +154,7 @@ def train_members(
             try:
                 with distributed.training(learn):
                     fine_tune(
-                        learn, train, objective, groups=groups, from_here=origin is not None,
+                        learn, train, objective, groups=groups, warm_start=origin is not None,
                         checkpoints=checkpoints, best=best,
                     )  # fmt: skip
             except KeyboardInterrupt:
@@ -163,9 +163,9 @@ def train_members(
                 log.warning("interrupted: the best epoch so far is kept")
                 interrupted = True
         if distributed.first_process_value(partial(best.restore, network)):
-            log.info("kept %s", best.said())
+            log.info("kept %s", best.summary())
             members.append(network.eval())
-            kept.append(best.said())
+            kept.append(best.summary())
         if interrupted:
             break
         checkpoints.finish()

@@ -314,7 +314,7 @@ def fit_head(
     probe: Callable[..., LinearProbe],
     groups: NDArray[np.int64] | None = None,
     *,
-    from_here: bool = False,
+    warm_start: bool = False,
 ) -> None:
     """Fit the head's layer to the features that the learner's training loader holds.
 
@@ -328,10 +328,10 @@ def fit_head(
     assert layer is not None
     began = time.monotonic()
     loader = distributed.plain_loaders(learn)[0]
-    ((features, targets),) = loader.views
+    ((features, targets),) = loader.versions
     if groups is not None:  # None of them, too, where a file has gone meanwhile
         groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None
-    start = (layer.weight.detach(), layer.bias.detach()) if from_here else None
+    start = (layer.weight.detach(), layer.bias.detach()) if warm_start else None
     found = probe(features, targets, layer.out_features, groups=groups, start=start)
     with torch.no_grad():
         layer.weight.copy_(found.weight)

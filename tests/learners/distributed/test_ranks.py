@@ -45,7 +45,7 @@ LONG = pytest.mark.long("minutes: the same without a launcher is tried")
 
 @pytest.fixture(autouse=True)
 def no_kept_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner, "FROZEN_VIEWS", 0)
+    monkeypatch.setattr(learner, "FROZEN_VERSIONS", 0)
 
 
 @pytest.fixture(scope="module")

@@ -159,7 +159,7 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(
 ):
     from torch._dynamo.utils import counters
 
-    monkeypatch.setattr(learner_module, "FROZEN_VIEWS", 0)
+    monkeypatch.setattr(learner_module, "FROZEN_VERSIONS", 0)
     torch._dynamo.reset()
     counters.clear()
     # Dynamo traces and guards as always; what it hands to the compiler is run as it is.

@@ -49,7 +49,7 @@ class Counts(Callback):
 
 
 def frozen_only(learn, epochs: int, views: int, **settings) -> None:
-    with patch.object(learner_module, "FROZEN_VIEWS", views):
+    with patch.object(learner_module, "FROZEN_VERSIONS", views):
         quietly(learn, epochs=0, freeze_epochs=epochs, **settings)
 
 
@@ -186,7 +186,7 @@ def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_traine
 @pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (1, 3), (3, 1), (1, 1, 1), (2, 1, 3, 3, 1)])
 def test_no_item_is_lost_and_none_is_alone(sizes):
     x = torch.arange(sum(sizes))
-    found = list(frozen._none_alone(zip(x.split(sizes), (-x).split(sizes), strict=True)))
+    found = list(frozen._merge_single_items(zip(x.split(sizes), (-x).split(sizes), strict=True)))
     assert torch.cat([x[:0], *(a for a, _ in found)]).tolist() == x.tolist()
     assert torch.cat([x[:0], *(b for _, b in found)]).tolist() == (-x).tolist()
     assert all(len(a) > 1 for a, _ in found) or sizes == (1,)

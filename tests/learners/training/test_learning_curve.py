@@ -13,7 +13,7 @@ import torch
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
 from learners.evaluation import read_learning_curve
-from learners.training.learning_curve import Seen, predictions_by_fraction
+from learners.training.learning_curve import FeatureRows, predictions_by_fraction
 from learners.training.probe import LinearProbe, fit_probe
 
 pytestmark = pytest.mark.slow
@@ -22,11 +22,11 @@ CLASSES = ["a", "b", "c", "d", "e"]
 CENTRES = np.random.default_rng(3).normal(0, 1, (5, 10))
 
 
-def seen(rng: np.random.Generator, n: int) -> Seen:
+def seen(rng: np.random.Generator, n: int) -> FeatureRows:
     """Features of a known law: five Gaussian classes in ten dimensions."""
     y = rng.integers(0, 5, n)
     x = (CENTRES[y] + rng.normal(0, 1.3, (n, 10))).astype(np.float32)
-    return Seen(torch.from_numpy(x), torch.from_numpy(y), np.arange(n), np.arange(n))
+    return FeatureRows(torch.from_numpy(x), torch.from_numpy(y), np.arange(n), np.arange(n))
 
 
 def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
     assert curve is not None
     assert curve.forecast is not None
 
-    def truth(learnt: Seen) -> float:
+    def truth(learnt: FeatureRows) -> float:
         probe = fit_probe(learnt.features, learnt.targets, 5)
         right = (many.features @ probe.weight.T + probe.bias).argmax(1) == many.targets
         return float(right.float().mean())
@@ -79,7 +79,7 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together() -> None:
         weight = torch.tensor([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0]])
         return LinearProbe(weight, torch.tensor([0.0, 1.0, 0.0]), 1.0, 0.0)
 
-    each = Seen(features, targets, items, items)
+    each = FeatureRows(features, targets, items, items)
     found = predictions_by_fraction(each, each, ["a", "b"], noted)
     for small, large in pairwise(learnt[:4]):
         assert small < large

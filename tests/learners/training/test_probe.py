@@ -323,7 +323,7 @@ def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted)
         "value": 0.1, "lowest": 0.1, "epoch": 2, "of": 2, "phase": "half of the way", "items": 60,
         "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},
     }  # fmt: skip
-    said = best.said()
+    said = best.summary()
     assert said.startswith(
         "a blend, half of the way from the head-only model to epoch 2: validation loss 0.1, the lowest; "
         f"{right} of 60 right. Head-only: loss 0.2, 60 right"
