@@ -1,8 +1,8 @@
-"""A network or a learner -> the same numbers sooner on a CPU.
+"""Speeds up computing on a CPU without changing results.
 
-What each part brings stands in docs/decisions.md, "Speed". With ``SECONDHAND_ACCELERATION=0`` in the
-environment none of them does anything: the tests pass either way. No import does anything by itself, and
-none of torch: commands call what is for a whole process before torch is loaded.
+docs/decisions.md, "Speed", gives the gain of each part. ``SECONDHAND_ACCELERATION=0`` in the environment
+turns all of them off. Importing this module changes nothing and does not import torch: commands call the
+functions for a whole process before torch is loaded.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: OpenMP's threads and, after 2^4 cycles, OpenBLAS's sleep while they wait. One that spins takes the
-#: core that its fellows, or a worker that decodes pictures, need.
+#: Waiting threads of OpenMP sleep, and those of OpenBLAS after 2^4 cycles. Spinning threads would take
+#: the cores of threads that compute and of workers that decode pictures.
 SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 
 def is_on() -> bool:
-    """Whether anything here is done: not with ``SECONDHAND_ACCELERATION=0`` in the environment."""
+    """Whether acceleration is on: not with ``SECONDHAND_ACCELERATION=0`` in the environment."""
     return os.environ.get("SECONDHAND_ACCELERATION") != "0"
 
 
 def accelerate(model: Learner | nn.Module) -> None:
-    """Keep a network's feature maps channels-last, which computes the same sooner.
+    """Use the channels-last memory format, which is faster with the same results.
 
-    A learner is given a callback that does so, before its first fit; a network is changed in place.
+    A network is changed in place; a learner gets a callback that does so, before its first fit.
     """
     if not is_on():
         return
-    import torch  # not before: what is answered without it is answered sooner
+    import torch  # here, for commands that need no torch start faster
     from torch import nn
 
     if isinstance(model, nn.Module):
@@ -53,14 +53,13 @@ def accelerate(model: Learner | nn.Module) -> None:
 
 
 class SingleThreadPool:
-    """Calls side by side, each with one thread to compute on: the chunks of a batch.
+    """Runs the chunks of a batch in parallel, each computing on a single thread.
 
-    Threads that share a batch wait for the slowest of them after every layer, and all of them where
-    a core is taken from one; chunks wait once.
+    Threads that share a batch wait for the slowest of them after every layer; chunks wait only once.
 
     Parameters
     ----------
-    start : makes a pool of so many threads; by default such that torch computes on one in each.
+    start : makes a pool of the given number of threads; by default torch uses one thread in each.
     """
 
     def __init__(self, start: Callable[[int], ThreadPoolExecutor] | None = None) -> None:
@@ -70,7 +69,7 @@ class SingleThreadPool:
         self._lock = threading.Lock()
 
     def map(self, task: Callable[[T], R], chunks: Sequence[T]) -> list[R]:
-        """The results in order; at most `learners.machine.threads` chunks make sense."""
+        """Results of ``task`` in the order of the chunks; use at most `learners.machine.threads` chunks."""
         with self._lock:
             if self._pool is None or self._threads < len(chunks):
                 if self._pool is not None:
@@ -85,11 +84,11 @@ def _single_threads(count: int) -> ThreadPoolExecutor:
     begun = threading.Barrier(count)
 
     def begin() -> None:
-        torch.get_num_threads()  # the first question gives a thread the number of the process
+        torch.get_num_threads()  # the first call would overwrite a number set before
         torch.set_num_threads(1)
         begun.wait()
 
-    with keep_thread_count():  # a thread's number becomes that of every later one
+    with keep_thread_count():  # torch gives new threads the number that was set last
         pool = ThreadPoolExecutor(count, initializer=begin)
         for done in [pool.submit(int) for _ in range(count)]:
             done.result()
@@ -97,17 +96,17 @@ def _single_threads(count: int) -> ThreadPoolExecutor:
 
 
 def let_waiting_threads_sleep() -> None:
-    """Sets `SLEEPING` where the user has not. Read as torch and NumPy are loaded: call it before."""
+    """Set the variables `SLEEPING` unless the user has; call this before torch and NumPy are imported."""
     if is_on():
         for name, value in SLEEPING.items():
             os.environ.setdefault(name, value)
 
 
 def keep_memory() -> bool:
-    """Let the C library keep the memory of activations from one batch to the next. True if it does.
+    """Let glibc keep the memory of activations between batches; return whether that worked.
 
-    It gives large blocks back to the system as soon as they are free, and every batch then touches
-    them anew, a page fault each 4 KiB. glibc only; elsewhere nothing is done.
+    By default glibc returns large blocks to the system at once, and each batch pays a page fault per
+    4 KiB. Does nothing on other systems.
     """
     if not is_on():
         return False
@@ -116,12 +115,12 @@ def keep_memory() -> bool:
     except (OSError, AttributeError, TypeError):  # TypeError: Windows
         return False
     m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8  # malloc.h
-    # One arena: those of other threads are too small for activations, and give them back.
-    wanted = {m_mmap_max: 0, m_trim_threshold: 2**31 - 1, m_arena_max: 1}
-    return all(mallopt(*setting) for setting in wanted.items())
+    # One arena: those of other threads are too small for activations and return them.
+    settings = {m_mmap_max: 0, m_trim_threshold: 2**31 - 1, m_arena_max: 1}
+    return all(mallopt(*setting) for setting in settings.items())
 
 
 def keep_memory_on_cpu(device: str) -> None:
-    """`keep_memory`, where ``--device`` means the CPU. Each command calls it that computes."""
+    """Call `keep_memory` where ``--device`` means the CPU."""
     if device == "cpu" or (device == "auto" and not has_cuda()):
         keep_memory()

@@ -1,4 +1,4 @@
-"""The machine that a process computes on: its devices, its threads, what it is, and the settings of speed."""
+"""Devices, threads and versions of the machine that a process runs on, and the speed settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SpeedSettings:
     )
 
 
-#: Libraries that send their makers usage data, and by which variable each is told not to.
+#: Environment variables that turn off the usage data that libraries send to their makers.
 TELEMETRY_OFF = {
     "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: keeps a device id and a queue of events in the cache folder
     "GRADIO_ANALYTICS_ENABLED": "False",  # asks for news, too
@@ -46,12 +46,12 @@ TELEMETRY_OFF = {
 
 
 def disable_telemetry() -> None:
-    """Sets `TELEMETRY_OFF`, also over what was set. The libraries read it as they are imported: call it before."""
+    """Set the variables `TELEMETRY_OFF`, whatever they were; call this before the libraries are imported."""
     os.environ.update(TELEMETRY_OFF)
 
 
 def has_cuda() -> bool:
-    """Whether torch has a GPU to compute on. torch itself is asked only where a driver is."""
+    """Whether torch can use a CUDA or ROCm GPU; torch is imported only where a driver is installed."""
     if "torch" not in sys.modules and not _gpu_driver():
         return False
     import torch
@@ -60,7 +60,7 @@ def has_cuda() -> bool:
 
 
 def has_mps() -> bool:
-    """Whether torch has Apple's GPU to compute on; elsewhere torch is not asked."""
+    """Whether torch can use Apple's GPU; torch is imported on macOS only."""
     if platform.system() != "Darwin":
         return False
     import torch
@@ -69,7 +69,7 @@ def has_mps() -> bool:
 
 
 def _gpu_driver() -> bool:
-    """NVIDIA's driver, which has this library for all programs, or AMD's."""
+    """Whether NVIDIA's driver library or AMD's device file is there."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -77,34 +77,41 @@ def _gpu_driver() -> bool:
     return True
 
 
-_own = threading.local()
+_thread_local = threading.local()
 
 
 def threads() -> int:
-    """Threads that arithmetic may take here: torch's number of them; where torch is not loaded what
-    it would be, ``OMP_NUM_THREADS`` or one for each core, or what `keep_thread_count` says."""
+    """Number of threads to compute with: torch's number.
+
+    Where torch is not imported it is the number of `keep_thread_count`, else ``OMP_NUM_THREADS``, else the
+    number of cores.
+    """
     if "torch" in sys.modules:
         import torch
 
         return torch.get_num_threads()
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    return getattr(_own, "threads", None) or (int(said) if said.isdecimal() else cores()) or 1
+    variable = os.environ.get("OMP_NUM_THREADS", "")
+    return (
+        getattr(_thread_local, "threads", None)
+        or (int(variable) if variable.isdecimal() else cores())
+        or 1
+    )
 
 
 @contextmanager
 def keep_thread_count(meanwhile: int | None = None) -> Iterator[None]:
-    """Puts the number of torch's threads back at the end; until then it is ``meanwhile``, if given.
+    """Restore torch's number of threads at the end of the block; set it to ``meanwhile`` within, if given.
 
-    Two threads add up in another order than one, and the last bits differ: what one call leaves
-    behind would change the results of the next in the same process. Where torch is not loaded the
-    number holds for `threads`, in this thread.
+    The number of threads changes the order of sums and so the last bits of results: without this, one
+    call would change the results of the next. Where torch is not imported, the number applies to
+    `threads` in this thread.
     """
     if "torch" not in sys.modules:
-        _own.threads = meanwhile
+        _thread_local.threads = meanwhile
         try:
             yield
         finally:
-            _own.threads = None
+            _thread_local.threads = None
         return
     import torch
 
@@ -118,7 +125,7 @@ def keep_thread_count(meanwhile: int | None = None) -> Iterator[None]:
 
 
 def software_and_hardware() -> dict[str, Any]:
-    """The versions and the machine that something is done with."""
+    """Versions of Python, torch, fastai and timm, and a description of the machine."""
     from importlib.metadata import version
 
     import torch

@@ -1,4 +1,4 @@
-"""A model folder and files -> Predictions, by torch or ONNX Runtime, here or on a cluster."""
+"""Predicts files with a model folder, by torch or ONNX Runtime, on this machine or a cluster."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Predictions by the workers of a cluster: a chunk of files is a task, the model stays loaded."""
+"""Predicts files on the workers of a cluster: each task is a chunk of files, and workers keep the model loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
 
 _loading = threading.Lock()
-_TOGETHER = 1000  # chunks that are held at once; the workers wait for the last of them
+_TOGETHER = 1000  # chunks submitted at once; workers wait for the last of them
 
 
 def predict_on(
@@ -37,19 +37,18 @@ def predict_on(
     bs: int = 32,
     **settings: Any,
 ) -> Iterator[Prediction]:
-    """One prediction a file, in the order of the files, as `Predictor.predict` gives them.
+    """Yield one prediction per file, in the order of the files, as `Predictor.predict` does.
 
-    Each chunk of `bs` files is a batch, as it is on one machine where no recording is cut into
-    windows. Where batches differ, or threads (a worker has one), sums are taken in another order:
-    probabilities then agree to about 1e-6, and with `OMP_NUM_THREADS=1` to the last bit.
+    Each chunk of `bs` files is a batch. Workers use one thread each, so probabilities agree with those
+    of one machine to about 1e-6, and with `OMP_NUM_THREADS=1` and no windows to the last bit.
 
     Parameters
     ----------
     cluster : from `datasets.cluster.connect`.
-    model : the model folder; every worker loads it once, from this path.
-    paths : files that the workers have under these names; taken as they are needed.
+    model : model folder; every worker loads it once, from this path.
+    paths : files that the workers see under these names; read lazily.
     at, bs : as in `Predictor.predict`.
-    settings : of `Predictor`: threshold, score, top, device, tta.
+    settings : options of `Predictor`: threshold, score, top, device, tta.
 
     Raises
     ------
@@ -59,27 +58,31 @@ def predict_on(
         raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
     folder = os.path.abspath(model)
     task = partial(predict_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
-    left = (os.fspath(path) for path in paths)
-    while named := list(islice(left, _TOGETHER * bs)):
-        sources = [Source(os.path.abspath(path), at=at) for path in named]
+    remaining = (os.fspath(path) for path in paths)
+    while names := list(islice(remaining, _TOGETHER * bs)):
+        sources = [Source(os.path.abspath(path), at=at) for path in names]
         chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
-        early: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
-        turn = 0
-        for number, answers in cluster.spread(task, chunks, None, path_of=attrgetter("path")):
-            early[number] = answers
-            while turn in early:
-                for n, answer in enumerate(early.pop(turn), turn * bs):
-                    lost = answer or refused_prediction(sources[n], BadFile(named[n], CRASHED))
-                    yield _named(lost, sources[n].path, named[n])
-                turn += 1
+        ready: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
+        next_chunk = 0
+        for number, predictions in cluster.spread(task, chunks, None, path_of=attrgetter("path")):
+            ready[number] = predictions
+            while next_chunk in ready:
+                for n, prediction in enumerate(ready.pop(next_chunk), next_chunk * bs):
+                    row = prediction or refused_prediction(sources[n], BadFile(names[n], CRASHED))
+                    yield _named(row, sources[n].path, names[n])
+                next_chunk += 1
 
 
 def predict_chunk(
     folder: str, digest: str, bs: int, settings: tuple[tuple[str, Any], ...], sources: list[Source]
 ) -> list[Prediction | None]:
-    """The task, in the worker: predictions for files, by the model folder whose ``config.json`` has this
-    `model_digest`."""
-    with _loading:  # threads of a worker share the model
+    """Predictions of a chunk of files, in the worker; ``digest`` is the `model_digest` of the folder.
+
+    Raises
+    ------
+    SecondhandError : the worker has no such folder, or another model in it.
+    """
+    with _loading:  # the threads of a worker share the model
         predictor = _predictor(folder, digest, settings)
     with keep_thread_count(1):
         return list(predictor.predict(sources, bs=bs, workers=1))
@@ -96,12 +99,12 @@ def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) 
         )
     if model_digest(folder) != digest:
         raise SecondhandError(f"another model lies in {folder}; copy the folder anew")
-    keep_memory_on_cpu(dict(settings).get("device", "auto"))  # the worker is there for this
+    keep_memory_on_cpu(dict(settings).get("device", "auto"))
     return Predictor(folder, **dict(settings))
 
 
 def model_digest(folder: str) -> str:
-    """SHA-256 (hex) of a model folder's config.json, which has those of its other files."""
+    """SHA-256 (hex) of a model folder's config.json, which lists those of its other files."""
     from learners.model import CONFIG
 
     try:
@@ -111,7 +114,7 @@ def model_digest(folder: str) -> str:
 
 
 def _named(row: Prediction, full: str, name: str) -> Prediction:
-    """The row with the file as the user named it."""
+    """The prediction with the file name that the user gave."""
     if full == name:
         return row
     reason = Reason(row.reason.why, row.reason.detail.replace(full, name))

@@ -1,7 +1,7 @@
-"""Files -> what a pretrained backbone makes of them, before anything is trained.
+"""Computes features of files with a pretrained backbone, without training.
 
-Features are numbers in which files that look alike lie near each other: enough for a map of a
-folder, a first confusion matrix by nearest neighbours, and copies that no hash finds.
+Similar files have similar features: enough for a map of a folder, a first confusion matrix by nearest
+neighbours, and for near-duplicates that no hash finds.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ def embed(
     bs: int = 32,
     workers: int | None = None,
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
-    """Features of files by a pretrained backbone, as prediction would open them.
+    """Features of files from a pretrained backbone; files are opened as for prediction.
 
     Parameters
     ----------
-    files : pictures; or, with a ``spectrogram``, signals, or sources with a span or a moment of one. Of
-        a recording longer than the recipe's window the middle is taken (`datasets.spectrograms.windows.cut`
-        makes windows of it).
+    files : pictures; or, with ``spectrogram``, signals, or sources with a time span or moment. Of a
+        recording longer than the window the middle is used (`datasets.spectrograms.windows.cut` makes
+        windows).
     backbone, weights : as in `learners.backbones.building`.
-    size : side of the input in pixels; the backbone's own if not given. Smaller is faster.
-    recipe : how signals are drawn.
-    bs : files in a forward pass.
-    workers : processes that open files; by default one for each core.
+    size : side of the input in pixels; default: that of the pretraining. Smaller is faster.
+    spectrogram : spectrogram settings of signals.
+    bs : files per forward pass.
+    workers : processes that open files; default: one per core.
 
     Returns
     -------
-    float32 [files, width], rows in the order of the files, NaN for those that cannot be used; and
-    these, with the reasons.
+    float32 [files, width] in the order of the files, NaN rows for unusable files; and these with the
+    reasons.
 
     Raises
     ------
-    SecondhandError : no such backbone, or its weights cannot be had.
+    SecondhandError : unknown backbone, or its weights cannot be loaded.
     """
     spec = NetworkSpec(backbone, 2, size or native_size(backbone), head="linear")
     network, spec, preprocessing = build(spec, weights=None if weights is None else str(weights))
     bundle = Bundle(
         network=network.eval(),
         spec=spec,
-        classes=["first", "second"],  # of the head, which is fresh; its answers are not looked at
-        # A spectrogram's edges are data: nothing of it is cut.
+        classes=["first", "second"],  # of the untrained head, whose output is not used
+        # Spectrograms are not cropped: their edges are data.
         preprocessing=replace(preprocessing, squish=spectrogram is not None),
         spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         overlap=0.0,
@@ -71,11 +71,11 @@ def embed(
 def features_of(
     predictor: Predictor, sources: Sequence[Source], *, bs: int = 32, workers: int | None = None
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
-    """As `embed`, with the network of a predictor."""
+    """Features of files as in `embed`, from the network of a predictor."""
     rows: dict[int, NDArray[np.float32]] = {}
     rejected = []
     opened_all = predictor.open_all(sources, workers=workers)
-    for first in range(0, len(sources), bs):  # a batch at a time: pictures are large
+    for first in range(0, len(sources), bs):  # a batch at a time saves memory
         batch = []
         for row, opened in enumerate(islice(opened_all, bs), start=first):
             if isinstance(opened, np.ndarray):

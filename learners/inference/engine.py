@@ -1,6 +1,6 @@
-"""What does a network's arithmetic, and where: torch, or ONNX Runtime, which is sooner on a CPU.
+"""Runs networks with torch or with ONNX Runtime, which starts faster on a CPU.
 
-Before ONNX Runtime reads a file, which may be somebody else's, it is looked through here.
+ONNX files may come from anyone, so their content is checked here before ONNX Runtime reads them.
 """
 
 from __future__ import annotations
@@ -29,64 +29,70 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "torch", "onnx")
 Batch = npt.NDArray[np.uint8]
 
-#: What model.onnx takes and gives.
-ASKED, ANSWERED = "x", ("logits", "features")
+#: Names of the input and the outputs of model.onnx.
+ONNX_INPUT, ONNX_OUTPUTS = "x", ("logits", "features")
 
 log = logging.getLogger(__name__)
 
 
-def pick_engine(wanted: str, device: str, bundle: Bundle) -> str:
-    """ "torch" or "onnx": which one "auto" means for a model on a device.
+def pick_engine(engine: str, device: str, bundle: Bundle) -> str:
+    """Return "torch" or "onnx"; "auto" depends on the model and the device.
 
-    ONNX Runtime where it takes torch's import off the first answer: on a CPU, for a model folder that
-    holds ``model.onnx``, where ``onnxruntime`` is installed. torch everywhere else: on a GPU; for a
-    folder without that file, as of a network that ONNX has no words for; for a model in memory, whose network torch has already. An engine by its name is that one.
+    auto is ONNX Runtime, which saves importing torch, on a CPU for a model folder with ``model.onnx``
+    where ``onnxruntime`` is installed. It is torch on a GPU, for a folder without that file, and for a
+    network that is already in memory.
     """
-    if wanted != "auto":
-        return wanted
-    there = bundle.onnx is not None and find_spec("onnxruntime") is not None
-    return "onnx" if device == "cpu" and there and not bundle.built else "torch"
+    if engine != "auto":
+        return engine
+    usable = bundle.onnx is not None and find_spec("onnxruntime") is not None
+    return "onnx" if device == "cpu" and usable and not bundle.built else "torch"
 
 
-def pick_device(wanted: str, engine: str = "auto", *, train: bool = False) -> str:
-    """ "auto" is the first CUDA GPU where there is one, else the CPU; for ONNX Runtime the CPU.
+def pick_device(device: str, engine: str = "auto", *, train: bool = False) -> str:
+    """Return the device name; "auto" is the first CUDA GPU if there is one, else the CPU.
 
-    Apple's GPU trains by itself; it answers where it is named, for the CPU has answered before torch
-    is imported.
+    For ONNX Runtime it is the CPU. Apple's GPU is chosen for training only: a prediction on the CPU is
+    done before torch is imported.
 
     Raises
     ------
-    SecondhandError : there is no such device or engine, or they do not go together.
+    SecondhandError : unknown or missing device, unknown engine, or they do not go together.
     """
     if engine not in ENGINES:
         raise SecondhandError(f"--engine {engine!r} is none of {', '.join(ENGINES)}")
-    if wanted == "auto":
+    if device == "auto":
         if engine != "onnx" and has_cuda():
             return "cuda"
         return "mps" if train and has_mps() else "cpu"
-    if wanted == "cpu":
-        return wanted
+    if device == "cpu":
+        return device
     import torch
 
     try:
-        kind = torch.device(wanted).type
+        kind = torch.device(device).type
     except RuntimeError:
         raise SecondhandError(
-            f"--device {wanted!r} is none of auto, cpu, cuda, cuda:N, mps"
+            f"--device {device!r} is none of auto, cpu, cuda, cuda:N, mps"
         ) from None
     if engine == "onnx" and kind != "cpu":
-        raise SecondhandError(f"--engine onnx runs on the CPU: leave --device {wanted} out")
+        raise SecondhandError(f"--engine onnx runs on the CPU: leave --device {device} out")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise SecondhandError(f"--device {wanted}: no CUDA GPU is here; use cpu or auto")
+        raise SecondhandError(f"--device {device}: no CUDA GPU is here; use cpu or auto")
     if kind == "mps" and not has_mps():
-        raise SecondhandError(f"--device {wanted}: no GPU of Apple is here; use cpu or auto")
-    return wanted
+        raise SecondhandError(f"--device {device}: no GPU of Apple is here; use cpu or auto")
+    return device
 
 
 def make_engine(
     bundle: Bundle, engine: str, device: str, tta_views: Sequence[TTAView]
 ) -> TorchEngine | OnnxEngine:
-    """What answers for a model, with the engine that `pick_engine` takes."""
+    """Build the engine that `pick_engine` chooses for a model.
+
+    Raises
+    ------
+    BadFile : the model's ONNX file is unusable.
+    SecondhandError : ``engine`` is "onnx" and ONNX Runtime cannot run the model.
+    """
     picked = pick_engine(engine, device, bundle)
     if picked == "torch":
         return TorchEngine(bundle, device, tta_views)
@@ -98,7 +104,7 @@ def make_engine(
         return OnnxEngine(bundle.onnx, bundle, tta_views)
     except BadFile:
         raise
-    except Exception as error:  # what is new to an older ONNX Runtime it says in a way of its own
+    except Exception as error:  # an older ONNX Runtime raises errors of many kinds
         if engine != "auto":
             raise SecondhandError(
                 f"{bundle.onnx}: {str(error)[:200]}; use --engine torch"
@@ -108,11 +114,11 @@ def make_engine(
 
 
 class TorchEngine:
-    """uint8 [n, 3, height, width] -> logits [n, classes] and features [n, width], by torch.
+    """Computes logits [n, classes] and features [n, width] of uint8 [n, 3, height, width], with torch.
 
     Parameters
     ----------
-    views : those that the answers are averaged over.
+    tta_views : test-time augmentation: views that the outputs are averaged over.
     """
 
     name = "torch"
@@ -128,36 +134,38 @@ class TorchEngine:
         mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
-        self._ask = partial(logits_and_features, self.network)
+        self._network_outputs = partial(logits_and_features, self.network)
         self._views, self._many = tta_views, bundle.spec.multi_label
         self.side_by_side = device == "cpu" and is_on()
         self.cores = SingleThreadPool()
 
     def __call__(self, batch: Batch) -> tuple[Floats, Floats]:
-        """With all threads that torch has."""
+        """Logits and features of a batch, computed with all of torch's threads."""
         import torch
 
         with torch.inference_mode():
-            # The arithmetic of the validation DataLoader, to the last bit.
+            # Normalised exactly as the validation DataLoader does, to the last bit.
             x = torch.from_numpy(batch).to(self.device).float()
             x = x.div_(255).sub_(self._mean).div_(self._std)
             x = x.contiguous(memory_format=torch.channels_last)
-            logits, features = average_tta_views(self._ask, x, self._views, multi_label=self._many)
+            logits, features = average_tta_views(
+                self._network_outputs, x, self._views, multi_label=self._many
+            )
             return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
-    alone = __call__  # in a thread of `cores`, where torch has one
+    run_in_thread = __call__  # in a thread of `cores`, where torch has one
 
 
 class OnnxEngine:
-    """As `TorchEngine`, by ONNX Runtime on the CPU.
+    """Computes the same as `TorchEngine`, with ONNX Runtime on the CPU.
 
     Parameters
     ----------
-    file : what `write_network` made of the bundle's network.
+    file : ONNX file from `write_network`.
 
     Raises
     ------
-    BadFile : it is not what this bundle needs. ONNX Runtime itself raises whatever it likes.
+    BadFile : the file does not fit the bundle. ONNX Runtime itself raises errors of any kind.
     """
 
     name = "onnx"
@@ -174,7 +182,7 @@ class OnnxEngine:
 
     @cached_property
     def network(self) -> Network:
-        """torch's, for what only it can be asked: where it looked."""
+        """The network in torch, which heat maps need."""
         accelerate(self._bundle.network)
         return self._bundle.network
 
@@ -187,13 +195,13 @@ class OnnxEngine:
         return open_onnx(self._file)
 
     def __call__(self, batch: Batch) -> tuple[Floats, Floats]:
-        """With a thread on each core."""
+        """Logits and features of a batch, computed with one thread per core."""
         with self._opening:
             session = self._all
         return self._run(session, batch)
 
-    def alone(self, batch: Batch) -> tuple[Floats, Floats]:
-        """In the calling thread."""
+    def run_in_thread(self, batch: Batch) -> tuple[Floats, Floats]:
+        """Logits and features of a batch, computed in the calling thread."""
         return self._run(self._one, batch)
 
     def _run(self, session: Any, batch: Batch) -> tuple[Floats, Floats]:
@@ -202,37 +210,41 @@ class OnnxEngine:
         x -= self._mean
         x /= self._std
         multi_label = self._bundle.spec.multi_label
-        return average_tta_views(partial(ask, session), x, self._views, multi_label=multi_label)
+        return average_tta_views(
+            partial(run_session, session), x, self._views, multi_label=multi_label
+        )
 
     def _check(self, session: Any) -> None:
-        """The shapes that it takes and gives, against those of the model."""
+        """Raise BadFile unless the input and output shapes are those of the model."""
         spec, reference = self._bundle.spec, self._bundle.decider.distance.reference
         width = None if reference is None else reference.shape[1]
-        wanted = {
-            ASKED: [3, *spec.shape],
-            **dict(zip(ANSWERED, ([spec.n_classes], [width]), strict=True)),
+        expected = {
+            ONNX_INPUT: [3, *spec.shape],
+            **dict(zip(ONNX_OUTPUTS, ([spec.n_classes], [width]), strict=True)),
         }
-        found = {at.name: at.shape[1:] for at in (*session.get_inputs(), *session.get_outputs())}
-        if width is None and len(found.get("features", [])) == 1:
-            wanted["features"] = found["features"]
-        if found != wanted:
-            raise BadFile(self._file, f"takes and gives {found}, the model {wanted}"[:300])
+        actual = {at.name: at.shape[1:] for at in (*session.get_inputs(), *session.get_outputs())}
+        if width is None and len(actual.get("features", [])) == 1:
+            expected["features"] = actual["features"]
+        if actual != expected:
+            raise BadFile(self._file, f"takes and gives {actual}, the model {expected}"[:300])
 
 
-def ask(session: Any, x: Floats) -> tuple[Floats, Floats]:
-    logits, features = session.run(list(ANSWERED), {ASKED: np.ascontiguousarray(x)})
+def run_session(session: Any, x: Floats) -> tuple[Floats, Floats]:
+    """Logits [n, classes] and features [n, width] of normalised inputs [n, 3, h, w]."""
+    """Logits [n, classes] and features [n, width] of normalised inputs [n, 3, h, w]."""
+    logits, features = session.run(list(ONNX_OUTPUTS), {ONNX_INPUT: np.ascontiguousarray(x)})
     return logits, features
 
 
 def open_onnx(file: Path, workers: int | None = None) -> Any:
-    """An ``onnxruntime.InferenceSession`` on the CPU, of ``workers`` threads or as many as torch has.
+    """Open an ``onnxruntime.InferenceSession`` on the CPU with ``workers`` threads, by default torch's number.
 
     Raises
     ------
-    BadFile : the file refers to other files, holds other than ONNX's own operators, or one graph in
-        another. ONNX Runtime itself raises whatever it likes.
+    BadFile : the file refers to other files, or holds custom operators or nested graphs. ONNX Runtime
+        itself raises errors of any kind.
     """
-    need("onnxruntime")
+    require("onnxruntime")
     disable_telemetry()
     import onnxruntime
 
@@ -241,17 +253,17 @@ def open_onnx(file: Path, workers: int | None = None) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = workers or threads()
     options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what is fatal; the rest is raised
-    # Threads that wait would otherwise spin, and take the cores from those that decode files.
+    options.log_severity_level = 4  # fatal only; errors are raised
+    # Otherwise waiting threads spin and take the cores from processes that decode files.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def check_content(content: bytes, file: Path) -> None:
-    """Raise BadFile for what a network written here never has, and somebody else's file might: tensors
-    in other files, operators that are not ONNX's own, graphs within graphs, functions.
+    """Raise BadFile for ONNX content that this program never writes and that may be malicious.
 
-    The numbers are those of fields in ``onnx.proto``.
+    These are tensors in other files, custom operators, nested graphs, functions and training info. The
+    numbers are field numbers of ``onnx.proto``.
     """
     try:
         for model_field, graph in fields(content):
@@ -288,57 +300,56 @@ def _check_tensor(tensor: Message, file: Path) -> None:
 
 
 def fields(message: memoryview | bytes) -> Iterator[tuple[int, memoryview | int]]:
-    """The numbers of a message's fields, and what is in them: bytes, or a number; by Protocol Buffers'
-    wire format, as far as it takes to look through a file before others read it.
+    """Yield number and value (bytes or an integer) of each field of a Protocol Buffers message.
 
     Raises
     ------
-    ValueError, IndexError : it is cut off, or holds what no reader of today writes.
+    ValueError, IndexError : the message is truncated or uses an obsolete wire type.
     """
-    data, place = memoryview(message), 0
-    while place < len(data):
-        key, place = _number(data, place)
+    data, position = memoryview(message), 0
+    while position < len(data):
+        key, position = _number(data, position)
         wire = key & 7
         if wire == 0:
-            value, place = _number(data, place)
+            value, position = _number(data, position)
             yield key >> 3, value
             continue
         if wire not in (1, 2, 5):
             raise ValueError(f"wire type {wire}")
         size = {1: 8, 5: 4}.get(wire, 0)
         if wire == 2:
-            size, place = _number(data, place)
-        if place + size > len(data):
+            size, position = _number(data, position)
+        if position + size > len(data):
             raise ValueError("cut off")
-        yield key >> 3, data[place : place + size]
-        place += size
+        yield key >> 3, data[position : position + size]
+        position += size
 
 
-def _number(data: memoryview, place: int) -> tuple[int, int]:
-    """A number of variable length, and the place behind it."""
+def _number(data: memoryview, position: int) -> tuple[int, int]:
+    """Decode a varint at ``position``; return it and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, place
+            return value, position
     raise ValueError("a number of more than ten bytes")
 
 
 class Message:
-    """A message, gone through once."""
+    """The parsed fields of a Protocol Buffers message."""
 
     def __init__(self, data: Any) -> None:
         self._fields = list(fields(data)) if isinstance(data, memoryview) else []
 
     def all(self, *numbers: int) -> list[Any]:
-        """What is in the fields of these numbers."""
+        """Values of the fields with these numbers."""
         return [value for number, value in self._fields if number in numbers]
 
 
-def need(*packages: str) -> None:
-    """Raise SecondhandError where one of these is not installed."""
+def require(*packages: str) -> None:
+    """Raise SecondhandError if one of these packages is not installed."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         names = " ".join(missing)

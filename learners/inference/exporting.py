@@ -1,11 +1,10 @@
-"""A network as an ONNX file: a model folder's ``model.onnx``, by which the predictor answers, or a whole
-model for other programs. Each is asked the same questions as torch before it gets its name, and thrown
-away if it answers differently.
+"""Exports networks to ONNX: ``model.onnx`` of a model folder, or a whole model for other programs.
 
-A file for other programs has the preprocessing's arithmetic, the network and the temperature in it, and
-as metadata what else is needed to use it. What stays outside: opening a file, drawing a signal, cutting
-a picture to the square; the model's further views; and the distance to the training data, by which the
-predictor refuses strangers.
+Each file is compared with torch on the same inputs and discarded if the outputs differ.
+
+A file for other programs contains normalisation, network and calibration, and what else is needed as
+metadata. Not included: opening files, rendering spectrograms, cropping pictures, test-time augmentation,
+and the distance to the training data by which the predictor refuses out-of-distribution files.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from datasets.core.upstream import logger_levels
 from datasets.images import standalone
 from learners.backbones import LogitsAndFeatures, Network, NetworkSpec, logits_and_features
 from learners.files import jsonable
-from learners.inference.engine import ANSWERED, ASKED, ask, need, open_onnx
+from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model import PLAIN, Bundle
@@ -39,7 +38,7 @@ from learners.uncertainty import Confidence, Platt
 
 log = logging.getLogger(__name__)
 
-#: How far answers of a written network may lie from its own, over the largest of them.
+#: Largest allowed difference from torch's outputs, relative to the largest output.
 TOLERANCE = 1e-4
 FORMAT = 1  # of the metadata
 INPUT = "pixels"
@@ -50,13 +49,13 @@ Pixels = npt.NDArray[np.uint8]
 Run = Callable[[Pixels], list[npt.NDArray[np.float32]]]
 
 
-class Portable(nn.Module):
-    """uint8 [n, 3, size, size] -> probabilities [n, classes], logits [n, classes], features [n, width].
+class ExportedModel(nn.Module):
+    """Maps RGB pixels uint8 [n, 3, size, size] to probabilities, logits and features.
 
-    The pixels are RGB, 0 to 255. The probabilities are calibrated, softmax(logits / temperature), of
-    a model that has learned a background with a 0 beside the logits, so that they sum to less than 1;
-    the features are the body's, pooled. Of several labels an item they are
-    sigmoid(scale * logits + shift), each label's own two.
+    Probabilities [n, classes] are softmax(logits / temperature); with a background class a logit of 0 is
+    added for it, so that they sum to less than 1. Multi-label models give
+    sigmoid(scale * logits + shift) with a scale and shift per label. Logits are [n, classes]; features
+    [n, width] are the pooled output of the body.
     """
 
     mean: Tensor
@@ -91,26 +90,26 @@ class Portable(nn.Module):
 
 
 def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
-    """Write a model as ONNX, with any number of pictures in a batch.
+    """Write a model as an ONNX file that takes batches of any size; return its path.
 
-    Input and outputs are those of `Portable`, by the names `INPUT` and `OUTPUTS`; the metadata
-    stands in the file's ``metadata_props``.
+    Input and outputs are those of `ExportedModel`, named `INPUT` and `OUTPUTS`; `metadata` is in the file's
+    ``metadata_props``.
 
     Raises
     ------
-    SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be written in
-        ONNX, or what was written answers differently from the predictor. Nothing is left then.
+    SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be exported, or the
+        outputs differ from the predictor's. No file is left then.
     """
     with file_beside(Path(file)) as beside:
         pictures = _pictures(bundle, 2)
-        write_onnx(Portable(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
+        write_onnx(ExportedModel(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
         session = open_onnx(beside)
         check(bundle, lambda x: session.run(list(OUTPUTS), {INPUT: x}))
     return Path(file)
 
 
 def metadata(bundle: Bundle) -> dict[str, str]:
-    """What a program needs to know beside the numbers: text by name, JSON where it has parts."""
+    """Metadata that programs need to use the file: text by name, lists and objects as JSON."""
     confidence = bundle.decider
     spectrogram = bundle.spectrogram
     values: dict[str, Any] = {
@@ -128,7 +127,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "threshold_on": confidence.cut.on,
         "floors": confidence.ranking.floors,
         "tree": confidence.tree and confidence.tree.rows(),
-        **_of_each(confidence),
+        **_class_thresholds(confidence),
         "network": bundle.spec.to_dict(),
     }
     return {
@@ -137,9 +136,8 @@ def metadata(bundle: Bundle) -> dict[str, str]:
     }
 
 
-def _of_each(confidence: Confidence) -> dict[str, object]:
-    """The threshold of each class, where they have their own; of each of several labels an item its
-    calibration, too."""
+def _class_thresholds(confidence: Confidence) -> dict[str, object]:
+    """Thresholds of the classes, if there are any; for multi-label models threshold and calibration."""
     cuts = confidence.cut.guarantees
     if not isinstance(calibrator := confidence.calibrator, Platt):
         return {"thresholds": jsonable(confidence.cut.each)} if cuts else {}
@@ -148,126 +146,132 @@ def _of_each(confidence: Confidence) -> dict[str, object]:
 
 
 def export_limitations(bundle: Bundle) -> list[str]:
-    """What the predictor does for this model and an exported file does not, a sentence each."""
-    found = []
+    """Sentences on what the predictor does for this model and an exported file does not."""
+    limitations = []
     if bundle.spectrogram is not None:
-        found.append(
+        limitations.append(
             "the file takes drawn pictures: signals are drawn by the recipe in its metadata"
         )
     if len(bundle.tta_views) > 1:
-        found.append(
+        limitations.append(
             f"the file looks once; its temperature was fitted to the mean of {len(bundle.tta_views)} views"
         )
     if bundle.decider.tree is not None:
-        found.append(
+        limitations.append(
             "the file knows classes alone: what stands above them sums their probabilities"
         )
     if bundle.decider.distance.reference is not None:
-        found.append(
+        limitations.append(
             "the file measures no distance: it refuses nothing as out of distribution or unusual"
         )
-    return found
+    return limitations
 
 
 def check(bundle: Bundle, run: Run) -> None:
-    """Compare with the predictor on batches of several sizes.
+    """Compare the outputs of ``run`` with the predictor's on batches of several sizes.
 
     Raises
     ------
     SecondhandError : they differ by more than `TOLERANCE`, or ``run`` fails.
     """
-    # Of one view: the others are looked at from outside.
+    # Without test-time augmentation, which is not exported.
     predictor = Predictor(replace(bundle, tta_views=(PLAIN,)), device="cpu")
     for n in _BATCHES:
         pictures = _pictures(bundle, n)
         logits, features = predictor.forward(pictures)
-        judged = predictor.confidence.decide(logits, features)
-        wanted: list[npt.ArrayLike] = [judged.probabilities, logits, features]
+        decisions = predictor.confidence.decide(logits, features)
+        expected: list[npt.ArrayLike] = [decisions.probabilities, logits, features]
         try:
-            found = run(pictures)
+            outputs = run(pictures)
         except Exception as error:
             raise SecondhandError(f"ONNX: {first_line(error)}, asked for {n} pictures") from error
-        for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
-            far = distance(ours, theirs)
-            if not far <= TOLERANCE:
+        for name, values, exported in zip(OUTPUTS, expected, outputs, strict=True):
+            deviation = distance(values, exported)
+            if not deviation <= TOLERANCE:
                 raise SecondhandError(
-                    f"ONNX: {name} of {n} pictures are {far:.1e} from the model's own, and "
+                    f"ONNX: {name} of {n} pictures are {deviation:.1e} from the model's own, and "
                     f"{TOLERANCE:g} is allowed; nothing was written. Other versions of torch, "
                     "onnxscript and onnxruntime may do better"
                 )
 
 
 def _pictures(bundle: Bundle, n: int) -> Pixels:
-    """Pictures to ask with: each of its own brightness, contrast and grain."""
+    """Random test pictures of differing brightness, contrast and grain, uint8 [n, 3, h, w]."""
     rng = np.random.default_rng(n)
     height, width = bundle.spec.shape
     coarse = rng.integers(0, 256, (n, 3, 8, 8))
-    grown = np.kron(coarse, np.ones((1, 1, -(-height // 8), -(-width // 8))))[..., :height, :width]
+    upscaled = np.kron(coarse, np.ones((1, 1, -(-height // 8), -(-width // 8))))[
+        ..., :height, :width
+    ]
     grain = rng.normal(0, 20, (n, 3, height, width))
-    return (grown + grain).clip(0, 255).astype(np.uint8)
+    return (upscaled + grain).clip(0, 255).astype(np.uint8)
 
 
 def write_network(bundle: Bundle, file: Path) -> None:
-    """The network of a bundle for `OnnxEngine`, written whole or not at all, and asked.
+    """Write the network of a bundle for `OnnxEngine`, and compare its outputs with torch's.
 
     Raises
     ------
-    SecondhandError : packages are missing, the network cannot be written in ONNX, or what was
-        written answers differently from it.
+    SecondhandError : packages are missing, the network cannot be exported, or the outputs differ. No file
+        is left then.
     """
     with file_beside(file) as beside:
         write_onnx(
             LogitsAndFeatures(bundle.network),
-            _questions(bundle.spec)[0],
+            _test_inputs(bundle.spec)[0],
             beside,
-            (ASKED,),
-            ANSWERED,
+            (ONNX_INPUT,),
+            ONNX_OUTPUTS,
         )
-        if (far := _off(beside, bundle)) > TOLERANCE:
+        if (far := _largest_deviation(beside, bundle)) > TOLERANCE:
             raise SecondhandError(
                 f"ONNX Runtime's answers for {bundle.spec.backbone} are {far:.1e} from the network's "
                 "own; use --engine torch"
             )
 
 
-def _questions(spec: NetworkSpec) -> list[Floats]:
-    """Normalised inputs, of two numbers of them in a batch."""
+def _test_inputs(spec: NetworkSpec) -> list[Floats]:
+    """Random normalised inputs: batches of 2 and of 3."""
     rng = np.random.default_rng(0)
     return [rng.standard_normal((n, 3, *spec.shape), dtype=np.float32) for n in (2, 3)]
 
 
-def _off(file: Path, bundle: Bundle) -> float:
-    """How far a file's answers lie from the network's: infinitely where it gives none."""
+def _largest_deviation(file: Path, bundle: Bundle) -> float:
+    """Largest deviation of a file's outputs from the network's; infinity where the file fails."""
     network = bundle.network
-    if next(network.parameters()).device.type != "cpu":  # which may round otherwise
+    if next(network.parameters()).device.type != "cpu":  # a GPU may round differently
         network = copy.deepcopy(network).cpu()
     try:
         session = open_onnx(file)
         far = []
-        for x in _questions(bundle.spec):
+        for x in _test_inputs(bundle.spec):
             with torch.inference_mode():
                 ours = logits_and_features(network, torch.from_numpy(x))
-            far += [distance(a, b) for a, b in zip(ours, ask(session, x), strict=True)]
-    except Exception as error:  # a damaged file makes ONNX Runtime raise whatever it likes
+            far += [distance(a, b) for a, b in zip(ours, run_session(session, x), strict=True)]
+    except Exception as error:  # with a damaged file ONNX Runtime raises errors of any kind
         log.warning("%s: %s", file, str(error)[:200])
         return float("inf")
     return max(far)
 
 
 def distance(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
-    """The largest difference over the largest number, or over 1 where that is smaller."""
+    """Largest absolute difference, divided by the largest absolute value or 1."""
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:
         return float("inf")
     return float(np.abs(a - b).max(initial=0) / np.abs(a).max(initial=1))
 
 
-def traced(module: nn.Module, example: npt.NDArray[Any]) -> torch.export.ExportedProgram:
-    """The module's arithmetic for any number of inputs like the example's two."""
+def trace(module: nn.Module, example: npt.NDArray[Any]) -> torch.export.ExportedProgram:
+    """Trace the module with torch.export, for batches of any size.
+
+    Raises
+    ------
+    SecondhandError : torch.export does not support the network.
+    """
     module = copy.deepcopy(module).cpu().eval()
     for part in module.modules():
-        # Of an activation in place the exporter takes the arithmetic apart, one number of the shape
-        # at a time: two thirds of its time for a network with ReLU6.
+        # In-place activations make the export three times slower for a network with ReLU6.
         if getattr(part, "inplace", False):
             part.inplace = False  # type: ignore[assignment]
     size = torch.export.Dim("n", min=1)
@@ -281,7 +285,7 @@ def traced(module: nn.Module, example: npt.NDArray[Any]) -> torch.export.Exporte
             f"torch.export cannot follow this network: {first_line(error)}; predict with torch"
         ) from error
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # where on this disk the network's source lies
+        node.meta.pop("stack_trace", None)  # would publish paths of this machine
     return program
 
 
@@ -293,11 +297,16 @@ def write_onnx(
     outputs: tuple[str, ...],
     metadata: dict[str, str] | None = None,
 ) -> None:
-    """The module as one ONNX file, its weights inside."""
-    need("onnx", "onnxruntime", "onnxscript")
-    program = traced(module, example)
+    """Write the module as one ONNX file that includes its weights.
+
+    Raises
+    ------
+    SecondhandError : packages are missing, or the network cannot be exported.
+    """
+    require("onnx", "onnxruntime", "onnxscript")
+    program = trace(module, example)
     try:
-        # Without the exporter's notes for its own developers.
+        # The exporter logs messages for its own developers.
         notes_of = ("torch.onnx", "onnxscript", "onnx_ir")
         with logger_levels(logging.ERROR, *notes_of), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -318,4 +327,5 @@ def write_onnx(
 
 
 def first_line(error: Exception) -> str:
+    """First line of an error message, at most 200 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,11 +1,9 @@
-"""Where a network looked for a class: Grad-CAM (arXiv:1610.02391), through the package grad-cam.
+"""Heat maps of where a network finds evidence for a class: Grad-CAM (arXiv:1610.02391), by the package grad-cam.
 
-The maps that Grad-CAM weighs are the body's own where it ends in a feature map. A transformer pools
-inside its body, so there it is the last layer norm whose tokens the class still depends on, laid out
-as the grid of patches that they came from.
+For a convolutional body the maps are its last feature map. A transformer pools inside its body; its
+maps are the tokens, arranged as the grid of patches, of the last layer norm that the class depends on.
 
-Nothing is hooked into the network that is given: the work is done on a copy that shares its weights,
-so that other threads may go on asking it.
+The hooks are set on a copy that shares the weights, so that other threads can use the network meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from learners.backbones import Network
 
 Heat = npt.NDArray[np.float32]
-STRENGTH = 0.6  # how much of the hottest place the colour covers
+STRENGTH = 0.6  # opacity of the colour at the maximum
 NO_MAP = (
     "this backbone gives no map of places (neither a feature map, nor tokens on a square grid): "
     "no heat map can be drawn of it"
@@ -90,12 +88,12 @@ def heatmap(
 def overlay(
     picture: Image.Image | npt.NDArray[np.uint8], heat: npt.NDArray[np.floating]
 ) -> Image.Image:
-    """A heat map laid over its picture: cold places keep the picture, hot ones the colour.
+    """Overlay a heat map on its picture: the higher the value, the more opaque the colour.
 
     Parameters
     ----------
     picture : Pillow picture, or uint8 [3, h, w].
-    heat : [h, w] in [0, 1]; brought to the picture's size.
+    heat : [h, w] in [0, 1]; resized to the picture.
     """
     from PIL import Image
 
@@ -137,7 +135,7 @@ def _check_class(logits: Tensor, class_index: int) -> None:
 
 
 def _detached(module: nn.Module) -> Any:
-    """A copy whose modules are its own, and whose weights are the same memory without gradients."""
+    """Copy of a module in eval mode that shares the weights, without gradients."""
     from torch import nn
 
     memo: dict[int, Any] = {
@@ -154,37 +152,41 @@ def _grad_cam(
     class_index: int,
     lay_out: Callable[[Tensor], Tensor] | None,
 ) -> Heat:
-    """Grad-CAM at a module of a private model, at the grid's own size."""
+    """Grad-CAM at the module ``name`` of a private model, at the resolution of its grid."""
     from pytorch_grad_cam import GradCAM
     from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 
     layer = model.get_submodule(name)
-    # Gradients begin here: what comes before has no part in them, and is not gone back through.
+    # Gradients start here, so the backward pass skips everything before.
     layer.register_forward_hook(lambda _m, _i, out: out.detach().requires_grad_().clone())
     with GradCAM(model=model, target_layers=[layer], reshape_transform=lay_out) as cam:
-        found = cam(input_tensor=x, targets=[ClassifierOutputTarget(class_index)])
-    return np.asarray(found[0], np.float32)
+        maps = cam(input_tensor=x, targets=[ClassifierOutputTarget(class_index)])
+    return np.asarray(maps[0], np.float32)
 
 
 def _last_grid(network: nn.Sequential, x: Tensor, width: int, class_index: int) -> tuple[str, int]:
-    """The last norm layer whose places the class depends on, and how many tokens are no places.
+    """Name of the last norm layer with patch tokens that the class depends on, and its number of prefix tokens.
 
-    After the last attention a class token alone is read: the patches behind it no longer count.
+    After the last attention only the class token is read, so later layers do not depend on patches.
+
+    Raises
+    ------
+    SecondhandError : there is no such layer.
     """
     import torch
 
     body = network[0]
     declared = getattr(body, "num_prefix_tokens", 1 if hasattr(body, "class_token") else None)
-    kept: list[tuple[str, int, Tensor]] = []
+    candidates: list[tuple[str, int, Tensor]] = []
 
     def keeper(name: str) -> Callable[[nn.Module, Any, Any], Tensor | None]:
         def keep(_module: nn.Module, _inputs: Any, out: Any) -> Tensor | None:
             prefix = _prefix(out, width, declared) if isinstance(out, torch.Tensor) else None
             if prefix is None:
                 return None
-            # The first one begins the graph; the clone may be written over by what follows.
+            # The first one starts the graph; later layers may overwrite the clone.
             out = out if out.requires_grad else out.detach().requires_grad_()
-            kept.append((name, prefix, out))
+            candidates.append((name, prefix, out))
             return out.clone()
 
         return keep
@@ -197,17 +199,17 @@ def _last_grid(network: nn.Sequential, x: Tensor, width: int, class_index: int) 
         for hook in hooks:
             hook.remove()
     _check_class(logits, class_index)
-    if kept and logits.requires_grad:
-        tensors = [out for _, _, out in kept]
+    if candidates and logits.requires_grad:
+        tensors = [out for _, _, out in candidates]
         gradients = torch.autograd.grad(logits[0, class_index], tensors, allow_unused=True)
-        for (name, prefix, _), gradient in reversed(list(zip(kept, gradients, strict=True))):
+        for (name, prefix, _), gradient in reversed(list(zip(candidates, gradients, strict=True))):
             if gradient is not None and _to_maps(width, prefix)(gradient).any():
                 return name, prefix
     raise SecondhandError(NO_MAP)
 
 
 def _prefix(out: Tensor, width: int, declared: int | None) -> int | None:
-    """Tokens before those of the grid in [1, n, width]; 0 for maps; None for anything else."""
+    """Number of tokens before those of the grid in [1, n, width]; 0 for maps; None for anything else."""
     if out.ndim == 4:
         channels_last = out.shape[3] == width and out.shape[1] == out.shape[2] > 1
         channels_first = out.shape[1] == width and out.shape[2] == out.shape[3] > 1
@@ -222,7 +224,8 @@ def _prefix(out: Tensor, width: int, declared: int | None) -> int | None:
 
 
 def _to_maps(width: int, prefix: int) -> Callable[[Tensor], Tensor]:
-    """Tokens [n, tokens, width], or maps in either order of axes, to [n, width, h, w]."""
+    """Return a function that turns tokens [n, tokens, width], or maps with channels first or last, into
+    maps [n, width, h, w]."""
 
     def lay_out(tokens: Tensor) -> Tensor:
         if tokens.ndim == 4:
@@ -235,8 +238,8 @@ def _to_maps(width: int, prefix: int) -> Callable[[Tensor], Tensor]:
 
 
 def _enlarged(heat: Heat, size: tuple[int, int]) -> Heat:
-    """To (h, w), smoothly."""
+    """Resize to (h, w), bicubic, clipped to [0, 1]."""
     from PIL import Image
 
-    drawn = Image.fromarray(heat).resize(size[::-1], Image.Resampling.BICUBIC)
-    return np.clip(np.asarray(drawn, np.float32), 0, 1)
+    resized = Image.fromarray(heat).resize(size[::-1], Image.Resampling.BICUBIC)
+    return np.clip(np.asarray(resized, np.float32), 0, 1)

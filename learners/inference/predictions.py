@@ -1,4 +1,4 @@
-"""What is answered for a file, and how the windows of a long recording become one answer."""
+"""The prediction for a file, and how the windows of a long recording are pooled into one prediction."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ Floats = npt.NDArray[np.float32]
 NAN = float("nan")
 NO_SIGNAL = Reason(Why.NO_SIGNAL)
 
-#: Of a long recording's windows, as many speak for each class as say it loudest.
+#: The logit of a class for a long recording is the mean of this many largest logits of its windows.
 TOP_WINDOWS = 3
 
 
 class Prediction(NamedTuple):
-    """The answer for one file.
+    """The prediction for one file.
 
     Attributes
     ----------
-    path : the file, as it was named.
-    label : one of the classes, or "unknown"; of a model with a tree also a node above the classes; of a
-        model of several labels an item all that are said, with ``|`` between them.
-    best : the best class all the same; "" for a bad file.
-    probability : of the best class, calibrated, in [0, 1]; NaN for a bad file. Of a model that has
-        learned a background the classes' sum to less than 1: the rest is the background's. Of a
-        question about some classes alone, those of the others are 0.
-    reason : why it is unknown, or no class but a node above them, also as text: "", "ambiguous", "unusual", "out of distribution",
-        "background", "other class",
-        "no signal", "bad file: …" or, of a good file, "no such moment: …".
-    top : the best classes with their probabilities, best first; of several labels an item also all
-        that are said, and each probability is by itself.
-    distance_p : part of known items that lie at least as far from the training data, in (0, 1], 1 for
-        training items and their copies; NaN where the model measures no distance.
-    start, end : seconds in the file between which it was judged; NaN for all of the file.
-    windows : of a recording longer than the model's window, the answer for each window.
-    set : classes that hold the right one with the coverage the model was asked for, the likeliest
-        first; empty where it makes no sets, and for a bad file.
-    at : the moment it was judged at: GPS time in seconds of strain, also where it was its loudest;
-        of a sound the seconds in the file that were asked about. NaN for all others.
-    known : the score that tells known files from strangers, higher for known ones; only the order
-        of files means something. NaN for a bad file.
-    branch : the way down the tree to a class, with the probability of each node; `label` is on it.
-        Nodes that all classes are below are left out. Empty without a tree, and for a bad file.
+    path : file name as given.
+    label : a class or "unknown"; with a class tree also a node above the classes; for multi-label models
+        all predicted labels, separated by ``|``.
+    best : most probable class, also where the label is "unknown"; "" for a bad file.
+    probability : calibrated probability of the best class, in [0, 1]; NaN for a bad file. With a
+        background class the probabilities of the classes sum to less than 1. With ``--classes`` those of
+        excluded classes are 0.
+    reason : why the label is "unknown" or a node above the classes, also as text: "", "ambiguous",
+        "unusual", "out of distribution", "background", "other class", "no signal", "bad file: …" or, for a
+        readable file, "no such moment: …".
+    top : most probable classes with their probabilities, best first; for multi-label models also all
+        predicted labels, with independent probabilities.
+    distance_p : share of known files at least as far from the training data, in (0, 1]; 1 for training
+        files and copies of them, NaN where the model measures no distance.
+    start, end : seconds in the file that the prediction is for; NaN for the whole file.
+    windows : predictions of the windows of a recording longer than the model's window.
+    set : smallest set of classes that contains the right one with the chosen coverage, most probable
+        first; empty where the model makes no sets, and for a bad file.
+    at : moment of the prediction: GPS time in seconds for strain (the given or the loudest), seconds from
+        the start of the file for sound where one was given; else NaN.
+    known : score that ranks files from unknown to known, higher for known; only its order has a
+        meaning. NaN for a bad file.
+    branch : path down the class tree with the probability of each node, without nodes above all
+        classes; `label` is on it. Empty without a tree, and for a bad file.
     """
 
     path: str
@@ -71,12 +71,12 @@ class Prediction(NamedTuple):
 
     @property
     def sure(self) -> float:
-        """The probability of `label`; that of `best` where it is unknown."""
+        """Probability of `label`; of `best` where the label is "unknown"."""
         return dict(self.branch).get(self.label, self.probability)
 
 
 class DetailedPrediction(NamedTuple):
-    """A prediction and what it rests on: logits [classes] and features [width], None if refused."""
+    """A prediction with its logits [classes] and features [width]; both None for an unreadable file."""
 
     prediction: Prediction
     logits: Floats | None
@@ -84,21 +84,22 @@ class DetailedPrediction(NamedTuple):
 
 
 def deepest_label(
-    best: str, probability: float, branch: Sequence[tuple[str, float]], reach: float
+    best: str, probability: float, branch: Sequence[tuple[str, float]], threshold: float
 ) -> str:
-    """What reaches a probability: ``best``, with a tree the last node of the branch that does; "" for
-    nothing."""
-    named = [name for name, p in branch or [(best, probability)] if p >= reach]
-    return named[-1] if named else ""
+    """Last node of the branch, or without a tree ``best``, whose probability reaches the threshold; or ""."""
+    nodes = [name for name, p in branch or [(best, probability)] if p >= threshold]
+    return nodes[-1] if nodes else ""
 
 
-#: Columns of seconds, which say what a row is about.
+#: Columns of times in seconds.
 _TIMES = ("start", "end", "at", "gps")
 
 
 def cell(value: object, column: str) -> object:
-    """A value as every table of answers has it: a time as what reads back to the same number, other
-    numbers with six decimals, nothing for NaN, JSON for a list."""
+    """Format a value for a table of predictions.
+
+    Times keep full precision, other numbers get six decimals, NaN becomes "" and lists become JSON.
+    """
     if isinstance(value, float):
         number = f"{float(value)!r}" if column in _TIMES else f"{value:.6f}"
         return "" if math.isnan(value) else number
@@ -112,7 +113,7 @@ def cell(value: object, column: str) -> object:
 
 
 def refused_prediction(source: Source, why: BadFile | Reason) -> Prediction:
-    """The row of a file that could not be read, or that is silent."""
+    """Prediction of a file that could not be read or that is silent."""
     if isinstance(why, BadFile):
         kind = Why.NO_MOMENT if isinstance(why, OutsideFile) else Why.BAD_FILE
         why = Reason(kind, why.reason)
@@ -121,7 +122,7 @@ def refused_prediction(source: Source, why: BadFile | Reason) -> Prediction:
 
 
 def check_moment(kind: str, at: float | None) -> None:
-    """Raise SecondhandError for a moment that files of this kind do not have."""
+    """Raise SecondhandError if a moment is given for pictures."""
     if at is not None and kind == "picture":
         raise SecondhandError(
             f"--at {at:g}: a picture has no moments, and this is a model of pictures; leave it out"
@@ -129,10 +130,10 @@ def check_moment(kind: str, at: float | None) -> None:
 
 
 def reason_not_judged(windows: Sequence[Prediction]) -> Reason | None:
-    """Why the recording of these windows is not judged; None if it is.
+    """Why the recording of these windows is not predicted; None if it is.
 
-    A window that cannot be read makes the file a bad one: what is heard of it is not all. Silent
-    windows take no part, and where all are silent there is no signal.
+    One unreadable window makes the whole file bad. Silent windows are ignored; if all are silent the
+    reason is "no signal".
     """
     for window in windows:
         if window.reason.why is Why.BAD_FILE:
@@ -141,40 +142,40 @@ def reason_not_judged(windows: Sequence[Prediction]) -> Reason | None:
 
 
 def pool_windows(windows: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
-    """One recording's logits [classes] and features [width] out of its windows', and whether these were
-    trained on.
+    """Pool windows: logits [classes] and features [width] of a recording, and whether it was trained on.
 
-    The logit of each class is the mean of the `TOP_WINDOWS` largest that any windows have of it: a
-    call of a second is heard in an hour. The features are the mean over the windows that speak for
-    the best class. Where each of these is as like the training data as can be, as a window that was
-    trained on is, so is the recording: the mean of such windows is none of them itself.
+    The logit of a class is the mean of its `TOP_WINDOWS` largest over the windows, so that a short call
+    counts in a long recording. The features are the mean over these windows of the best class. The
+    recording counts as trained on if all of these windows do: their mean itself is no training item.
     """
-    heard = [window for window in windows if window.logits is not None]
-    logits, features = stack_outputs(heard)
+    audible = [window for window in windows if window.logits is not None]
+    logits, features = stack_outputs(audible)
     loudest = np.argsort(-logits, axis=0, kind="stable")[:TOP_WINDOWS]
-    joined = np.take_along_axis(logits, loudest, axis=0).mean(axis=0)
-    speak = loudest[:, joined.argmax()]
-    trained = all(heard[n].prediction.distance_p == 1 for n in speak)
-    return joined, features[speak].mean(axis=0), trained
+    mean_logits = np.take_along_axis(logits, loudest, axis=0).mean(axis=0)
+    supporting = loudest[:, mean_logits.argmax()]
+    trained = all(audible[n].prediction.distance_p == 1 for n in supporting)
+    return mean_logits, features[supporting].mean(axis=0), trained
 
 
-def stack_outputs(answers: Sequence[DetailedPrediction], classes: int = 0) -> tuple[Floats, Floats]:
-    """Logits [n, classes] and features [n, width] of answers, with rows of NaN where there are none.
+def stack_outputs(
+    predictions: Sequence[DetailedPrediction], classes: int = 0
+) -> tuple[Floats, Floats]:
+    """Logits [n, classes] and features [n, width] of predictions, NaN rows where there are none.
 
-    ``classes`` is the width for no answers at all.
+    ``classes`` is the number of columns where no prediction has logits.
     """
     widths = (classes, 0)
-    for answer in answers:
-        if answer.logits is not None and answer.features is not None:
-            widths = (len(answer.logits), len(answer.features))
+    for prediction in predictions:
+        if prediction.logits is not None and prediction.features is not None:
+            widths = (len(prediction.logits), len(prediction.features))
             break
-    logits, features = (np.full((len(answers), width), np.nan, np.float32) for width in widths)
-    for n, answer in enumerate(answers):
-        if answer.logits is not None:
-            logits[n], features[n] = answer.logits, answer.features
+    logits, features = (np.full((len(predictions), width), np.nan, np.float32) for width in widths)
+    for n, prediction in enumerate(predictions):
+        if prediction.logits is not None:
+            logits[n], features[n] = prediction.logits, prediction.features
     return logits, features
 
 
 def seconds(value: float | None) -> float:
-    """A limit of a span as a Prediction has it."""
+    """A time, with NaN for None."""
     return NAN if value is None else value

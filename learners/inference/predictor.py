@@ -443,7 +443,7 @@ class Predictor:
         if not self._arithmetic.side_by_side or 2 * len(batch) < count:
             return self._arithmetic(batch)
         parts = np.array_split(batch, min(count, len(batch)))
-        done = self._arithmetic.cores.map(self._arithmetic.alone, parts)
+        done = self._arithmetic.cores.map(self._arithmetic.run_in_thread, parts)
         logits, features = zip(*done, strict=True)
         return np.concatenate(logits), np.concatenate(features)
 

@@ -197,7 +197,7 @@ class Compile(Callback):
 
 
 def phase_of(learn: Learner) -> str:
-    """"frozen" where only the head is trained, "unfrozen" where the body is trained too."""
+    """ "frozen" where only the head is trained, "unfrozen" where the body is trained too."""
     return "frozen" if learn.opt.frozen_idx == len(learn.opt.param_lists) - 1 else "unfrozen"
 
 

@@ -58,7 +58,7 @@ def frozen_features(
     Parameters
     ----------
     learn : a frozen learner whose network is ``Sequential(body, head)``.
-    views : augmented versions of each training file, at most ``epochs``; 0 changes nothing.
+    versions : augmented versions of each training file, at most ``epochs``; 0 changes nothing.
     epochs : epochs of the fit.
     adapt : let the BatchNorms adapt to the training files.
     plain : open training files as validation files, without augmentation.
@@ -82,7 +82,9 @@ def frozen_features(
             learn.dls = _feature_loaders(learn, layers, versions, adapt, plain, Path(folder))
         count_text = "1 view" if versions == 1 else f"{versions} views"
         seconds = time.monotonic() - start
-        log.info("features of %d files, %s each: %.1f s", len(learn.dls.train_ds), count_text, seconds)
+        log.info(
+            "features of %d files, %s each: %.1f s", len(learn.dls.train_ds), count_text, seconds
+        )
         # DistributedDataParallel waits for the gradient of every trainable parameter.
         trainable = [p for p in learn.model[0].parameters() if p.requires_grad]
         for parameter in trainable:
@@ -158,7 +160,9 @@ def _feature_loaders(
             # Shuffled, so that the batches of BatchNorm mix the classes.
             loader = train.new(shuffle=True, drop_last=False)
             precision = _autocast(learn)
-            features.append(_compute_features(layers, loader, folder / str(version), precision, count))
+            features.append(
+                _compute_features(layers, loader, folder / str(version), precision, count)
+            )
     numbers = loader.order
     loader = valid.new(shuffle=False, drop_last=False)
     validation = _compute_features(layers, loader, folder / "valid", nullcontext())
@@ -167,7 +171,9 @@ def _feature_loaders(
     epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
         distributed.this_process_part(
-            FeatureLoader(features, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device)
+            FeatureLoader(
+                features, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device
+            )
         ),
         distributed.this_process_part(
             FeatureLoader([validation], epoch, loader.order, bs=8 * valid.bs, device=device)

@@ -80,11 +80,17 @@ class LearningCurveProbes(Callback):
             if len(loader.numbers) != len(targets) or len(targets) != in_split.sum():
                 log.warning("no learning curve: files of the run have gone meanwhile")
                 return
-            rows = self.rows.loc[in_split].iloc[loader.numbers].assign(item=items[in_split][loader.numbers])
+            rows = (
+                self.rows.loc[in_split]
+                .iloc[loader.numbers]
+                .assign(item=items[in_split][loader.numbers])
+            )
             groups = split_units(rows).to_numpy()
             feature_rows.append(FeatureRows(features, targets, rows["item"].to_numpy(), groups))
         train_rows, valid_rows = feature_rows
-        predictions = predictions_by_fraction(train_rows, valid_rows, self.classes, self.probe, seed=self.seed)
+        predictions = predictions_by_fraction(
+            train_rows, valid_rows, self.classes, self.probe, seed=self.seed
+        )
         item_info = rows.assign(unit=groups).drop_duplicates("item").set_index("item")
         items_of_rows = predictions.pop("item")
         for name in ("unit", "path"):
@@ -101,7 +107,9 @@ class LearningCurveProbes(Callback):
 def item_numbers(rows: pd.DataFrame) -> NDArray[np.int64]:
     """Item number of each row, int64 [n]; windows of one recording share theirs."""
     given_numbers = rows.get("item", pd.Series(np.nan, rows.index))
-    numbers = given_numbers.fillna(pd.Series(-1 - np.arange(len(given_numbers)), given_numbers.index))
+    numbers = given_numbers.fillna(
+        pd.Series(-1 - np.arange(len(given_numbers)), given_numbers.index)
+    )
     return np.asarray(numbers, dtype=np.int64)
 
 
@@ -167,6 +175,8 @@ def predictions_by_fraction(
         logits = validation.features[torch.from_numpy(known)].float().cpu() @ layer.weight.T
         probabilities = (logits + layer.bias)[:, : len(classes)].softmax(1).numpy()
         sums = np.zeros((len(items), len(classes)))
-        np.add.at(sums, item_index, probabilities)  # a recording is predicted by the sum over its windows
+        np.add.at(
+            sums, item_index, probabilities
+        )  # a recording is predicted by the sum over its windows
         columns[name] = np.array(classes, object)[sums.argmax(1)]
     return pd.DataFrame(columns)

@@ -1,4 +1,4 @@
-"""The training itself: one network, or with ``--seeds N`` several that answer together."""
+"""Trains one network, or with ``--seeds N`` an ensemble of N networks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints, KeepBest
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
 from learners.training.learning_curve import PREDICTIONS, LearningCurveProbes
-from learners.training.speed import in_words, workers_for
+from learners.training.speed import describe_speed, workers_for
 
 log = logging.getLogger(__name__)
 
@@ -66,28 +66,28 @@ def train_members(
     decoded: DecodedPictures,
     origin: Bundle | None = None,
 ) -> tuple[list[str], bool]:
-    """Train ``train.seeds`` networks on the same split, each with a seed of its own.
+    """Train ``train.seeds`` networks on the same split, each with its own seed.
 
-    The first one's files are ``history.csv`` and ``checkpoint/``; the second one's
-    ``history-2.csv`` and ``checkpoint/member-2/``, and so on. Ctrl-C keeps the best epoch of the one
-    in training and those before it. What an earlier process has trained here is taken up.
+    The first writes ``history.csv`` and ``checkpoint/``, the second ``history-2.csv`` and
+    ``checkpoint/member-2/``, and so on. Ctrl-C keeps the networks so far and the best epoch of the
+    current one. A training that an earlier process began is resumed.
 
     Parameters
     ----------
-    settings : resolved.
-    bundle : its network is the first, as `build_network` made it; in its place come all of them, in eval mode
-        with the weights of their best epochs.
-    decoded : as `decoded_pictures` made it.
+    settings : resolved settings.
+    bundle : holds the first network, from `build_network`; afterwards all networks, in eval mode with the
+        weights of their best epochs.
+    decoded : from `decoded_pictures`.
     origin : as in `build_network`.
 
     Returns
     -------
-    Of each network which epoch is kept, and why; and whether Ctrl-C ended the training.
+    For each network a sentence on the kept epoch; and whether Ctrl-C ended the training.
 
     Raises
     ------
-    SecondhandError : a setting that the network or the machine does not allow.
-    KeyboardInterrupt : Ctrl-C before the first epoch was over: there is nothing to keep.
+    SecondhandError : a setting does not suit the network or the machine.
+    KeyboardInterrupt : Ctrl-C before the first epoch ended: there is nothing to keep.
     """
     train, network = settings.train, first_member(bundle.network)
     trained_on = items.rows.loc[items.rows["split"].eq("train")]
@@ -101,16 +101,20 @@ def train_members(
     members: list[nn.Sequential] = []
     kept: list[str] = []
     interrupted = False
-    for number in range(train.seeds):
+    for member in range(train.seeds):
         if train.seeds > 1:
-            log.info("network %d of %d, seed %d", number + 1, train.seeds, train.seed + number)
-        if number:
-            set_seed(train.seed + number, reproducible=True)
-            network, _, _ = build_network(folder, items, settings, task, origin, number)
-        inside = folder / "checkpoint" / f"member-{number + 1}" if number else folder / "checkpoint"
-        history = folder / (f"history-{number + 1}.csv" if number else "history.csv")
-        best = KeepBest(inside, last=train.keep == "last", fitted=train.freeze_epochs == "fit")
-        checkpoints = Checkpoints(inside, history)
+            log.info("network %d of %d, seed %d", member + 1, train.seeds, train.seed + member)
+        if member:
+            set_seed(train.seed + member, reproducible=True)
+            network, _, _ = build_network(folder, items, settings, task, origin, member)
+        member_folder = (
+            folder / "checkpoint" / f"member-{member + 1}" if member else folder / "checkpoint"
+        )
+        history = folder / (f"history-{member + 1}.csv" if member else "history.csv")
+        best = KeepBest(
+            member_folder, last=train.keep == "last", fitted=train.freeze_epochs == "fit"
+        )
+        checkpoints = Checkpoints(member_folder, history)
         if checkpoints.trained and best.restore(network):
             log.info("trained already: kept %s", best.summary())
             members.append(network.eval())
@@ -120,10 +124,10 @@ def train_members(
             callbacks.LossGuard(),
             callbacks.History(history),
             best,
-            callbacks.Seeds(train.seed + number),
+            callbacks.Seeds(train.seed + member),
             checkpoints,
         ]
-        if settings.run.learning_curve and not number:
+        if settings.run.learning_curve and not member:
             classes = items.table.classes
             cbs.append(
                 LearningCurveProbes(
@@ -134,9 +138,9 @@ def train_members(
         cbs += [callbacks.Ema()] if train.ema else []
         cbs += [callbacks.Compile()] if settings.speed.compile else []
         if distributed.is_first():
-            cbs += tracking_callbacks(settings.run.track, inside if number else folder)
+            cbs += tracking_callbacks(settings.run.track, member_folder if member else folder)
         learn = make_learner(
-            _batches(folder, items, bundle.preprocessing, settings, decoded, device, task),
+            _build_loaders(folder, items, bundle.preprocessing, settings, decoded, device, task),
             network,
             bundle.preprocessing,
             train,
@@ -145,8 +149,8 @@ def train_members(
             pretrained=settings.network.pretrained,
         )
         accelerate(learn)
-        if number == 0:
-            _tell(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
+        if member == 0:
+            _log_network(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
         if checkpoints.resume(learn, best):
             log.info("going on: phase %d, epoch %d", *(n + 1 for n in checkpoints.position))
         quiet = nullcontext() if watched() else learn.no_bar()
@@ -158,7 +162,7 @@ def train_members(
                         checkpoints=checkpoints, best=best,
                     )  # fmt: skip
             except KeyboardInterrupt:
-                if distributed.count() > 1:  # their launcher gives them seconds to end
+                if distributed.count() > 1:  # the launcher kills processes after a few seconds
                     raise
                 log.warning("interrupted: the best epoch so far is kept")
                 interrupted = True
@@ -182,12 +186,12 @@ def train_members(
     return kept, interrupted
 
 
-def _tell(
+def _log_network(
     network: nn.Module, spec: NetworkSpec, speed: SpeedSettings, workers: int, device: str
 ) -> None:
     size = sum(p.numel() for p in network.parameters()) / 1e6
     side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)
-    where = f"{side} px, {device}, {in_words(speed, workers)}"
+    where = f"{side} px, {device}, {describe_speed(speed, workers)}"
     if speed.precision != "fp32":
         where += " (validated in fp32, as it will answer)"
     log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
@@ -201,36 +205,37 @@ def build_network(
     origin: Bundle | None = None,
     number: int = 0,
 ) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
-    """A pretrained body, a fresh head, and what the inputs must be like; or the network of that ``number``
-    of the model ``origin``, its head with a row for each of the classes that there are now.
+    """Build a pretrained body with a new head; return network, spec and preprocessing.
+
+    With ``origin`` it is that model's network ``number``, whose head gets a row for each present class.
 
     Raises
     ------
-    SecondhandError : it cannot be had, or saved, or does not suit the items.
+    SecondhandError : the network cannot be loaded or saved, or does not suit the items.
     """
     with distributed.in_turn():
         if origin is None:
-            asked = settings.network
+            network_settings = settings.network
             network, spec, preprocessing = build(
                 NetworkSpec(
-                    backbone=asked.backbone,
+                    backbone=network_settings.backbone,
                     n_classes=len(items.labels),
-                    size=asked.size or native_size(asked.backbone),
-                    head=asked.head,
-                    dropout=asked.dropout,
+                    size=network_settings.size or native_size(network_settings.backbone),
+                    head=network_settings.head,
+                    dropout=network_settings.dropout,
                     multi_label=not task.exclusive,
                 ),
-                pretrained=asked.pretrained,
-                weights=asked.weights_file,
+                pretrained=network_settings.pretrained,
+                weights=network_settings.weights_file,
             )
         else:
             preprocessing = origin.preprocessing
             spec = replace(origin.spec, n_classes=len(items.labels), members=1)
             network, spec, _ = build(spec, pretrained=False)
-    one = first_member(network)
-    check_room(folder, one, settings.train.seeds)
+    plain_network = first_member(network)
+    check_disk_space(folder, plain_network, settings.train.seeds)
     if origin is not None:
-        _carry(origin, one, items.labels, number)
+        _copy_weights_of(origin, plain_network, items.labels, number)
     elif spec.width is not None and items.table.kind != "sound":
         raise SecondhandError(
             f"--backbone {settings.network.backbone} is a network of sound, and these are of kind "
@@ -238,17 +243,17 @@ def build_network(
         )
     elif items.spectrogram is not None:
         preprocessing = replace(preprocessing, squish=True)
-    return one, spec, preprocessing
+    return plain_network, spec, preprocessing
 
 
-def _carry(origin: Bundle, new: nn.Sequential, labels: list[str], number: int) -> None:
-    """Give a network the weights of a model's; which rows of the head are kept, in the log."""
+def _copy_weights_of(origin: Bundle, new: nn.Sequential, labels: list[str], number: int) -> None:
+    """Copy the weights of the model ``origin``; log which rows of the head are kept, new and dropped."""
     network = origin.network
-    olds = [*network.members] if isinstance(network, Ensemble) else [network]
-    old = olds[number % len(olds)]
-    assert isinstance(old, nn.Sequential)
+    sources = [*network.members] if isinstance(network, Ensemble) else [network]
+    source = sources[number % len(sources)]
+    assert isinstance(source, nn.Sequential)
     numbers = {name: n for n, name in enumerate(origin.classes)}
-    copy_weights(old, new, [numbers.get(name) for name in labels])
+    copy_weights(source, new, [numbers.get(name) for name in labels])
     if number:
         return
     for what, names in (
@@ -260,7 +265,7 @@ def _carry(origin: Bundle, new: nn.Sequential, labels: list[str], number: int) -
             log.info("%d rows of the head are %s: %s", len(names), what, ", ".join(names))
 
 
-def _batches(
+def _build_loaders(
     folder: Path,
     items: Loaded,
     preprocessing: Preprocessing,
@@ -272,16 +277,18 @@ def _batches(
     augment = settings.augment
     block: TransformBlock
     if items.spectrogram is None:
-        varied = Augmentation(
+        augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
         )
-        block = PictureBlock(preprocessing, varied, decoded)
+        block = PictureBlock(preprocessing, augmentation, decoded)
         if decoded.fits and distributed.is_first():
-            keep_decoded(Prepared(preprocessing, augment.min_scale, decoded), *_pictures(items))
+            keep_decoded(
+                Prepared(preprocessing, augment.min_scale, decoded), *_picture_paths(items)
+            )
     else:
-        heard = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
+        augmentation = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
         cache = picture_cache(settings.signal)
-        block = SpectrogramBlock(items.spectrogram, preprocessing, heard, cache, decoded)
+        block = SpectrogramBlock(items.spectrogram, preprocessing, augmentation, cache, decoded)
     return dataloaders(
         items.rows,
         block,
@@ -297,21 +304,21 @@ def _batches(
 def decoded_pictures(
     items: Loaded, preprocessing: Preprocessing, settings: Settings
 ) -> DecodedPictures:
-    """Where the pixels of a run's items are kept from one epoch, and one stage, to the next."""
+    """Cache of decoded pixels that all epochs and stages of a run share."""
     if items.spectrogram is None:
-        train, others = map(len, _pictures(items))
-    else:  # of a drawing no larger version is kept to crop from
-        train, others = 0, len(items.rows) + len(items.table.unknown_items)
+        train, other_files = map(len, _picture_paths(items))
+    else:  # spectrograms are not cropped: no larger version is cached
+        train, other_files = 0, len(items.rows) + len(items.table.unknown_items)
     prepared = Prepared(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
         settings.signal.cache_dir or cache_root(),
         max_bytes=int(settings.signal.cache_limit * 2**30),
-        expected=prepared.bytes_for(train, others),
+        expected=prepared.bytes_for(train, other_files),
     )
 
 
-def _pictures(items: Loaded) -> tuple[list[str], list[str]]:
-    """The files to train on, and all others that the run asks about."""
+def _picture_paths(items: Loaded) -> tuple[list[str], list[str]]:
+    """Paths of the training files, and of all other files of the run."""
     table, rows = items.table, items.rows
     frames = (rows, table.frame, table.background, table.unknown_items)
     paths = pd.concat(frame["path"] for frame in frames)
@@ -319,11 +326,15 @@ def _pictures(items: Loaded) -> tuple[list[str], list[str]]:
     return train, paths[~paths.isin(train)].unique().tolist()
 
 
-def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
-    """Refuse to begin what cannot be saved: weights twice in the checkpoint, twice in the model.
+def check_disk_space(folder: Path, network: nn.Module, members: int = 1) -> None:
+    """Check that the disk has room for the checkpoints and the model.
 
-    ``members`` such networks are to be saved. Of the one in training there are up to three states,
-    each of weights, two moments and perhaps their average.
+    Each of ``members`` networks needs its weights four times: twice in the checkpoint, twice in the
+    model. The network in training has up to three states of weights, two moments and an average.
+
+    Raises
+    ------
+    SecondhandError : less is free.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
     need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
@@ -336,38 +347,38 @@ def check_room(folder: Path, network: nn.Module, members: int = 1) -> None:
 
 @contextmanager
 def explain_errors() -> Iterator[None]:
-    """Errors of the machine as a SecondhandError that names the remedy; others pass as they are."""
+    """Turn errors of memory and worker processes into a SecondhandError that names the remedy."""
     try:
         yield
     except SecondhandError as error:
-        raise SecondhandError(_own_words(str(error))) from None
+        raise SecondhandError(_without_location(str(error))) from None
     except (MemoryError, torch.cuda.OutOfMemoryError) as error:
-        raise SecondhandError(f"out of memory ({_first(error)}): {LESS}") from None
+        raise SecondhandError(f"out of memory ({_first_line(error)}): {LESS}") from None
     except RuntimeError as error:
         text = str(error)
         if "DataLoader worker" in text and "Caught" not in text:
             raise SecondhandError(
-                f"a process that opens files died ({_first(error)}), perhaps for want of memory: "
+                f"a process that opens files died ({_first_line(error)}), perhaps for want of memory: "
                 "try fewer --workers, or 0"
             ) from None
         if any(
             words in text for words in ("can't allocate memory", "out of memory", "MemoryError")
         ):
-            raise SecondhandError(f"out of memory ({_first(error)}): {LESS}") from None
+            raise SecondhandError(f"out of memory ({_first_line(error)}): {LESS}") from None
         raise
 
 
 LESS = "try fewer --workers; or begin anew with a smaller --bs or --size"
 
 
-def _own_words(text: str) -> str:
-    """Without what fastai and torch say of where it was raised."""
+def _without_location(text: str) -> str:
+    """The message without the locations that fastai and torch add."""
     if "in DataLoader worker process" in text:
         text = text.strip().splitlines()[-1].partition("Error: ")[2] or text
     return re.sub(r"^Exception occured in `\w+` when calling event `\w+`:\n\t", "", text)
 
 
-def _first(error: BaseException) -> str:
-    """The first line that says something of what was the matter."""
-    lines = [line.strip() for line in _own_words(str(error)).splitlines() if line.strip()]
+def _first_line(error: BaseException) -> str:
+    """First non-empty line of the message, at most 200 characters."""
+    lines = [line.strip() for line in _without_location(str(error)).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

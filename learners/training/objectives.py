@@ -1,7 +1,7 @@
-"""What a learner makes least: of one class an item, or of several labels, each by itself.
+"""Objectives of training: loss, metrics, mixup and linear probe for one class per item or for multi-label.
 
-Of several labels targets are [n, classes]: 1 is there, 0 is not, and NaN, which is not known, has no part
-in a loss.
+Multi-label targets are [n, classes]: 1 present, 0 absent, NaN unknown; unknown ones are left out of the
+loss.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from torch import Tensor, nn
 from learners.cli.settings import TrainSettings
 from learners.training.probe import LinearProbe, fit_multi_label_probe, fit_probe
 
-_PARTNERED = 0.5  # of the items of a batch
-_FOCUS, _MARGIN = 4, 0.05  # of the asymmetric loss, as its authors have them
+_MIXED_SHARE = 0.5  # share of a batch's items that are mixed with another
+_FOCUS, _MARGIN = 4, 0.05  # of the asymmetric loss, as published
 
 
 class Objective(NamedTuple):
-    """What a learner makes least.
+    """Loss, metrics and probe that a training uses.
 
     Attributes
     ----------
-    loss : of logits and targets; ``plain_loss`` without weights and smoothing, for validation.
-    metrics : fastai's, of validation.
-    mixup : what ``--mixup`` does to a batch.
-    probe : the fit of the last layer: of features, targets, how many classes, the rows' ``groups``, and where
-        the layer has learnt already, its weight and bias as ``start``.
+    loss : training loss of logits and targets.
+    plain_loss : validation loss, without weights and label smoothing.
+    metrics : fastai metrics of the validation items.
+    mixup : callback of ``--mixup``.
+    probe : fits the last layer from features, targets, the number of classes and the ``groups`` of the
+        rows; ``start`` gives the weight and bias of a layer that is already trained.
     """
 
     loss: nn.Module
@@ -45,21 +46,21 @@ class Objective(NamedTuple):
 def class_objective(
     settings: TrainSettings, counts: Sequence[int] = (), background: bool = False
 ) -> Objective:
-    """Of one class an item: cross-entropy.
+    """Objective for one class per item: cross-entropy.
 
     Parameters
     ----------
-    counts : items of each class in training, for ``settings.class_weights`` and the background.
-    background : the last class is that. It counts as much as one of the others on average at most,
-        or many files of it would outvote them.
+    counts : training items of each class, for ``settings.class_weights`` and the background.
+    background : the last class is the background. Its total weight is at most that of an average class,
+        so that many background files do not outvote the classes.
     """
     weight, last = None, 1.0
     if settings.class_weights:
         weight = torch.tensor([sum(counts) / (len(counts) * max(1, n)) for n in counts])
     elif background:
-        *known, strange = counts
+        *known, background_count = counts
         weight = torch.ones(len(counts))
-        weight[-1] = min(1.0, sum(known) / len(known) / strange)
+        weight[-1] = min(1.0, sum(known) / len(known) / background_count)
         last = float(weight[-1])
     return Objective(
         loss=CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing),
@@ -71,7 +72,7 @@ def class_objective(
 
 
 def label_objective(settings: TrainSettings) -> Objective:
-    """Of several labels an item: binary cross-entropy, each label by itself."""
+    """Objective for multi-label items: binary cross-entropy of each label."""
     loss = MaskedLabelLoss(asymmetric=settings.class_weights)
     return Objective(
         loss=loss,
@@ -83,11 +84,10 @@ def label_objective(settings: TrainSettings) -> Objective:
 
 
 class MaskedLabelLoss(nn.Module):
-    """Binary cross-entropy in nats, the mean over what is known of a batch.
+    """Binary cross-entropy in nats, averaged over the known labels of a batch.
 
-    ``asymmetric``, for rare labels: what is not there counts ``q ** 4`` times ``-log(1 - q)``, where q is its
-    probability less 0.05 or 0, so that the many easy negatives do not outweigh the few positives
-    (arXiv 2009.14119, equation 7).
+    ``asymmetric``, for rare labels: a negative costs ``-q ** 4 * log(1 - q)`` with q = max(p - 0.05, 0),
+    so the many easy negatives do not outweigh the few positives (arXiv:2009.14119, equation 7).
     """
 
     def __init__(self, *, asymmetric: bool = False) -> None:
@@ -95,34 +95,35 @@ class MaskedLabelLoss(nn.Module):
         self.asymmetric = asymmetric
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of logits and targets [n, classes]."""
-        z, wanted = (part.as_subclass(Tensor) for part in (logits, targets))
-        known = ~wanted.isnan()
-        each = nn.functional.binary_cross_entropy_with_logits(
-            z, wanted.nan_to_num(0.0), reduction="none"
+        """Loss of logits and targets, both [n, classes]; NaN targets are ignored."""
+        z, expected = (part.as_subclass(Tensor) for part in (logits, targets))
+        known = ~expected.isnan()
+        losses = nn.functional.binary_cross_entropy_with_logits(
+            z, expected.nan_to_num(0.0), reduction="none"
         )
         if self.asymmetric:
-            q = (z.sigmoid() - _MARGIN).clamp(min=0)
-            each = torch.where(wanted == 1, each, -(q**_FOCUS) * torch.log1p(-q))
-        return (each * known).sum() / known.sum().clamp(min=1)
+            probability = (z.sigmoid() - _MARGIN).clamp(min=0)
+            losses = torch.where(
+                expected == 1, losses, -(probability**_FOCUS) * torch.log1p(-probability)
+            )
+        return (losses * known).sum() / known.sum().clamp(min=1)
 
 
 class MixedClips(MixUp):
-    """Half of the clips of a batch sound together with another one, and show the labels of both.
+    """Mixes half of a batch's clips with another clip; the result has the labels of both.
 
-    Powers add; where they are drawn as decibels the louder one of each moment and band is what is
-    seen, and the sum is at most 3 dB above it. So it is the maximum of the two drawings. As mixup in
-    learning from tagged sound (Kong et al., arXiv 1912.10211), but that a label that is there is not
-    there by a part.
+    The mix is the maximum of the two spectrograms: in decibels the louder clip dominates each time and
+    band, and the sum of powers is at most 3 dB above it. Like mixup for audio tagging (Kong et al.,
+    arXiv:1912.10211), but labels stay 0 or 1.
     """
 
     def before_batch(self) -> None:
         count = len(self.y)
-        other = torch.randperm(count).to(self.x.device)
-        mixed = (torch.rand(count) < _PARTNERED).to(self.x.device)
+        partner = torch.randperm(count).to(self.x.device)
+        mixed = (torch.rand(count) < _MIXED_SHARE).to(self.x.device)
         x, y = (part.as_subclass(Tensor) for part in (self.x, self.y))
-        both = torch.maximum(x, x[other])
-        # There in one is there; not known in one, and not there in the other, is not known.
-        either = torch.where(torch.fmax(y, y[other]) == 1, 1.0, y + y[other])
-        self.learn.xb = (torch.where(mixed.view(-1, 1, 1, 1), both, x),)
-        self.learn.yb = (torch.where(mixed.view(-1, 1), either, y),)
+        mixed_inputs = torch.maximum(x, x[partner])
+        # Present in one: present. Unknown in one and absent in the other: unknown.
+        mixed_labels = torch.where(torch.fmax(y, y[partner]) == 1, 1.0, y + y[partner])
+        self.learn.xb = (torch.where(mixed.view(-1, 1, 1, 1), mixed_inputs, x),)
+        self.learn.yb = (torch.where(mixed.view(-1, 1), mixed_labels, y),)

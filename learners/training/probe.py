@@ -1,8 +1,8 @@
-"""Features of a frozen body -> the linear layer that tells the classes apart: a linear probe.
+"""Fits linear probes: logistic regressions on features of a frozen body.
 
-Fitted to its optimum in seconds, on features that were computed once. It is what fine-tuning begins
-with and has to surpass: a head drawn at random would first pull the body away from what it knows
-(2202.10054), and where files are few or the body knows their like already, nothing surpasses it.
+Fine-tuning starts from the probe and has to improve on it: a randomly initialised head would first
+distort the pretrained features (arXiv:2202.10054). With few files, or with files like those of the
+pretraining, the probe is often the best model.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
-#: Strengths of the penalty that are tried, as scikit-learn's C for three classes or more: 1 / C pulls the
-#: weights to zero.
+#: Candidates for the inverse strength of the L2 penalty, scikit-learn's C.
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
-#: Rows that choose among them; more tell them apart no better, and take their time.
-ENOUGH = 2000
+#: Most rows used to choose among them.
+MAX_ROWS = 2000
 FOLDS = 3
-#: Where a class may lack rows, its bias is penalised by this part of what a weight is, and stays finite.
+#: Penalty of a bias relative to a weight, where a class may lack rows: keeps the bias finite.
 ON_BIAS = 0.01
 
 
 class LinearProbe(NamedTuple):
-    """A linear layer, and how it was found.
+    """A fitted linear layer.
 
     Attributes
     ----------
     weight, bias : float32 [classes, width] and [classes]; logits are ``features @ weight.T + bias``.
-    strength : the penalty's, one of `STRENGTHS`.
-    loss : mean NLL in nats of rows that a fit had not seen.
+    strength : the chosen value of `STRENGTHS`.
+    loss : cross-validated mean NLL in nats.
     """
 
     weight: Tensor
@@ -64,57 +63,58 @@ def fit_probe(
     start: tuple[Tensor, Tensor] | None = None,
     groups: NDArray[np.int64] | None = None,
 ) -> LinearProbe:
-    """Multinomial logistic regression on standardised features, its penalty by cross-validation.
+    """Fit a multinomial logistic regression on standardised features; cross-validate its L2 penalty.
 
-    The penalty pulls the weights to zero, or to a ``start``: as likely before a look at the data as
-    others are unlikely. A layer that has learnt from more than these rows is so changed where they
-    say otherwise, and there alone.
+    The penalty pulls the weights towards zero, or towards ``start``: a layer trained on more data
+    changes only where these rows contradict it.
 
     Parameters
     ----------
-    features : float [n, width]. targets : int64 [n], from 0 to ``n_classes`` - 1; a class without
-        rows gets the bias of half a row.
-    balanced : weigh classes by 1 / their number of rows.
-    last : what a row of the last class counts beside one of another.
-    start : weight and bias of a layer.
-    groups : a number for each row; rows of one group are never on both sides of a fold.
+    features : float [n, width].
+    targets : int64 [n], from 0 to ``n_classes`` - 1; a class without rows gets the bias of half a row.
+    balanced : weight classes by 1 / their number of rows.
+    last : sample weight of the last class, that of the background; other classes have 1.
+    start : weight and bias to start from.
+    groups : group number of each row; a group is never on both sides of a fold.
     """
     y = targets.cpu()
-    given = torch.zeros(len(y), n_classes, dtype=torch.float64)
+    offsets = torch.zeros(len(y), n_classes, dtype=torch.float64)
     if start is not None:
-        old_weight, old_bias = (part.float().cpu() for part in start)
-        given = (features.float().cpu() @ old_weight.T + old_bias).double()
-    x, mean, spread = standardised(features)
-    with threadpool_limits(1):  # threads would wait for each other after every small product
-        rows, axes = rotated(x)
+        old_weight, old_bias = (tensor.float().cpu() for tensor in start)
+        offsets = (features.float().cpu() @ old_weight.T + old_bias).double()
+    x, mean, scale = standardise(features)
+    with threadpool_limits(1):  # the products are too small for several threads
+        rows, axes = principal_axes(x)
 
-        def fit(part: Tensor, strength: float, begin: Tensor | None, tolerance: float) -> Tensor:
-            truth, known = y[part], given[part]
-            counts = torch.bincount(truth, minlength=n_classes).double()
-            share = torch.where(truth == n_classes - 1, last, 1.0).double()
+        def fit(
+            subset: Tensor, strength: float, initial: Tensor | None, tolerance: float
+        ) -> Tensor:
+            classes_of_rows, offset = y[subset], offsets[subset]
+            counts = torch.bincount(classes_of_rows, minlength=n_classes).double()
+            weights = torch.where(classes_of_rows == n_classes - 1, last, 1.0).double()
             if balanced:
-                share *= len(truth) / ((counts > 0).sum() * counts[truth])
-            # Without a start a class without rows has no part; its bias is set below.
+                weights *= len(classes_of_rows) / ((counts > 0).sum() * counts[classes_of_rows])
+            # Without a start, classes without rows are left out; their bias is set below.
             absent = (counts == 0) & (start is None)
 
             def loss(logits: Tensor) -> Tensor:
-                scores = (known + logits).masked_fill(absent, -torch.inf)
-                return share @ cross_entropy(scores, truth, reduction="none")
+                scores = (offset + logits).masked_fill(absent, -torch.inf)
+                return weights @ cross_entropy(scores, classes_of_rows, reduction="none")
 
-            found = regress(
-                rows[part], loss, n_classes, strength,
-                on_bias=0.0 if start is None else ON_BIAS, begin=begin, tolerance=tolerance,
+            layer = regress(
+                rows[subset], loss, n_classes, strength,
+                on_bias=0.0 if start is None else ON_BIAS, initial=initial, tolerance=tolerance,
             )  # fmt: skip
-            found[-1, absent] = found[-1, ~absent].min() - np.log(2 * len(truth))
-            return found
+            layer[-1, absent] = layer[-1, ~absent].min() - np.log(2 * len(classes_of_rows))
+            return layer
 
-        def loss_of(part: Tensor, found: Tensor) -> float:
-            logits = given[part] + rows[part] @ found[:-1] + found[-1]
-            return float(cross_entropy(logits, y[part], reduction="sum"))
+        def loss_of(subset: Tensor, layer: Tensor) -> float:
+            logits = offsets[subset] + rows[subset] @ layer[:-1] + layer[-1]
+            return float(cross_entropy(logits, y[subset], reduction="sum"))
 
         strength, loss = choose_strength(fit, loss_of, folds_for(y.numpy(), groups, seed))
-        found = fit(torch.arange(len(y)), strength, None, EXACT)
-    weight, bias = layer_of(found, axes, mean, spread)
+        layer = fit(torch.arange(len(y)), strength, None, EXACT)
+    weight, bias = unstandardise(layer, axes, mean, scale)
     if start is not None:
         weight, bias = weight + old_weight, bias + old_bias
     return LinearProbe(weight, bias, strength, loss)
@@ -130,44 +130,47 @@ def fit_multi_label_probe(
     groups: NDArray[np.int64] | None = None,
     start: None = None,
 ) -> LinearProbe:
-    """`fit_probe` for several labels an item: a logistic regression for each, one penalty.
+    """`fit_probe` for multi-label items: a logistic regression per label with one common penalty.
 
     Parameters
     ----------
-    features : float [n, width]. targets : float [n, classes], NaN for what is not known.
-    criterion : what is made least, the mean over what is known.
+    features : float [n, width].
+    targets : float [n, classes], NaN where unknown.
+    criterion : mean loss over the known labels.
     groups : as in `fit_probe`.
-    start : a model of several labels an item is not gone on from.
+    start : not supported: multi-label models cannot be warm-started.
     """
-    x, mean, spread = standardised(features)
+    x, mean, scale = standardise(features)
     y = targets.double().cpu()
     with threadpool_limits(1):
-        rows, axes = rotated(x)
+        rows, axes = principal_axes(x)
 
-        def fit(part: Tensor, strength: float, begin: Tensor | None, tolerance: float) -> Tensor:
-            known = (~y[part].isnan()).sum()
+        def fit(
+            subset: Tensor, strength: float, initial: Tensor | None, tolerance: float
+        ) -> Tensor:
+            known = (~y[subset].isnan()).sum()
             return regress(
-                rows[part], lambda logits: known * criterion(logits, y[part]), n_classes, strength,
-                on_bias=ON_BIAS, begin=begin, tolerance=tolerance,
+                rows[subset], lambda logits: known * criterion(logits, y[subset]), n_classes, strength,
+                on_bias=ON_BIAS, initial=initial, tolerance=tolerance,
             )  # fmt: skip
 
-        def loss_of(part: Tensor, found: Tensor) -> float:
-            return len(part) * float(criterion(rows[part] @ found[:-1] + found[-1], y[part]))
+        def loss_of(subset: Tensor, layer: Tensor) -> float:
+            return len(subset) * float(criterion(rows[subset] @ layer[:-1] + layer[-1], y[subset]))
 
         folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
         strength, loss = choose_strength(fit, loss_of, folds)
-        found = fit(torch.arange(len(y)), strength, None, EXACT)
-    return LinearProbe(*layer_of(found, axes, mean, spread), strength, loss)
+        layer = fit(torch.arange(len(y)), strength, None, EXACT)
+    return LinearProbe(*unstandardise(layer, axes, mean, scale), strength, loss)
 
 
 def folds_for(
     labels: NDArray[np.int64], groups: NDArray[np.int64] | None, seed: int
 ) -> NDArray[np.int64]:
-    """Of each row the fold, from 0 to `FOLDS` - 1; -1 for those beyond `ENOUGH` drawn at random."""
-    chosen = np.random.default_rng(seed).permutation(len(labels))[:ENOUGH]
+    """Fold of each row, 0 to `FOLDS` - 1; -1 for rows beyond a random sample of `MAX_ROWS`."""
+    chosen = np.random.default_rng(seed).permutation(len(labels))[:MAX_ROWS]
     folds = np.full(len(labels), -1)
-    together = np.arange(len(labels)) if groups is None else groups
-    folds[chosen] = stratified_folds(labels[chosen], together[chosen], FOLDS, seed=seed)
+    group_numbers = np.arange(len(labels)) if groups is None else groups
+    folds[chosen] = stratified_folds(labels[chosen], group_numbers[chosen], FOLDS, seed=seed)
     return folds
 
 
@@ -176,13 +179,13 @@ def choose_strength(
     loss_of: Callable[[Tensor, Tensor], float],
     folds: NDArray[np.int64],
 ) -> tuple[float, float]:
-    """The strength of the least loss on rows that a fit had not seen, and that loss, a row's mean.
+    """Strength with the lowest cross-validated loss, and that mean loss per row.
 
     Parameters
     ----------
-    fit : of row numbers, a strength, where to begin and a tolerance, as in `regress`.
-    loss_of : the sum over rows, by their numbers, of what ``fit`` returned.
-    folds : of each row, from 0; rows of -1 have no part.
+    fit : takes row numbers, a strength, an initial layer and a tolerance, as in `regress`.
+    loss_of : summed loss of the rows with these numbers under a fitted layer.
+    folds : fold number of each row; rows with -1 are left out.
     """
     sums = dict.fromkeys(STRENGTHS, 0.0)
     for fold in range(folds.max() + 1):
@@ -190,19 +193,19 @@ def choose_strength(
             torch.from_numpy(np.flatnonzero((folds >= 0) & ((folds == fold) == out)))
             for out in (False, True)
         )
-        found = None
-        for strength in STRENGTHS:  # each begins where the one before ended
-            found = fit(inside, strength, found, ROUGH)
-            sums[strength] += loss_of(outside, found)
+        layer = None
+        for strength in STRENGTHS:  # each fit starts from the previous one
+            layer = fit(inside, strength, layer, ROUGH)
+            sums[strength] += loss_of(outside, layer)
     strength = min(sums, key=lambda c: sums[c])
     return strength, sums[strength] / int((folds >= 0).sum())
 
 
-def rotated(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
-    """Rows [n, width] on the principal axes of their span, float64 [n, rank], and the axes [width, rank].
+def principal_axes(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
+    """Coordinates of rows [n, width] on their principal axes, float64 [n, rank], and the axes [width, rank].
 
-    A penalised linear regression on these is the same as on the rows: what is orthogonal to all rows
-    gets no weight. The rank of few rows is much less than the width.
+    An L2-penalised linear regression gives the same result in these coordinates, for directions
+    orthogonal to all rows get no weight; and few rows have a rank far below the width.
     """
     full = torch.from_numpy(x).double()
     few = len(full) < full.shape[1]
@@ -214,7 +217,7 @@ def rotated(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
     return full @ vectors, vectors
 
 
-#: Tolerances of `regress`: logits to 1e-3, and losses of left-out rows to 1e-3.
+#: Tolerances of `regress`: logits accurate to 1e-3; cross-validated losses accurate to 1e-3.
 EXACT, ROUGH = 1e-7, 1e-3
 
 
@@ -225,21 +228,21 @@ def regress(
     strength: float,
     *,
     on_bias: float = 0.0,
-    begin: Tensor | None = None,
+    initial: Tensor | None = None,
     tolerance: float = EXACT,
 ) -> Tensor:
-    """The linear layer of the least ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``.
+    """Linear layer that minimises ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``.
 
-    By L-BFGS, each axis in units of 1 / sqrt(its estimated curvature): on principal axes the Hessian
-    is nearly diagonal, and a fit takes a tenth to a half of the steps. The loss's own curvature falls
-    as rows are told more surely, so it is measured at the beginning and once more near the end.
+    L-BFGS with each axis scaled by 1 / sqrt(estimated curvature): on principal axes the Hessian is
+    nearly diagonal, and scaling saves half to nine tenths of the steps. The curvature falls as the
+    probabilities approach 0 and 1, so it is estimated at the start and again near the end.
 
     Parameters
     ----------
-    rows : float64 [n, rank], as `rotated` gives them.
-    loss : of logits float64 [n, classes] the sum over rows.
-    begin : what an earlier fit returned.
-    tolerance : the largest slope in those units at the end.
+    rows : float64 [n, rank], from `principal_axes`.
+    loss : summed loss of logits, float64 [n, classes].
+    initial : layer of an earlier fit to start from.
+    tolerance : largest gradient component at the end, in the scaled units.
 
     Returns
     -------
@@ -247,9 +250,9 @@ def regress(
     """
     from scipy.optimize import minimize
 
-    pulls = torch.cat([torch.ones(rows.shape[1]), torch.tensor([on_bias])]).double()[:, None]
+    penalties = torch.cat([torch.ones(rows.shape[1]), torch.tensor([on_bias])]).double()[:, None]
     squares = torch.cat([(rows**2).sum(0), torch.tensor([len(rows)])])[:, None]
-    layer = torch.zeros(len(pulls), classes).double() if begin is None else begin
+    layer = torch.zeros(len(penalties), classes).double() if initial is None else initial
     signs = torch.randint(2, (len(rows), classes), generator=torch.Generator().manual_seed(0))
 
     def slopes_at(layer: Tensor, *, twice: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -261,49 +264,53 @@ def regress(
 
     with torch.enable_grad():
         for goal in (100 * ROUGH, tolerance):
-            # With random signs v the mean of v * (Hessian v) is that of the Hessian's diagonal.
+            # Hutchinson: for random signs v, v * (Hessian v) estimates the diagonal of the Hessian.
             logits, _, slopes = slopes_at(layer, twice=True)
             v = 2.0 * signs - 1
-            (bent,) = torch.autograd.grad(slopes, logits, v)
-            unit = 1 / (pulls + (v * bent).mean().clamp(min=1e-9) * squares).sqrt()
+            (curvature,) = torch.autograd.grad(slopes, logits, v)
+            unit = 1 / (penalties + (v * curvature).mean().clamp(min=1e-9) * squares).sqrt()
 
             def value_and_slope(flat: Floats, unit: Tensor = unit) -> tuple[float, Floats]:
                 layer = unit * torch.from_numpy(flat).view(-1, classes)
                 _, cost, slopes = slopes_at(layer)
-                slope = torch.cat([rows.T @ slopes, slopes.sum(0, keepdim=True)]) + pulls * layer
-                value = cost.item() + float((pulls * layer**2).sum()) / 2
+                slope = (
+                    torch.cat([rows.T @ slopes, slopes.sum(0, keepdim=True)]) + penalties * layer
+                )
+                value = cost.item() + float((penalties * layer**2).sum()) / 2
                 return value, (unit * slope).numpy().ravel()
 
-            ends = {"maxiter": 10_000, "maxfun": 20_000, "gtol": goal, "ftol": 0.0}
+            options = {"maxiter": 10_000, "maxfun": 20_000, "gtol": goal, "ftol": 0.0}
             first = (layer / unit).numpy().ravel()
-            found = minimize(value_and_slope, first, jac=True, method="L-BFGS-B", options=ends)
-            layer = unit * torch.from_numpy(found.x).view(-1, classes)
+            result = minimize(value_and_slope, first, jac=True, method="L-BFGS-B", options=options)
+            layer = unit * torch.from_numpy(result.x).view(-1, classes)
     return layer
 
 
-def layer_of(found: Tensor, axes: Tensor, mean: Floats, spread: Floats) -> tuple[Tensor, Tensor]:
-    """Weight [classes, width] and bias [classes], float32, for features that are not standardised."""
-    weight = (axes @ found[:-1]).T / torch.from_numpy(spread)
-    bias = found[-1] - weight @ torch.from_numpy(mean).double()
+def unstandardise(
+    layer: Tensor, axes: Tensor, mean: Floats, scale: Floats
+) -> tuple[Tensor, Tensor]:
+    """Weight [classes, width] and bias [classes], float32, of a layer for unstandardised features."""
+    weight = (axes @ layer[:-1]).T / torch.from_numpy(scale)
+    bias = layer[-1] - weight @ torch.from_numpy(mean).double()
     return weight.float(), bias.float()
 
 
-def standardised(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
-    """Features [n, width] less their mean, over a spread; those two, [width]. What does not vary is 0.
+def standardise(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
+    """Standardise features [n, width]; return them with mean and scale, both [width].
 
-    The spread is a feature's own joined to half the root mean square of all: over its own alone, one that
-    hardly ever spoke in training outshouts all others where it does (most do not speak in spectrograms,
-    and strangers lay at 35 000 of those spreads).
+    The scale is hypot(own standard deviation, half the root mean square of all standard deviations).
+    With its own deviation alone, a feature that is nearly constant in training dominates wherever it
+    does vary: unknown files lay at 35 000 deviations. Constant features become 0.
     """
     x = features.float().cpu().numpy()
-    mean, own = x.mean(0), x.std(0)
-    spread = np.hypot(own, 0.5 * np.sqrt((own**2).mean()))
-    spread = np.where(own > 1e-6 * max(float(own.max()), 1e-12), spread, np.inf)
-    return (x - mean) / spread, mean, spread
+    mean, deviations = x.mean(0), x.std(0)
+    scale = np.hypot(deviations, 0.5 * np.sqrt((deviations**2).mean()))
+    scale = np.where(deviations > 1e-6 * max(float(deviations.max()), 1e-12), scale, np.inf)
+    return (x - mean) / scale, mean, scale
 
 
 def last_layer(network: nn.Sequential) -> nn.Linear | None:
-    """The one layer with weights of a head that a probe can be fitted to; None of another head."""
+    """The only layer with weights of a head, if it is linear with a bias; else None."""
     weighted = [layer for layer in network[1].children() if list(layer.parameters())]
     layer = weighted[0] if len(weighted) == 1 else None
     return layer if isinstance(layer, nn.Linear) and layer.bias is not None else None
@@ -316,27 +323,27 @@ def fit_head(
     *,
     warm_start: bool = False,
 ) -> None:
-    """Fit the head's layer to the features that the learner's training loader holds.
+    """Fit the head's linear layer to the cached features of the training loader.
 
     Parameters
     ----------
-    probe : an objective's.
-    groups : a number for each training item, in the order of the learner's items.
-    from_here : the layer has learnt already, and the fit begins there.
+    probe : ``probe`` of the objective.
+    groups : group number of each training item, in the order of the learner's items.
+    warm_start : start the fit from the present weights.
     """
     layer = last_layer(learn.model)
     assert layer is not None
-    began = time.monotonic()
+    start_time = time.monotonic()
     loader = distributed.plain_loaders(learn)[0]
     ((features, targets),) = loader.versions
-    if groups is not None:  # None of them, too, where a file has gone meanwhile
+    if groups is not None:  # not where a file has disappeared since: numbers would not match
         groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None
     start = (layer.weight.detach(), layer.bias.detach()) if warm_start else None
-    found = probe(features, targets, layer.out_features, groups=groups, start=start)
+    fitted = probe(features, targets, layer.out_features, groups=groups, start=start)
     with torch.no_grad():
-        layer.weight.copy_(found.weight)
-        layer.bias.copy_(found.bias)
+        layer.weight.copy_(fitted.weight)
+        layer.bias.copy_(fitted.bias)
     log.info(
         "head fitted to %d files: C %g, loss %.3f over folds of them, %.1f s",
-        len(targets), found.strength, found.loss, time.monotonic() - began,
+        len(targets), fitted.strength, fitted.loss, time.monotonic() - start_time,
     )  # fmt: skip

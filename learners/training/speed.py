@@ -1,7 +1,6 @@
-"""How the machine is used where the settings leave it open: by rules, the same in every run.
+"""Resolves the speed settings that are left open, by fixed rules and without timing anything.
 
-Nothing is tried and timed: a busy moment would decide, and with the precision it would choose other
-weights for the same command.
+Timings on a busy machine would make the same command train with another precision, to other weights.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ from learners.machine import SpeedSettings
 
 
 def resolve_speed(speed: SpeedSettings, network: nn.Module, device: str) -> SpeedSettings:
-    """The settings with nothing left open but ``workers``, of which the results are independent: they follow
-    from what the disk has free. What the user gave stays.
+    """Settings with precision and threads resolved; values that the user gave stay.
+
+    ``workers`` stays open: it depends on the free disk space and does not change results.
 
     Parameters
     ----------
-    network : of which kind the convolutions are decides the precision (`resolve_precision`).
+    network : its kind of convolutions decides the precision (`resolve_precision`).
     """
     return replace(
         speed,
@@ -32,25 +32,24 @@ def resolve_speed(speed: SpeedSettings, network: nn.Module, device: str) -> Spee
 
 
 def workers_for(speed: SpeedSettings, device: str, *, decoded: bool) -> int:
-    """Processes that open files: as many as were asked for, else one less than the cores.
+    """Number of processes that open files: the given number, else one less than the CPU cores.
 
-    None where pictures lie ``decoded`` beside a network on the CPU: they would cost more than they do
-    (`datasets.spectrograms.decoded.keep`). And none where processes are not forked: each worker of each
-    epoch would import all libraries anew.
+    0 where pictures are cached ``decoded`` and the network runs on the CPU, for then workers cost more
+    than they save; and where processes are not forked, for then each would import all libraries.
     """
     if speed.workers is not None:
         return speed.workers
-    alone = not processes.FORKS or (decoded and not device.startswith("cuda"))
-    return 0 if alone else max(1, processes.cores() - 1)
+    no_workers = not processes.FORKS or (decoded and not device.startswith("cuda"))
+    return 0 if no_workers else max(1, processes.cores() - 1)
 
 
-def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
-    """fp32, fp16 or bf16 of training steps, for a wish that may be "auto".
+def resolve_precision(precision: str, device: str, network: nn.Module) -> str:
+    """Precision of training steps: fp32, fp16 or bf16.
 
-    auto follows from the hardware and the kind of network alone:
+    "auto" depends on the hardware and the kind of network:
 
     ===============  =============================  ======================
-    it has           dense convolutions, attention  depthwise convolutions
+    hardware         dense convolutions, attention  depthwise convolutions
     ===============  =============================  ======================
     a GPU with bf16  bf16                           bf16
     an older GPU     fp16                           fp16
@@ -59,16 +58,15 @@ def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
     a GPU of Apple   fp32                           fp32
     ===============  =============================  ======================
 
-    Depthwise convolutions cannot use AMX's matrix units, and a CPU without any emulates bf16.
+    Depthwise convolutions cannot use AMX's matrix units, and CPUs without them emulate bf16.
 
     Raises
     ------
-    SecondhandError : fp16 on a CPU, which trains in it neither fast nor stably; either half on a GPU
-        of Apple, where no training in it was tried.
+    SecondhandError : fp16 on a CPU (slow and unstable), or fp16 or bf16 on Apple's GPU (untested).
     """
-    check_precision(wanted, device)
-    if wanted != "auto":
-        return wanted
+    check_precision(precision, device)
+    if precision != "auto":
+        return precision
     if device.startswith("cuda"):
         return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
     if device == "mps":
@@ -77,16 +75,18 @@ def resolve_precision(wanted: str, device: str, network: nn.Module) -> str:
     return "bf16" if matrix_units and not _has_depthwise(network) else "fp32"
 
 
-def check_precision(wanted: str, device: str) -> None:
+def check_precision(precision: str, device: str) -> None:
     """Raise SecondhandError for fp16 on a CPU, and for all but fp32 on a GPU of Apple."""
-    if device == "mps" and wanted in ("fp16", "bf16"):
-        raise SecondhandError(f"--precision {wanted}: a GPU of Apple trains in fp32 here; use auto")
-    if wanted == "fp16" and not device.startswith("cuda"):
+    if device == "mps" and precision in ("fp16", "bf16"):
+        raise SecondhandError(
+            f"--precision {precision}: a GPU of Apple trains in fp32 here; use auto"
+        )
+    if precision == "fp16" and not device.startswith("cuda"):
         raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
 
 
-def in_words(speed: SpeedSettings, workers: int) -> str:
-    """Settled settings, for the log."""
+def describe_speed(speed: SpeedSettings, workers: int) -> str:
+    """Resolved settings as words for the log."""
     parts = [
         str(speed.precision),
         *(["compiled"] if speed.compile else []),

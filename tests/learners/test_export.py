@@ -234,7 +234,7 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     assert "no distance" in near
 
 
-class Forgetful(learners.inference.exporting.Portable):
+class Forgetful(learners.inference.exporting.ExportedModel):
     """Leaves the temperature out."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -242,7 +242,7 @@ class Forgetful(learners.inference.exporting.Portable):
         return logits.softmax(1), logits, features
 
 
-class OfTwo(learners.inference.exporting.Portable):
+class OfTwo(learners.inference.exporting.ExportedModel):
     """Right for two pictures alone."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -250,7 +250,7 @@ class OfTwo(learners.inference.exporting.Portable):
         return p.reshape(2, -1), logits.reshape(2, -1), features.reshape(2, -1)
 
 
-class Branching(learners.inference.exporting.Portable):
+class Branching(learners.inference.exporting.ExportedModel):
     """Depends on the values of its input, which no exporter follows."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -16,7 +16,7 @@ from datasets.core.errors import SecondhandError
 from datasets.items import DataSettings, SignalSettings
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
-from learners.inference.exporting import Portable, check
+from learners.inference.exporting import ExportedModel, check
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
 from learners.runs.folder import record_inputs
@@ -129,7 +129,7 @@ def test_the_model_is_evaluated_and_exported_as_others(run, folder, tmp_path):
     answers = pd.read_csv(tmp_path / "report" / "predictions.csv")
     assert (answers.best == answers.truth).mean() > 0.8
     bundle = load_bundle(run / "model")
-    exported = Portable(bundle).eval()
+    exported = ExportedModel(bundle).eval()
     with torch.no_grad():
         check(bundle, lambda x: [y.numpy() for y in exported(torch.from_numpy(x))])
 

@@ -16,7 +16,7 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
-from learners.inference.exporting import Portable, check
+from learners.inference.exporting import ExportedModel, check
 from learners.model.bundle import load_bundle
 from learners.predict import main as predict_main
 from learners.runs.folds import _figures
@@ -97,7 +97,7 @@ def test_each_label_is_answered_by_itself(
 
 def test_an_exported_file_answers_as_the_model(run: Path) -> None:
     bundle = load_bundle(run / "model")
-    portable = Portable(bundle)
+    portable = ExportedModel(bundle)
     check(bundle, lambda x: [v.detach().numpy() for v in portable(torch.from_numpy(x))])
 
 

@@ -74,7 +74,7 @@ def test_it_is_scikit_learns_regression_on_standardised_features(digits, balance
 def test_each_penalty_is_fitted_to_its_optimum(digits, strength):
     x, y = (part.numpy() for part in digits)
     x = (x - x.mean(0)) / 4
-    rows, axes = probe.rotated(x)
+    rows, axes = probe.principal_axes(x)
 
     def loss(logits: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(logits, digits[1], reduction="sum")
@@ -83,7 +83,7 @@ def test_each_penalty_is_fitted_to_its_optimum(digits, strength):
     theirs = LogisticRegression(C=strength, max_iter=20_000, tol=1e-9).fit(x.astype(np.float64), y)
     ours = x @ (axes @ found[:-1]).numpy() + found[-1].numpy()
     assert np.abs(centred(ours) - centred(theirs.decision_function(x))).max() < 1e-3
-    again = probe.regress(rows, loss, 10, strength, begin=found)
+    again = probe.regress(rows, loss, 10, strength, initial=found)
     assert torch.allclose(again, found, atol=1e-4), "an optimum is where it ends"
 
 
@@ -148,7 +148,7 @@ def test_rows_of_the_last_class_count_less(digits, monkeypatch):
     """Each of its rows ten times, at a tenth: as each of them once."""
     x, y = digits
     monkeypatch.setattr(probe, "STRENGTHS", (0.001,))
-    monkeypatch.setattr(probe, "standardised", lambda x: (x.numpy(), np.zeros(64), np.ones(64)))
+    monkeypatch.setattr(probe, "standardise", lambda x: (x.numpy(), np.zeros(64), np.ones(64)))
     many = torch.cat([torch.nonzero(y < 9)[:, 0], torch.nonzero(y == 9)[:, 0].repeat(10)])
     once, swamped, weighed = (
         fit_probe(x[rows], y[rows], 10, last=last).weight
