@@ -71,7 +71,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     from fastai.callback.core import Callback, CancelValidException
 
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-    from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep_decoded
+    from datasets.spectrograms.decoded import DecodedPictures, PictureOpener, keep_decoded
     from learners.acceleration import accelerate
     from learners.cli.settings import TrainSettings
     from learners.training import callbacks
@@ -89,7 +89,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     store = DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
     parts = [frame["path"][frame["split"].eq(name)].tolist() for name in ("train", "valid")]
-    keep_decoded(Prepared(preprocessing, Augmentation().min_scale, store), *parts)
+    keep_decoded(PictureOpener(preprocessing, Augmentation().min_scale, store), *parts)
     dls = dataloaders(frame, block, CLASSES, bs=settings.bs, workers=0, path=str(folder))
     precision = callbacks.mixed_precision("fp32", "cpu")
     cbs = [*precision, callbacks.Ema()]

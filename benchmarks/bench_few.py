@@ -146,10 +146,10 @@ def written(
 def rare(asked: argparse.Namespace) -> None:
     from sklearn.metrics import f1_score
 
-    from datasets.sources.demos import STRANGER
+    from datasets.sources.demos import UNKNOWN_CLASS
     from datasets.sources.glitches import CLASSES
 
-    classes = asked.classes or [name for name in CLASSES if name != STRANGER]
+    classes = asked.classes or [name for name in CLASSES if name != UNKNOWN_CLASS]
     files = asked.work / "events"
     events = written(files, "train", classes, asked.events, (1.0, 0.5)).assign(split="")
     later = written(files, "test", classes, asked.tested, (0.5, 0.0))

@@ -45,14 +45,14 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     store = PictureCache(options.cache_dir)
     if options.action == "info":
-        known = store.info()
+        figures = store.info()
         sizes = {
-            "size": int(known.pop("bytes")),
-            "limit": int(known.pop("limit")),
+            "size": int(figures.pop("bytes")),
+            "limit": int(figures.pop("limit")),
             "decoded pictures": sum(decoded.decoded_store(store.root).sizes()),
         }
-        known |= {name: readable(size) for name, size in sizes.items()}
-        print(*(f"{name}: {value}" for name, value in known.items()), sep="\n")
+        figures |= {name: readable(size) for name, size in sizes.items()}
+        print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")
     elif options.action == "clear":
         print(f"removed {store.clear()} pictures from {store.root}")
         decoded.decoded_store(store.root).clear()

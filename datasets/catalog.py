@@ -58,15 +58,15 @@ def fetch(name: str) -> Path:
     log.info("%s: %.1f GB to fetch; %s", name, public.gigabytes, public.note)
     folder.parent.mkdir(parents=True, exist_ok=True)
     require_space(folder.parent, 1e9 * public.gigabytes, name)
-    found = [fetch_file(file, folder.parent) for file in public.files]
-    ours = [path for path, downloaded in found if downloaded]
+    fetched = [fetch_file(file, folder.parent) for file in public.files]
+    downloads = [path for path, downloaded in fetched if downloaded]
     try:
         with folder_beside(folder, replace=False) as beside:
-            public.unpack([path for path, _ in found], beside)
+            public.unpack([path for path, _ in fetched], beside)
     except BadFile:
-        _remove(ours)  # else it would be found, and fail, again and again
+        _remove(downloads)  # else it would be found, and fail, again and again
         raise
-    _remove(ours)
+    _remove(downloads)
     return folder
 
 
@@ -105,8 +105,8 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
     if not options.names:
         for name, public in SETS.items():
-            known = all(file.hashes for file in public.files)
-            print(f"{name:16} {public.gigabytes:4.1f} GB  {'hash' if known else 'no hash':8}{public.note}")  # fmt: skip
+            has_hash = all(file.hashes for file in public.files)
+            print(f"{name:16} {public.gigabytes:4.1f} GB  {'hash' if has_hash else 'no hash':8}{public.note}")  # fmt: skip
         print(f"{PREFIX + 'EVENT':16} {0:4.1f} GB  no hash {NOTE}")
     for name in options.names:
         try:

@@ -61,7 +61,7 @@ DEATHS = 1  # of a local cluster's workers that a chunk outlives
 class Report(NamedTuple):
     """What a worker made of a chunk: an answer an item, or what keeps it from working."""
 
-    answers: list[Any]
+    results: list[Any]
     worker: str
     wrong: str = ""
 
@@ -91,7 +91,7 @@ def run_chunk(payload: bytes) -> Report:
 
 
 @contextlib.contextmanager
-def marked(folder: Path | None) -> Iterator[Path | None]:
+def shared_marker(folder: Path | None) -> Iterator[Path | None]:
     """A file in the folder for as long as the work takes, by which workers know it again."""
     if folder is None:
         yield None
@@ -115,7 +115,7 @@ class Cluster:
         self._client, self._patience, self.address = client, patience, address
         self._counted, self._threads = 0.0, 0
 
-    def spread(
+    def map_chunks(
         self,
         task: Callable[[list[T]], list[R]],
         chunks: Sequence[list[T]],
@@ -140,8 +140,8 @@ class Cluster:
         SecondhandError : the scheduler is lost, there are no workers for a minute, or one of them
             does not see what it should.
         """
-        left = deque(range(len(chunks)))
-        with marked(folder) as marker:
+        pending = deque(range(len(chunks)))
+        with shared_marker(folder) as marker:
 
             def send(chunk: list[T], number: int | str) -> Any:
                 # Files that are not there for this process need not be there for the worker.
@@ -151,14 +151,14 @@ class Cluster:
                 key = f"secondhand-{number}-{hashlib.sha256(payload).hexdigest()}"
                 return self._client.submit(run_chunk, payload, key=key)
 
-            while left:
+            while pending:
                 suspects = []
                 # When workers die, what is under way ends first: it shall not be blamed, or killed.
-                for number, answers in self._until_deaths(send, chunks, left):
-                    if answers is None:
+                for number, results in self._until_deaths(send, chunks, pending):
+                    if results is None:
                         suspects.append(number)
                     else:
-                        yield number, answers
+                        yield number, results
                 if suspects:
                     log.warning("workers died; what they may have read is tried file by file")
                 for number in suspects:
@@ -168,30 +168,30 @@ class Cluster:
                     )
 
     def _until_deaths(
-        self, send: Callable[[list[T], int], Any], chunks: Sequence[list[T]], left: deque[int]
+        self, send: Callable[[list[T], int], Any], chunks: Sequence[list[T]], pending: deque[int]
     ) -> Iterator[tuple[int, list[Any] | None]]:
         """Answers by chunk; after the first None, for which workers died, no more are begun."""
         running: dict[Any, int] = {}
         died = False
-        while running or (left and not died):
-            while left and not died and len(running) < self._ahead():
-                number = left.popleft()
+        while running or (pending and not died):
+            while pending and not died and len(running) < self._ahead():
+                number = pending.popleft()
                 running[send(chunks[number], number)] = number
             for future in self._ready(running):
-                answers = self._answers(future)
-                died |= answers is None
-                yield running.pop(future), answers
+                results = self._answers(future)
+                died |= results is None
+                yield running.pop(future), results
 
     def _alone(self, future: Any, crashed: R) -> R:
         self._ready({future: 0})
-        answers = self._answers(future)
-        return crashed if answers is None else answers[0]
+        results = self._answers(future)
+        return crashed if results is None else results[0]
 
     def _ready(self, running: dict[Any, int]) -> list[Any]:
         """Futures that are done; waits for one."""
         from distributed import wait
 
-        seen = time.monotonic()
+        last_seen = time.monotonic()
         while True:
             try:
                 with self._client.as_current():
@@ -199,10 +199,10 @@ class Cluster:
             except TimeoutError:
                 self._counted = 0.0
                 if self._ahead() > 1:
-                    seen = time.monotonic()
+                    last_seen = time.monotonic()
             except CancelledError:
                 raise self._lost() from None
-            if time.monotonic() - seen >= self._patience:
+            if time.monotonic() - last_seen >= self._patience:
                 raise SecondhandError(
                     f"--cluster {self.address}: no workers for {self._patience:.0f} s; "
                     "start some with `dask worker`"

@@ -70,7 +70,7 @@ def render(
     """
     import pandas as pd
 
-    from datasets.spectrogram_kinds import RECIPES
+    from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
     from datasets.spectrograms import PictureCache, cut_windows, source_of
 
     listed, rejected = _by_kind(files, kind)
@@ -82,15 +82,17 @@ def render(
     cache = cache or PictureCache()
     planned = []
     for kind_found, paths in listed.items():
-        if kind_found not in RECIPES:
-            raise SecondhandError(f"kind {kind_found!r}: must be one of {', '.join(RECIPES)}")
+        if kind_found not in SPECTROGRAM_KINDS:
+            raise SecondhandError(
+                f"kind {kind_found!r}: must be one of {', '.join(SPECTROGRAM_KINDS)}"
+            )
         if kind_found == "sound":
-            looks = check_files_isolated(_look, paths)
-            rejected += [look for look in looks if isinstance(look, Rejected)]
-            paths = [p for p, look in zip(paths, looks, strict=True) if look is None]
+            checks = check_files_isolated(_check_sound, paths)
+            rejected += [check for check in checks if isinstance(check, Rejected)]
+            paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
             settings = given if kind_found == "sound" else {}
-            spectrogram = RECIPES[kind_found].infer(paths, **settings)
+            spectrogram = SPECTROGRAM_KINDS[kind_found].infer(paths, **settings)
             frame = pd.DataFrame(
                 {"path": paths, "label": "", "gps": math.nan if at is None else at}
             )
@@ -124,25 +126,25 @@ def _by_kind(
     files: Iterable[str | os.PathLike[str]], kind: str
 ) -> tuple[dict[str, list[str]], list[Rejected]]:
     """The files, and what folders hold of sound and strain, by their kind; and those of none."""
-    found: list[str] = []
+    paths: list[str] = []
     rejected: list[Rejected] = []
-    for given in files:
-        if os.path.isdir(given):
-            inside, bad = files_below(given)
+    for name in files:
+        if os.path.isdir(name):
+            inside, bad = files_below(name)
             rejected += bad
             inside = [path for path in inside if kind_of(path) in SIGNALS]
             if not inside:
-                raise SecondhandError(f"{given}: no sound or strain files in this folder")
-            found += inside
+                raise SecondhandError(f"{name}: no sound or strain files in this folder")
+            paths += inside
         else:
-            found.append(os.fspath(given))
-    if not found:
+            paths.append(os.fspath(name))
+    if not paths:
         raise SecondhandError("no files given: name sound or strain files, or folders of them")
     listed: dict[str, list[str]] = {}
-    for path in dict.fromkeys(found):
-        own = kind_of(path) if kind == "auto" else kind
-        if own in SIGNALS or kind != "auto":
-            listed.setdefault(str(own), []).append(path)
+    for path in dict.fromkeys(paths):
+        file_kind = kind_of(path) if kind == "auto" else kind
+        if file_kind in SIGNALS or kind != "auto":
+            listed.setdefault(str(file_kind), []).append(path)
         else:
             rejected.append(Rejected(path, "not a sound or strain file by its name; see --kind"))
     return listed, rejected
@@ -153,16 +155,16 @@ def _names(paths: list[str]) -> dict[str, Path]:
     full = [os.path.abspath(path) for path in paths]
     base = os.path.commonpath(map(os.path.dirname, full)) if paths else ""
     names: dict[str, Path] = {}
-    taken: set[Path] = set()
-    for path, whole in zip(paths, full, strict=True):
-        name = Path(os.path.relpath(whole, base))
+    used: set[Path] = set()
+    for path, full_path in zip(paths, full, strict=True):
+        name = Path(os.path.relpath(full_path, base))
         short = name.with_suffix(".png")
-        names[path] = name.with_name(f"{name.name}.png") if short in taken else short
-        taken.add(names[path])
+        names[path] = name.with_name(f"{name.name}.png") if short in used else short
+        used.add(names[path])
     return names
 
 
-def _look(path: str) -> None:
+def _check_sound(path: str) -> None:
     """Raises BadFile where it is no sound."""
     from datasets import audio
 
@@ -220,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
     sound = {"level": options.level, "colour": options.colour, "size": options.size}
     sound |= {n: v for n in ("rate", "window") if (v := options[n]) is not None}
     try:
-        drawn, rejected = render(
+        rendered, rejected = render(
             options.files,
             options.out,
             kind=options.kind,
@@ -234,7 +236,7 @@ def main(argv: list[str] | None = None) -> int:
     except SecondhandError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for source, picture in drawn:
+    for source, picture in rendered:
         print(f"{source}\t{picture}")
     for path, reason in rejected:
         print(f"left out: {path}: {reason}", file=sys.stderr)

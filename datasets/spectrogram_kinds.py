@@ -11,7 +11,10 @@ from datasets.core.errors import SecondhandError
 from datasets.spectrograms import SpectrogramSettings
 from datasets.strain import QScanSettings
 
-RECIPES: dict[str, type[SpectrogramSettings]] = {"sound": MelSettings, "strain": QScanSettings}
+SPECTROGRAM_KINDS: dict[str, type[SpectrogramSettings]] = {
+    "sound": MelSettings,
+    "strain": QScanSettings,
+}
 
 
 def spectrogram_from_dict(data: object) -> SpectrogramSettings:
@@ -20,18 +23,20 @@ def spectrogram_from_dict(data: object) -> SpectrogramSettings:
         raise SecondhandError(f"spectrogram settings: expected a table, not {type(data).__name__}")
     settings = dict(data)
     kind, version = settings.pop("kind", None), settings.pop("renderer", None)
-    if kind not in RECIPES:
-        raise SecondhandError(f"recipe of kind {kind!r}: must be one of {', '.join(RECIPES)}")
+    if kind not in SPECTROGRAM_KINDS:
+        raise SecondhandError(
+            f"recipe of kind {kind!r}: must be one of {', '.join(SPECTROGRAM_KINDS)}"
+        )
     if version != RENDERER_VERSION:
         raise SecondhandError(
             f"the recipe was drawn by renderer {version!r}, this is renderer {RENDERER_VERSION}: "
             "use the release that made it, or train again"
         )
-    cls = RECIPES[kind]
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    if settings.keys() != known:
-        unknown = sorted(str(key) for key in settings.keys() - known)
-        missing = sorted(known - settings.keys())
+    cls = SPECTROGRAM_KINDS[kind]
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    if settings.keys() != names:
+        unknown = sorted(str(key) for key in settings.keys() - names)
+        missing = sorted(names - settings.keys())
         raise SecondhandError(
             f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
         )

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from datasets.annotations.tracks import is_annotated, one_cell, read_annotations
+    from datasets.annotations.tracks import is_annotated, read_annotations, tab_cell
     from datasets.annotations.triggers import (
         Triggers,
         check_table,
         has_triggers,
         items_of_triggers,
-        places,
         read_triggers,
+        strain_files_of,
         write_table,
     )
 

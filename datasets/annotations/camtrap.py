@@ -41,36 +41,42 @@ def read_package(
     """
     media = _table(folder, "media", _MEDIA)
     columns = (*_OBSERVATIONS, *([label_column] if label_column else []))
-    seen = _table(folder, "observations", columns)
+    observations = _table(folder, "observations", columns)
     if label_column:
-        label = seen[label_column]
+        label = observations[label_column]
     else:
-        own = seen["observationType"].where(seen["observationType"].isin(_TYPES), "")
-        label = seen["scientificName"].where(seen["scientificName"].ne(""), own)
-    seen = seen.assign(label=label, row=seen.index + 2)
+        type_label = observations["observationType"].where(
+            observations["observationType"].isin(_TYPES), ""
+        )
+        label = observations["scientificName"].where(
+            observations["scientificName"].ne(""), type_label
+        )
+    observations = observations.assign(label=label, row=observations.index + 2)
     twice = media["mediaID"].duplicated()
     rejected = [
         Rejected(file, f"media.csv has mediaID {quoted(name)} twice")
         for file, name in zip(media["filePath"][twice], media["mediaID"][twice], strict=True)
     ]
     media = media.loc[~twice]
-    of_media = media.merge(seen.drop(columns="deploymentID"), on="mediaID")
-    rows = pd.concat([of_media, _of_events(seen, media)], ignore_index=True)
-    unnamed = seen["mediaID"].ne("") & ~seen["mediaID"].isin(media["mediaID"])
+    of_media = media.merge(observations.drop(columns="deploymentID"), on="mediaID")
+    rows = pd.concat([of_media, _of_events(observations, media)], ignore_index=True)
+    unnamed = observations["mediaID"].ne("") & ~observations["mediaID"].isin(media["mediaID"])
     rejected += [
         Rejected(f"{folder / 'observations.csv'}, row {row}", f"no medium {quoted(name)}")
-        for row, name in zip(seen["row"][unnamed], seen["mediaID"][unnamed], strict=True)
+        for row, name in zip(
+            observations["row"][unnamed], observations["mediaID"][unnamed], strict=True
+        )
     ]
     rejected += [
         Rejected(file, "no observation of it")
         for file in media["filePath"][~media["mediaID"].isin(rows["mediaID"])]
     ]
-    here = rows["filePath"].str.startswith("file://")
-    online = rows["filePath"].str.contains("://", regex=False) & ~here
+    is_address = rows["filePath"].str.startswith("file://")
+    online = rows["filePath"].str.contains("://", regex=False) & ~is_address
     nameless = ~online & rows["label"].eq("")
     reasons = {"at an address, not in the package: fetch it": online, "no label": nameless}
-    for reason, which in reasons.items():
-        rejected += [Rejected(file, reason) for file in rows["filePath"][which].unique()]
+    for reason, selected in reasons.items():
+        rejected += [Rejected(file, reason) for file in rows["filePath"][selected].unique()]
     rows = rows.loc[~online & ~nameless]
     if rows.empty:
         first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
@@ -112,13 +118,13 @@ def _file(folder: Path, cell: str) -> str:
     return url2pathname(urlsplit(cell).path) if address else file_named(folder, cell)
 
 
-def _of_events(seen: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:
+def _of_events(observations: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:
     """Observations of no single medium, with those taken within their times."""
-    events = seen.loc[seen["mediaID"].eq("")].drop(columns="mediaID")
-    free = media.loc[~media["mediaID"].isin(seen["mediaID"])]
+    events = observations.loc[observations["mediaID"].eq("")].drop(columns="mediaID")
+    free = media.loc[~media["mediaID"].isin(observations["mediaID"])]
     rows = free.merge(events, on="deploymentID")
-    taken, begin, end = (_times(rows[name]) for name in ("timestamp", "eventStart", "eventEnd"))
-    return rows.loc[(begin <= taken) & (taken <= end)]
+    timestamp, begin, end = (_times(rows[name]) for name in ("timestamp", "eventStart", "eventEnd"))
+    return rows.loc[(begin <= timestamp) & (timestamp <= end)]
 
 
 def _times(cells: pd.Series) -> pd.Series:
@@ -128,7 +134,9 @@ def _times(cells: pd.Series) -> pd.Series:
 def _spans(rows: pd.DataFrame) -> dict[str, pd.Series]:
     """Seconds in a medium that an observation is of: its event's where that begins within; NaN for all
     of it."""
-    taken = _times(rows["timestamp"])
-    start, end = ((_times(rows[f"event{n}"]) - taken).dt.total_seconds() for n in ("Start", "End"))
+    timestamp = _times(rows["timestamp"])
+    start, end = (
+        (_times(rows[f"event{n}"]) - timestamp).dt.total_seconds() for n in ("Start", "End")
+    )
     inside = (start >= 0) & (end > start)
     return {"start": start.where(inside), "end": end.where(inside)}

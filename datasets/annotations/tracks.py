@@ -45,7 +45,7 @@ class Selection(NamedTuple):
 Found = tuple[Selection, tuple[str, str]]
 
 
-def one_cell(text: str) -> str:
+def tab_cell(text: str) -> str:
     """A text as a table between tabs has it: such a table knows no quotes, so what would end a cell or
     a line is a space, and none is at its ends."""
     return re.sub(r"[\t\r\n]", " ", text).strip()
@@ -73,9 +73,9 @@ def read_track(
     if not lines:  # a label track without labels
         return [], []
     if _is_raven(lines[0][1]):
-        found = _raven(path, lines, label_column)
+        labelled = _raven(path, lines, label_column)
     elif _is_label(lines[0][1]):
-        found = _audacity(lines)
+        labelled = _audacity(lines)
     else:
         raise BadFile(
             path,
@@ -84,8 +84,8 @@ def read_track(
         )
     spans: list[Selection] = []
     rejected: list[Rejected] = []
-    for span, cells in found:
-        if reason := _wrong(span, *cells):
+    for span, cells in labelled:
+        if reason := _span_problem(span, *cells):
             rejected.append(Rejected(f"{path}, line {span.line}", reason))
         else:
             spans.append(span)
@@ -117,51 +117,53 @@ def _seconds(cell: str) -> float:
 
 def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Found]:
     names = lines[0][1]
-    wanted = [label_column] if label_column else [name for name in LABELS if name in names][:1]
-    missing = [name for name in (BEGIN, END, *wanted) if name not in names]
-    if missing or not wanted:
+    label_columns = (
+        [label_column] if label_column else [name for name in LABELS if name in names][:1]
+    )
+    missing = [name for name in (BEGIN, END, *label_columns) if name not in names]
+    if missing or not label_columns:
         lack = f"no column {' and no column '.join(missing)}" if missing else "no column of labels"
         remedy = "" if label_column or missing else ": name it by --label-column"
         raise BadFile(path, f"{lack}{remedy}; it has {', '.join(names)}")
-    found: list[Found] = []
-    seen: set[tuple[str, ...]] = set()
+    selections: list[Found] = []
+    known_selections: set[tuple[str, ...]] = set()
     for n, cells in lines[1:]:
         row = dict(zip(names, cells, strict=False))
-        selection = tuple(row.get(name, "") for name in ("Selection", BEGIN, END, *wanted))
-        if selection in seen and selection[0]:
+        selection = tuple(row.get(name, "") for name in ("Selection", BEGIN, END, *label_columns))
+        if selection in known_selections and selection[0]:
             continue  # the same one in another view of the recording
-        seen.add(selection)
+        known_selections.add(selection)
         begin, end = _seconds(row.get(BEGIN, "")), _seconds(row.get(END, ""))
         start = _seconds(row[OFFSET]) if row.get(OFFSET) else begin
         file = row.get(PATH) or row.get(FILE) or ""
-        span = Selection(start, start + (end - begin), row.get(wanted[0], ""), n, file)
-        found.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
-    if OFFSET not in names and len({span.file for span, _ in found}) > 1:
+        span = Selection(start, start + (end - begin), row.get(label_columns[0], ""), n, file)
+        selections.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
+    if OFFSET not in names and len({span.file for span, _ in selections}) > 1:
         raise BadFile(
             path, f"it names several recordings, and no column {OFFSET} says where in them"
         )
-    return found
+    return selections
 
 
 def _audacity(lines: list[Line]) -> list[Found]:
-    found: list[Found] = []
+    selections: list[Found] = []
     for n, cells in lines:
         if cells[0] != "\\":  # the frequencies of the label above
             start, end = (*cells, "")[:2]
             label = " ".join(cells[2:]).strip()
-            found.append((Selection(_seconds(start), _seconds(end), label, n), (start, end)))
-    return found
+            selections.append((Selection(_seconds(start), _seconds(end), label, n), (start, end)))
+    return selections
 
 
-def _wrong(span: Selection, begin: str, end: str) -> str:
+def _span_problem(span: Selection, begin: str, end: str) -> str:
     """Why a span is left out, "" for one that is not."""
     if math.isnan(span.start) or math.isnan(span.end):
         return f"{quoted(begin)} and {quoted(end)} are no two numbers of seconds"
     if span.start < 0:
         return f"begins before the recording, at {span.start:g} s"
     if span.start >= span.end:
-        what = "a point" if span.start == span.end else "it ends before it begins"
-        return f"{span.start:g} to {span.end:g} s: {what}, and a span is needed"
+        problem = "a point" if span.start == span.end else "it ends before it begins"
+        return f"{span.start:g} to {span.end:g} s: {problem}, and a span is needed"
     return span_error(span.start, span.end) or ("" if span.label else "no label")
 
 
@@ -174,18 +176,18 @@ class Recordings:
     def __init__(self, files: list[str]) -> None:
         self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
         for file in map(Path, files):
-            for key in (file.name, file.stem, one_cell(file.name)):
+            for key in (file.name, file.stem, tab_cell(file.name)):
                 for folder in (file.parent, None):
                     if str(file) not in self._named[folder, key]:
                         self._named[folder, key].append(str(file))
 
-    def beside(self, table: Path, there: str) -> str:
+    def beside(self, table: Path, recording: str) -> str:
         """The recording that a table names; if that lies elsewhere, its copy in the table's folder."""
-        if not Path(there).absolute().is_relative_to(table.parent.absolute()):
-            for copy in self._named.get((table.parent, Path(there).name), []):
-                if filecmp.cmp(copy, there, shallow=False):
+        if not Path(recording).absolute().is_relative_to(table.parent.absolute()):
+            for copy in self._named.get((table.parent, Path(recording).name), []):
+                if filecmp.cmp(copy, recording, shallow=False):
                     return copy
-        return there
+        return recording
 
     def named(self, folder: Path, name: str) -> list[str]:
         """Those of this name in the folder; where there are none, those anywhere."""
@@ -196,7 +198,9 @@ class Recordings:
         there is an ``a.Table.wav``."""
         words = table.name.split(".")
         names = (".".join(words[:n]) for n in range(len(words) - 1, 0, -1))
-        return next((found for name in names if (found := self.named(table.parent, name))), [])
+        return next(
+            (recordings for name in names if (recordings := self.named(table.parent, name))), []
+        )
 
 
 def has_tracks(folder: Path) -> bool:
@@ -225,7 +229,7 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
         files = [str(file) for file in sorted(path.parent.iterdir()) if file.is_file()]
         tables, rejected = [path], []
     sounds = [file for file in files if kind_of(file) == "sound"]
-    recordings, rows, named = Recordings(sounds), list[Row](), dict[str, str]()
+    recordings, rows, unlabelled = Recordings(sounds), list[Row](), dict[str, str]()
     for table in tables:
         try:
             spans, bad = read_track(table, label_column)
@@ -233,10 +237,10 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
             rejected.append(Rejected(str(table), error.reason))
             continue
         rejected += bad
-        found, bad, of_it = _placed(table, spans, recordings)
-        rows += found
+        placed, bad, of_it = _place_spans(table, spans, recordings)
+        rows += placed
         rejected += bad
-        named |= of_it
+        unlabelled |= of_it
     if not rows:
         first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(f"--data {path}: no labelled span of a recording{first}")
@@ -244,38 +248,40 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
         labelled = {row["path"] for row in rows}
         for file in files:
             if file in sounds and file not in labelled:
-                rejected.append(Rejected(file, named.get(file, "no table of its name")))
+                rejected.append(Rejected(file, unlabelled.get(file, "no table of its name")))
             elif file not in sounds and Path(file) not in tables:
                 rejected.append(Rejected(file, "neither a recording nor a table of labels"))
     return rows, rejected
 
 
-def _placed(
+def _place_spans(
     table: Path, spans: list[Selection], recordings: Recordings
 ) -> tuple[list[Row], list[Rejected], dict[str, str]]:
     """The spans of a table in their recordings; the others; and the recordings that it is named after,
     with why they may have no span."""
-    own = recordings.of_table(table)
+    table_recordings = recordings.of_table(table)
     single = len({span.file for span in spans}) <= 1
     rows: list[Row] = []
     rejected: list[Rejected] = []
     for start, end, label, line, file in spans:
         name = PureWindowsPath(file).name  # which splits at / as well
-        there = file_named(table.parent, file) if name else ""
-        if os.path.isfile(there):
-            found = [recordings.beside(table, there)]
+        recording = file_named(table.parent, file) if name else ""
+        if os.path.isfile(recording):
+            candidates = [recordings.beside(table, recording)]
         else:
-            found = recordings.named(table.parent, name) or (own if single else [])
-        if len(found) == 1:
-            rows.append({"path": found[0], "label": label, "start": start, "end": end})
+            candidates = recordings.named(table.parent, name) or (
+                table_recordings if single else []
+            )
+        if len(candidates) == 1:
+            rows.append({"path": candidates[0], "label": label, "start": start, "end": end})
         else:
-            what = f"which of {', '.join(found)}" if found else "no recording"
+            problem = f"which of {', '.join(candidates)}" if candidates else "no recording"
             of = quoted(name) if name else "that the table is named after"
-            rejected.append(Rejected(f"{table}, line {line}", f"{what}: none {of}"))
-    if not spans and len(own) != 1:
+            rejected.append(Rejected(f"{table}, line {line}", f"{problem}: none {of}"))
+    if not spans and len(table_recordings) != 1:
         rejected.append(Rejected(str(table), "no recording of its name, and no label in it"))
     why = f"its table is of {rows[0]['path']}" if rows else "its table has no label"
-    return rows, rejected, dict.fromkeys(own, why)
+    return rows, rejected, dict.fromkeys(table_recordings, why)
 
 
 def is_annotated(path: Path) -> bool:

@@ -26,8 +26,8 @@ from datasets.strain import (
     Frames,
     as_bad_file,
     check_chunks,
-    linked,
-    numbers,
+    find_dataset,
+    numeric_dataset,
     read_frames,
     write_cache,
 )
@@ -95,7 +95,7 @@ def read_triggers(path: Path) -> Triggers:
     """
     if not path.is_file():
         raise SecondhandError(f"{path}: there is no such table of triggers")
-    readers = [read for ending, read in _READERS.items() if path.name.lower().endswith(ending)]
+    readers = [reader for ending, reader in _READERS.items() if path.name.lower().endswith(ending)]
     if not readers:
         raise SecondhandError(
             f"{path}: no table of triggers by its name, which ends in {', '.join(_READERS)}"
@@ -118,8 +118,8 @@ def read_triggers(path: Path) -> Triggers:
 def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
     column = _column_of(cells, *DETECTORS)
     if column is None:  # Omicron's files are called after it
-        named = re.match(r"[A-Z]\d(?=[-:_])", path.name)
-        return [named[0] if named else ""] * len(cells)
+        detector = re.match(r"[A-Z]\d(?=[-:_])", path.name)
+        return [detector[0] if detector else ""] * len(cells)
     names = cells[column].astype(str).str.strip()
     if column.strip().lower() == "channel":
         names = names.str.partition(":")[0]
@@ -153,8 +153,8 @@ def _hdf5(path: Path) -> pd.DataFrame:
 
 
 def _values(path: Path, file: Any, name: str) -> Any:
-    linked(path, file, name, layout=_LAYOUT)
-    dataset = numbers(path, file, name)
+    find_dataset(path, file, name, layout=_LAYOUT)
+    dataset = numeric_dataset(path, file, name)
     if dataset.ndim != 1 or len(dataset.dtype.names or ()) > _MOST_COLUMNS:
         raise BadFile(path, f"{name} has the shape {dataset.shape}: not {_LAYOUT}")
     if dataset.size * dataset.dtype.itemsize > _LARGEST:
@@ -172,12 +172,12 @@ def _plain(values: Any) -> Any:
     return values.astype(values.dtype.newbyteorder("="))
 
 
-def _by_extra(read: Callable[[Path], pd.DataFrame]) -> Callable[[Path], pd.DataFrame]:
+def _by_extra(reader: Callable[[Path], pd.DataFrame]) -> Callable[[Path], pd.DataFrame]:
     """A reader that needs a library of the extra ``gw``."""
 
     def checked(path: Path) -> pd.DataFrame:
         try:
-            return read(path)
+            return reader(path)
         except ImportError as error:
             raise SecondhandError(f"{path}: {error}: {extra('gw')}") from error
         except Exception as error:  # the libraries' own errors have no common root
@@ -249,33 +249,33 @@ def items_of_triggers(
     SecondhandError : the table or its column of labels is missing, or none of its rows can be used.
     """
     triggers, frames = read_triggers(path), read_frames(strain)
-    wanted = (label_column,) if label_column else LABELS
-    column = triggers.column(*(name.lower() for name in wanted))
+    label_names = (label_column,) if label_column else LABELS
+    column = triggers.column(*(name.lower() for name in label_names))
     if column is None:
         raise SecondhandError(
-            f"{path}: no column {' or '.join(wanted)}; it has "
+            f"{path}: no column {' or '.join(label_names)}; it has "
             f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the labels' by --label-column"
         )
     if together is not None:
         together = together or sorted(frames.files)
         if not 2 <= len(together) <= 3 or min(map(len, together)) < 2:
-            there = ", ".join(sorted(frames.files))
-            raise SecondhandError(f"--detectors together: two or three are drawn, not {there}")
-    found = places(triggers, frames, together or ())
+            detectors = ", ".join(sorted(frames.files))
+            raise SecondhandError(f"--detectors together: two or three are drawn, not {detectors}")
+    sources = strain_files_of(triggers, frames, together or ())
     predicted = triggers.column("label") is not None and triggers.column("reason") is not None
     columns = {
         name: triggers.column(*names)
         for name, names in (_ALSO | (_PREDICTED if predicted else {})).items()
     }
     also = {name: triggers.cells[its].astype(str) for name, its in columns.items() if its}
-    files = [file if isinstance(file, str) else "" for file in found]
+    files = [file if isinstance(file, str) else "" for file in sources]
     label = triggers.cells[column].astype(str).str.strip()
     frame = pd.DataFrame({"path": files, "label": label, "gps": triggers.gps, **also})
-    placed, named = frame["path"].ne(""), frame["label"].ne("")
-    usable = frame.loc[placed & named]
+    placed, labelled = frame["path"].ne(""), frame["label"].ne("")
+    usable = frame.loc[placed & labelled]
     twice = usable.duplicated(["path", "gps", "label"])
-    lacking = [(row, why.reason) for row, why in enumerate(found) if isinstance(why, Rejected)]
-    lacking += [(row, "no label") for row in np.flatnonzero(placed & ~named).tolist()]
+    lacking = [(row, why.reason) for row, why in enumerate(sources) if isinstance(why, Rejected)]
+    lacking += [(row, "no label") for row in np.flatnonzero(placed & ~labelled).tolist()]
     lacking += [(row, "the trigger of an earlier row") for row in usable.index[twice].tolist()]
     rejected = frames.rejected + [Rejected(triggers.name(row), why) for row, why in lacking]
     usable = usable.loc[~twice]
@@ -285,7 +285,7 @@ def items_of_triggers(
     return usable.sort_values(["path", "gps"], ignore_index=True), rejected
 
 
-def places(
+def strain_files_of(
     triggers: Triggers, frames: Frames, together: Sequence[str] = ()
 ) -> list[str | Rejected]:
     """The strain file of each trigger, or what is lacking.
@@ -300,10 +300,10 @@ def places(
             return Rejected("", f"{triggers.time_column} {time!r} is no GPS time")
         if not together:
             return frames.find(detector, gps)
-        found = [frames.find(name, gps) for name in together]
-        if lacking := [one for one in found if isinstance(one, Rejected)]:
+        strain_files = [frames.find(name, gps) for name in together]
+        if lacking := [one for one in strain_files if isinstance(one, Rejected)]:
             return lacking[0]
-        files = tuple(map(str, found))
+        files = tuple(map(str, strain_files))
         if files not in caches:
             caches[files] = write_cache(dict(zip(together, files, strict=True)))
         return caches[files]

@@ -103,25 +103,29 @@ def read_audio(
     if rate is not None and not RATES[0] <= rate <= RATES[1]:
         raise SecondhandError(f"rate={rate} Hz: must lie between {RATES[0]} and {RATES[1]}")
     with _open(path) as file:
-        own = int(file.samplerate)
-        first = round(start * own)
-        last = file.frames if end is None else min(file.frames, round(end * own))
+        file_rate = int(file.samplerate)
+        first = round(start * file_rate)
+        last = file.frames if end is None else min(file.frames, round(end * file_rate))
         if first >= file.frames:
-            raise OutsideFile(path, f"starts at {start:g} s but lasts {file.frames / own:g} s")
+            raise OutsideFile(
+                path, f"starts at {start:g} s but lasts {file.frames / file_rate:g} s"
+            )
         count = max(last - first, 1)
-        if longest is not None and count > round(longest * own):
-            first += (count - round(longest * own)) // 2
-            count = max(round(longest * own), 1)
-        if max(count, count * (rate or own) // own) > MAX_SAMPLES:
+        if longest is not None and count > round(longest * file_rate):
+            first += (count - round(longest * file_rate)) // 2
+            count = max(round(longest * file_rate), 1)
+        if max(count, count * (rate or file_rate) // file_rate) > MAX_SAMPLES:
             raise SecondhandError(
-                f"{path}: {count / own:g} s at once is too much; read it in windows (start, end)"
+                f"{path}: {count / file_rate:g} s at once is too much; read it in windows (start, end)"
             )
         signal = _mono(file, path, first, count)
-    if rate is not None and rate != own:
+    if rate is not None and rate != file_rate:
         import soxr
 
-        signal = np.clip(soxr.resample(signal, own, rate), -1.0, 1.0)  # it overshoots at steps
-    return signal, rate or own
+        signal = np.clip(
+            soxr.resample(signal, file_rate, rate), -1.0, 1.0
+        )  # it overshoots at steps
+    return signal, rate or file_rate
 
 
 def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[float, float]]:
@@ -229,9 +233,9 @@ def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
     with open(path, "rb") as stream:
         container, _, form = struct.unpack("4s4s4s", stream.read(12).ljust(12, b"\0"))
         if container in (b"RIFF", b"RF64") and form == b"WAVE":
-            layout, wanted = "<4sI", b"data"
+            layout, sample_chunk = "<4sI", b"data"
         elif container == b"FORM" and form in (b"AIFF", b"AIFC"):
-            layout, wanted = ">4sI", b"SSND"
+            layout, sample_chunk = ">4sI", b"SSND"
         else:
             return None
         for _ in range(256):  # chunks; a real file has a handful
@@ -241,7 +245,7 @@ def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
             name, length = struct.unpack(layout, header)
             if name == b"ds64":  # RF64 keeps 64-bit lengths here: RIFF, then data
                 return int.from_bytes(stream.read(16)[8:], "little")
-            if name == wanted:
+            if name == sample_chunk:
                 # Recorders that write to a pipe cannot go back and leave the largest number.
                 return None if length == 0xFFFFFFFF else int(length)
             stream.seek(length + length % 2, os.SEEK_CUR)
@@ -252,14 +256,14 @@ def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> ND
     """`count` frames from `first` on, averaged over the channels, or the loudest of them."""
     channels = int(file.channels)
     power = np.zeros(channels)
-    parts = []
+    blocks = []
     for block in _blocks(file, path, first, count):
         if channels == 1:
-            parts.append(block[:, 0])
+            blocks.append(block[:, 0])
         else:
             power += np.einsum("ij,ij->j", block, block, dtype=np.float64)
-            parts.append(block.mean(axis=1))
-    signal = np.concatenate(parts) if len(parts) != 1 else parts[0]
+            blocks.append(block.mean(axis=1))
+    signal = np.concatenate(blocks) if len(blocks) != 1 else blocks[0]
     if channels > 1 and float(np.dot(signal, signal)) < 0.01 * power.sum() / channels**2:
         loudest = int(power.argmax())
         log.warning("%s: channels cancel; channel %d is used alone", path, loudest + 1)
@@ -275,9 +279,9 @@ def _blocks(
         file.seek(first)
     pcm16 = file.subtype == "PCM_16"  # the commonest by far; scaling it here is twice as fast
     integer = file.subtype.startswith("PCM_")
-    done = 0
-    while done < count:
-        ask = min(count - done, max(BLOCK // file.channels, 1))
+    decoded = 0
+    while decoded < count:
+        ask = min(count - decoded, max(BLOCK // file.channels, 1))
         block = file.read(ask, dtype="int16" if pcm16 else "float32", always_2d=True)
         if pcm16:
             block = block.astype(np.float32)
@@ -291,10 +295,10 @@ def _blocks(
             if peak > 1:
                 block = np.clip(block, -1.0, 1.0)
         yield block
-        done += len(block)
+        decoded += len(block)
         if len(block) < ask:
-            if done < (0.95 * count if file.format in _LOSSY else count) or not done:
+            if decoded < (0.95 * count if file.format in _LOSSY else count) or not decoded:
                 raise BadFile(
-                    path, f"truncated: {count} samples are due from {first} on, {done} are there"
+                    path, f"truncated: {count} samples are due from {first} on, {decoded} are there"
                 )
             return

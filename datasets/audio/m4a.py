@@ -93,8 +93,8 @@ class Mp4Sound:
 
     def read(self, count: int, **_: object) -> NDArray[np.float32]:
         """The next samples, float32 [count, channels]; fewer at the end."""
-        parts, left = [self._rest[:0]], min(count, self.frames - self._at)
-        while left > 0:
+        blocks, missing = [self._rest[:0]], min(count, self.frames - self._at)
+        while missing > 0:
             if not len(self._rest):
                 frame = next(self._frames, None)
                 if frame is None:
@@ -105,10 +105,10 @@ class Mp4Sound:
                     skip = self._at - round(began * frame.time_base * self.samplerate)
                     self._begun = skip < len(self._rest)
                     self._rest = self._rest[max(skip, 0) :]
-            parts.append(self._rest[:left])
-            self._rest = self._rest[left:]
-            left -= len(parts[-1])
-        signal = np.concatenate(parts)
+            blocks.append(self._rest[:missing])
+            self._rest = self._rest[missing:]
+            missing -= len(blocks[-1])
+        signal = np.concatenate(blocks)
         self._at += len(signal)
         return signal
 
@@ -183,11 +183,11 @@ def check_tables(path: str | os.PathLike[str], file: BinaryIO) -> None:
         head = file.read(16).ljust(16, b"\0")
         length, name = struct.unpack(">I4s", head[:8])
         length = {0: size - at, 1: int.from_bytes(head[8:])}.get(length, length)
-        kept = 0 if name == b"mdat" else length
-        if length < 8 or at + length > size or len(tables) + kept > MAX_TABLES:
+        table_bytes = 0 if name == b"mdat" else length
+        if length < 8 or at + length > size or len(tables) + table_bytes > MAX_TABLES:
             raise BadFile(path, "damaged or truncated: a box of its container has a wrong length")
         file.seek(at)
-        tables += file.read(kept)
+        tables += file.read(table_bytes)
         at += length
     else:
         raise BadFile(path, "damaged or truncated: a container of too many boxes")
@@ -195,7 +195,7 @@ def check_tables(path: str | os.PathLike[str], file: BinaryIO) -> None:
         raise BadFile(path, "in fragments, or with packed tables: convert to WAV or FLAC")
 
     def claimed(names: bytes, skip: int) -> int:
-        ends = (found.end() + skip for found in re.finditer(names, tables))
+        ends = (match.end() + skip for match in re.finditer(names, tables))
         return sum(int.from_bytes(tables[end : end + 4]) for end in ends)
 
     # Each edit copies the packets that it spans.

@@ -249,8 +249,8 @@ def kaldi_filterbank(bands: MelBands) -> NDArray[np.float64]:
     """Triangles over mel, float64 [n_mels, bins]; the last bin, half the rate, has no part in them."""
     bins = _kaldi_mel(np.fft.rfftfreq(_kaldi_length(bands), 1 / bands.rate))
     edges = np.linspace(_kaldi_mel(bands.fmin), _kaldi_mel(bands.fmax), bands.n_mels + 2)
-    left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    weights = np.minimum((bins - left) / (centre - left), (right - bins) / (right - centre))
+    lower, centre, upper = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    weights = np.minimum((bins - lower) / (centre - lower), (upper - bins) / (upper - centre))
     weights[:, -1] = 0
     return np.maximum(weights, 0)
 

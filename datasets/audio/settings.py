@@ -126,7 +126,7 @@ class MelSettings(SpectrogramSettings):
                 mel.warn_of_empty_bands(self._bands(n_fft))
 
     @classmethod
-    def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
+    def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
         """A recipe for these files: their most common rate, and a window that holds most of them.
 
         By level "clip" 60 dB are drawn: what lies deeper tells the microphone rather than the sound.
@@ -136,9 +136,12 @@ class MelSettings(SpectrogramSettings):
 
         SecondhandError, with the first reason, where none can.
         """
-        given = {"range_db": CLIP_RANGE if given.get("level", "clip") == "clip" else 80.0, **given}
-        if given.get("rate") and given.get("window"):
-            return cls(**given)
+        settings = {
+            "range_db": CLIP_RANGE if settings.get("level", "clip") == "clip" else 80.0,
+            **settings,
+        }
+        if settings.get("rate") and settings.get("window"):
+            return cls(**settings)
         probed, reason = list[decode.AudioInfo](), ""
         for path in sample_evenly(paths, 2000):
             try:
@@ -150,7 +153,7 @@ class MelSettings(SpectrogramSettings):
             raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
         window = window_of([info.duration for info in probed])
         return cls(
-            **{"rate": most_common_rate(info.rate for info in probed), "window": window, **given}
+            **{"rate": most_common_rate(info.rate for info in probed), "window": window, **settings}
         )
 
     def spans(
@@ -166,11 +169,11 @@ class MelSettings(SpectrogramSettings):
         last = min(decode.probe(path).duration, math.inf if end is None else end)
         if last <= first:
             raise OutsideFile(path, f"starts at {first:g} s but lasts {last:g} s")
-        parts = decode.windows(last - first, self.window, overlap)
-        if len(parts) > 100:  # a header may promise hours that are not there
-            decode.read_audio(path, start=first + parts[-1][0], end=last)
-        cut = [(first + begin, first + until) for begin, until in parts]
-        return [*cut] if len(cut) > 1 else [(start, end)]
+        windows = decode.windows(last - first, self.window, overlap)
+        if len(windows) > 100:  # a header may promise hours that are not there
+            decode.read_audio(path, start=first + windows[-1][0], end=last)
+        spans = [(first + begin, first + until) for begin, until in windows]
+        return [*spans] if len(spans) > 1 else [(start, end)]
 
     @property
     def samples(self) -> int:
@@ -272,10 +275,10 @@ class MelSettings(SpectrogramSettings):
 
         value = self.levels(signal, n_fft=n_fft)[::-1] * 255
         height, width = self.size
-        drawn = Image.fromarray(value.astype(np.float32)).resize(
+        image = Image.fromarray(value.astype(np.float32)).resize(
             (width, height), Image.Resampling.BILINEAR
         )
-        return np.rint(np.asarray(drawn)).astype(np.uint8)
+        return np.rint(np.asarray(image)).astype(np.uint8)
 
 
 def window_of(durations: Sequence[float]) -> float:

@@ -59,25 +59,25 @@ def write_rows(stream: TextIO, rows: Iterable[Iterable[object]]) -> None:
     csv.writer(stream, lineterminator="\n").writerows(map(guard, row) for row in rows)
 
 
-def csv_text(frame: pd.DataFrame, **how: Any) -> str:
+def csv_text(frame: pd.DataFrame, **options: Any) -> str:
     """A table as CSV without its index, each name and cell behind `guard`; ``how`` as for ``to_csv``."""
-    return str(frame.map(guard).rename(columns=guard).to_csv(index=False, **how))
+    return str(frame.map(guard).rename(columns=guard).to_csv(index=False, **options))
 
 
-def read_frame(source: Any, **how: Any) -> pd.DataFrame:
+def read_frame(source: Any, **options: Any) -> pd.DataFrame:
     """What `csv_text` wrote, cells as text; ``how`` as for ``pandas.read_csv``, whose errors it raises."""
     import pandas as pd
 
-    frame = pd.read_csv(source, **{"dtype": str, "keep_default_na": False, **how})
+    frame = pd.read_csv(source, **{"dtype": str, "keep_default_na": False, **options})
     return frame.map(unguard).rename(columns=unguard)
 
 
-def read_dicts(lines: Iterable[str], **how: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def read_dicts(lines: Iterable[str], **options: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """The columns of CSV, and its rows by column, as ``csv.DictReader`` has them, without guards.
 
     ``how`` as for it. Raises csv.Error.
     """
-    reader = csv.DictReader(lines, **how)
+    reader = csv.DictReader(lines, **options)
     columns = [str(unguard(name)) for name in reader.fieldnames or ()]
     rows = ({unguard(key): unguard(cell) for key, cell in row.items()} for row in reader)
     return columns, rows
@@ -172,10 +172,10 @@ def read_text(path: Path, *, first: int | None = None) -> str:
         raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
     if len(data) > _LARGEST:
         raise BadFile(path, f"more than {_LARGEST >> 20} MiB: no table of labels")
-    named = [name for mark, name in _MARKS.items() if data.startswith(mark)]
+    marked = [name for mark, name in _MARKS.items() if data.startswith(mark)]
     # Without a mark: every second byte of English in UTF-16 is none.
     zeros = ["utf-16-be" if data[0] == 0 else "utf-16-le"] if b"\0" in data[:64] else []
-    for encoding in (*named, *zeros, "utf-8"):
+    for encoding in (*marked, *zeros, "utf-8"):
         try:
             return data.decode(encoding)
         except UnicodeDecodeError:

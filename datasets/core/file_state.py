@@ -52,7 +52,7 @@ class FileState(NamedTuple):
     def of_opened(cls, file: BinaryIO) -> Self:
         """The state of a file that is open, and stands where it stood."""
         status, place = os.fstat(file.fileno()), file.tell()
-        state = cls(*_glance(status), _digest(file, status.st_size))
+        state = cls(*_quick_state(status), _digest(file, status.st_size))
         file.seek(place)
         return state
 
@@ -62,21 +62,21 @@ class FileState(NamedTuple):
         return self.size, self.digest
 
 
-def is_same(then: FileState | None, path: str | os.PathLike[str]) -> bool:
+def is_same(before: FileState | None, path: str | os.PathLike[str]) -> bool:
     """Whether a file is still what it was when its state was taken; of None, still none to be read.
 
     A file with its old ctime and inode is not opened.
     """
-    if then is not None:
+    if before is not None:
         try:
-            if _glance(os.stat(path)) == then[:4]:
+            if _quick_state(os.stat(path)) == before[:4]:
                 return True
         except (OSError, ValueError):
             return False
     now = FileState.of(path)
-    if then is None or now is None:
-        return then is now
-    return now.mtime == then.mtime and now.content == then.content
+    if before is None or now is None:
+        return before is now
+    return now.mtime == before.mtime and now.content == before.content
 
 
 def states_of(run: Path) -> dict[str, FileState | None]:
@@ -94,13 +94,13 @@ def states_of(run: Path) -> dict[str, FileState | None]:
     return {path: None if state is None else FileState(*state) for path, state in files.items()}
 
 
-def _glance(status: os.stat_result) -> tuple[int, int, int, int]:
+def _quick_state(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _digest(file: BinaryIO, size: int) -> str:
-    found = hashlib.sha256()
-    for part in range(_PARTS):
-        file.seek(max(part * _BYTES, part * (size - _BYTES) // (_PARTS - 1)))
-        found.update(file.read(_BYTES))
-    return found.hexdigest()[:32]
+    digest = hashlib.sha256()
+    for chunk in range(_PARTS):
+        file.seek(max(chunk * _BYTES, chunk * (size - _BYTES) // (_PARTS - 1)))
+        digest.update(file.read(_BYTES))
+    return digest.hexdigest()[:32]

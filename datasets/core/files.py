@@ -35,9 +35,9 @@ def write_beside(
     """
     beside = (place or file.parent) / f".{file.name}.{uuid.uuid4().hex[:8]}.part"
     try:
-        with _named(file):
+        with _naming_errors(file):
             beside.write_bytes(content)
-            _put(beside, file, durable)
+            _move_into_place(beside, file, durable)
     finally:
         with suppress(OSError):
             beside.unlink()
@@ -55,7 +55,7 @@ def file_beside(file: Path, *, durable: bool = True) -> Iterator[Path]:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with (
-        _named(file),
+        _naming_errors(file),
         tempfile.TemporaryDirectory(
             dir=file.parent, prefix=f".{file.name}.", suffix=".part", ignore_cleanup_errors=True
         ) as folder,
@@ -63,7 +63,7 @@ def file_beside(file: Path, *, durable: bool = True) -> Iterator[Path]:
         beside = Path(folder) / file.name
         yield beside
         _give_umask(beside.parent)
-        _put(beside, file, durable)
+        _move_into_place(beside, file, durable)
 
 
 @contextmanager
@@ -112,15 +112,15 @@ def _give_umask(folder: Path) -> None:
             file.chmod(mode)
 
 
-def _put(beside: Path, file: Path, durable: bool) -> None:
+def _move_into_place(beside: Path, file: Path, durable: bool) -> None:
     if durable:
-        with open(beside, "rb") as written:
-            os.fsync(written.fileno())
+        with open(beside, "rb") as stream:
+            os.fsync(stream.fileno())
     os.replace(beside, file)
 
 
 @contextmanager
-def _named(file: Path) -> Iterator[None]:
+def _naming_errors(file: Path) -> Iterator[None]:
     """Name ``file`` in what the system says of it under its other name, or under none."""
     try:
         yield

@@ -62,7 +62,7 @@ def option(
     help: str,
     *,
     bare: Any = None,
-    read: Any = None,
+    read_type: Any = None,
     limits: Limits | None = None,
     metavar: str | None = None,
 ) -> Any:
@@ -76,7 +76,7 @@ def option(
     limits : range that `Settings.check` enforces.
     metavar : placeholder of the value in the help; that of the type if None.
     """
-    metadata = {"help": help, "bare": bare, "read": read, "span": limits, "metavar": metavar}
+    metadata = {"help": help, "bare": bare, "read": read_type, "span": limits, "metavar": metavar}
     return field(default=default, metadata=metadata)
 
 
@@ -96,7 +96,7 @@ def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
     ------
     SecondhandError : it cannot be read, is no list of settings, or a value is not one of a setting.
     """
-    wrong = partial(_wrong, f"{flag} {file}")
+    wrong = partial(_settings_error, f"{flag} {file}")
     try:
         with open(file, "rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
@@ -120,7 +120,7 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
     """
     import yaml
 
-    wrong = partial(_wrong, source)
+    wrong = partial(_settings_error, source)
     try:
         _check_depth(source, text)
         content = yaml.safe_load(text)
@@ -134,30 +134,30 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise wrong("not a list of 'name: value' lines")
     for name, value in content.items():
-        parts = value if isinstance(value, list) else [value]
-        if len(parts) > _MAX_LIST or not all(
-            part is None or type(part) in (str, int, float, bool) for part in parts
+        values = value if isinstance(value, list) else [value]
+        if len(values) > _MAX_LIST or not all(
+            one is None or type(one) in (str, int, float, bool) for one in values
         ):
             raise wrong(f"{quoted(name)} is neither a number, a word, nor a short list of them")
-        if any(type(part) is str and not part.isprintable() for part in parts):
+        if any(type(one) is str and not one.isprintable() for one in values):
             raise wrong(f"{quoted(name)} has characters that cannot be printed")
     return content
 
 
 def check_names(
-    source: Path | str, content: dict[str, Any], known: Collection[str], *, flag: str = "--config"
+    source: Path | str, content: dict[str, Any], names: Collection[str], *, flag: str = "--config"
 ) -> None:
     """Raise SecondhandError that names all keys that are no settings."""
-    wrong = [quoted(key) for key in content if key not in known]
+    wrong = [quoted(key) for key in content if key not in names]
     if wrong:
         import difflib
 
-        named = []
+        suggestions = []
         for key in wrong[:20]:
-            near = difflib.get_close_matches(key.strip("'"), known, n=1)
-            named.append(key + (f" (meant {near[0]!r}?)" if near else ""))
+            near = difflib.get_close_matches(key.strip("'"), names, n=1)
+            suggestions.append(key + (f" (meant {near[0]!r}?)" if near else ""))
         more = f" and {len(wrong) - 20} more" if len(wrong) > 20 else ""
-        raise _wrong(f"{flag} {source}", f"unknown {', '.join(named)}{more}")
+        raise _settings_error(f"{flag} {source}", f"unknown {', '.join(suggestions)}{more}")
 
 
 def config_action() -> type:
@@ -167,20 +167,20 @@ def config_action() -> type:
     class ConfigFile(jsonargparse.ActionConfigFile):  # type: ignore[name-defined]
         def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
             file = Path(values)
-            wrong = partial(_wrong, f"--config {file}")
+            wrong = partial(_settings_error, f"--config {file}")
             content = read_settings(file)
-            known = {
+            actions = {
                 action.dest: action
                 for action in parser._actions
                 if action.option_strings
                 and action.default is not argparse.SUPPRESS
                 and action.dest not in ("help", "config", "print_config")
             }
-            check_names(file, content, known)
+            check_names(file, content, actions)
             for name, value in content.items():
-                if value is None and known[name].default is not None:
+                if value is None and actions[name].default is not None:
                     raise wrong(f"{name!r} has no value")
-                text = getattr(known[name], "_typehint", None) in _TEXT
+                text = getattr(actions[name], "_typehint", None) in _TEXT
                 if text and type(value) in (int, float, bool):
                     raise wrong(
                         f"YAML reads {name}: {value} as no text; put it in quotes: '{value}'"
@@ -205,8 +205,10 @@ def _check_depth(source: str, text: str) -> None:
         deepest = max(deepest, depth)
     indent = max((len(line) - len(line.lstrip(" -?")) for line in text.split("\n")), default=0)
     if max(deepest, indent) > _DEEPEST:
-        raise _wrong(source, f"nested more than {_DEEPEST} deep: settings are plain values")
+        raise _settings_error(
+            source, f"nested more than {_DEEPEST} deep: settings are plain values"
+        )
 
 
-def _wrong(source: str, reason: str) -> SecondhandError:
+def _settings_error(source: str, reason: str) -> SecondhandError:
     return SecondhandError(f"{source}: {one_line(' '.join(reason.split()))}")

@@ -35,8 +35,8 @@ FORKS = sys.platform == "linux"
 
 def cores() -> int:
     """Cores this process may use; ``PYTHON_CPU_COUNT`` says another number, as to Python 3.13."""
-    if (asked := os.environ.get("PYTHON_CPU_COUNT", "")).isdecimal() and int(asked):
-        return int(asked)
+    if (requested := os.environ.get("PYTHON_CPU_COUNT", "")).isdecimal() and int(requested):
+        return int(requested)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -64,23 +64,23 @@ def in_parallel(
     calls: IsolatedCalls[list[T], list[R] | None] = IsolatedCalls(task, count, None, init_worker)
     try:
         work = calls.ahead(enumerate(chunks), AHEAD * count, of=lambda numbered: numbered[1])
-        for (number, chunk), answers in work:
-            if answers is None:
-                answers = [_alone(partial(_one, task), item, crashed) for item in chunk]
-            yield number, answers
+        for (number, chunk), results in work:
+            if results is None:
+                results = [_run_alone(partial(_run_one, task), item, crashed) for item in chunk]
+            yield number, results
     finally:
         calls.close()
 
 
 def check_files(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected]:
     """What ``look`` gives for each file, in their order; for a BadFile what is wrong with it."""
-    found: list[R | Rejected] = []
+    results: list[R | Rejected] = []
     for path in paths:
         try:
-            found.append(look(path))
+            results.append(look(path))
         except BadFile as error:
-            found.append(Rejected(path, error.reason))
-    return found
+            results.append(Rejected(path, error.reason))
+    return results
 
 
 def check_files_isolated(
@@ -89,11 +89,11 @@ def check_files_isolated(
     """`check_files` in processes, one a core unless given: one that dies costs the file that it read."""
     chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
     died: R | Rejected = Rejected("", CRASHED)
-    answers = dict(in_parallel(partial(check_files, look), chunks, workers, died))
-    found = [answer for number in range(len(chunks)) for answer in answers[number]]
+    by_chunk = dict(in_parallel(partial(check_files, look), chunks, workers, died))
+    results = [result for number in range(len(chunks)) for result in by_chunk[number]]
     return [
-        Rejected(path, answer.reason) if isinstance(answer, Rejected) else answer
-        for path, answer in zip(paths, found, strict=True)
+        Rejected(path, result.reason) if isinstance(result, Rejected) else result
+        for path, result in zip(paths, results, strict=True)
     ]
 
 
@@ -149,16 +149,16 @@ class IsolatedCalls(Generic[T, R]):
         chunk : items that travel together. Each journey wakes threads on both sides: with pictures
             it costs half as much as opening one.
         """
-        left = iter(items)
+        remaining = iter(items)
         waiting: deque[tuple[list[X], Pending[T, R]]] = deque()
         try:
             while True:
-                while len(waiting) * chunk < count and (taken := list(islice(left, chunk))):
-                    waiting.append((taken, self.submit([of(item) for item in taken])))
+                while len(waiting) * chunk < count and (batch := list(islice(remaining, chunk))):
+                    waiting.append((batch, self.submit([of(item) for item in batch])))
                 if not waiting:
                     return
-                taken, pending = waiting.popleft()
-                yield from zip(taken, self.result(pending), strict=True)
+                batch, pending = waiting.popleft()
+                yield from zip(batch, self.result(pending), strict=True)
         finally:
             for _, pending in waiting:
                 pending.future.cancel()
@@ -169,11 +169,11 @@ class IsolatedCalls(Generic[T, R]):
             if self._pool is None:
                 self._pool = self._start()
             try:
-                future = self._pool.submit(_each, self.task, items)
+                future = self._pool.submit(_run_each, self.task, items)
             except BrokenProcessPool:  # it died while nothing was waited for
                 _end(self._pool)
                 self._pool = self._start()
-                future = self._pool.submit(_each, self.task, items)
+                future = self._pool.submit(_run_each, self.task, items)
             return Pending(items, future, self._pool)
 
     def _start(self) -> Executor:
@@ -202,15 +202,15 @@ class IsolatedCalls(Generic[T, R]):
         except BrokenProcessPool:
             pass
         with self._lock:
-            mine = self._pool is pending.pool
-            if mine:
+            is_current = self._pool is pending.pool
+            if is_current:
                 log.warning("a worker died; what it may have read is tried one file at a time")
                 self._pool = None
-        if mine:
+        if is_current:
             _end(pending.pool)
         may_fork = _may_fork()
         return [
-            _alone(self.task, item, self.crashed) if may_fork else self.crashed
+            _run_alone(self.task, item, self.crashed) if may_fork else self.crashed
             for item in pending.items
         ]
 
@@ -222,18 +222,18 @@ def _may_fork() -> bool:
 
 def call_isolated(task: Callable[[T], R], item: T, crashed: R) -> R:
     """One call in a process of its own; in this one where processes are not forked."""
-    return _alone(task, item, crashed) if _may_fork() else task(item)
+    return _run_alone(task, item, crashed) if _may_fork() else task(item)
 
 
-def _each(task: Callable[[T], R], items: list[T]) -> list[R]:
+def _run_each(task: Callable[[T], R], items: list[T]) -> list[R]:
     return [task(item) for item in items]
 
 
-def _one(task: Callable[[list[T]], list[R]], item: T) -> R:
+def _run_one(task: Callable[[list[T]], list[R]], item: T) -> R:
     return task([item])[0]
 
 
-def _alone(task: Callable[[T], R], item: T, crashed: R) -> R:
+def _run_alone(task: Callable[[T], R], item: T, crashed: R) -> R:
     """The answer for one item from a process that may die."""
     with _pool(1, init_worker) as pool:
         future = pool.submit(task, item)
@@ -273,8 +273,8 @@ def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolEx
     import threadpoolctl  # noqa: F401  (here, so that not every worker reads it)
 
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
-    held = frozenset(connections().values() if FORKS else ())  # before the pool has its own
-    return ProcessPoolExecutor(count, mp_context=context, initializer=settle, initargs=(held,))
+    inherited = frozenset(connections().values() if FORKS else ())  # before the pool has its own
+    return ProcessPoolExecutor(count, mp_context=context, initializer=settle, initargs=(inherited,))
 
 
 #: A network's threads wait for the slowest among them: who works ahead of it takes the time that
@@ -282,43 +282,43 @@ def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolEx
 NICENESS = 10
 
 
-def init_worker(held: frozenset[int]) -> None:
+def init_worker(inherited: frozenset[int]) -> None:
     """One thread for each worker, or all of them contend for every core; and no orphans."""
     from threadpoolctl import threadpool_limits
 
-    _let_go_of(held)
+    _detach_connections(inherited)
     threadpool_limits(1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does then is not for a worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def init_background_worker(held: frozenset[int]) -> None:
+def init_background_worker(inherited: frozenset[int]) -> None:
     """Ctrl-C is for the process that asks, which ends these; the processor is its own first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
-    init_worker(held)
+    init_worker(inherited)
 
 
 def connections() -> dict[int, int]:
     """Sockets and pipes that are open here, by their descriptors: what identifies each."""
-    found: dict[int, int] = {}
+    inodes: dict[int, int] = {}
     if os.path.isdir("/proc/self/fd"):
         for number in map(int, os.listdir("/proc/self/fd")):
             with suppress(OSError):  # the listing's own is closed by now
                 state = os.fstat(number)
                 if number > 2 and (stat.S_ISSOCK(state.st_mode) or stat.S_ISFIFO(state.st_mode)):
-                    found[number] = state.st_ino
-    return found
+                    inodes[number] = state.st_ino
+    return inodes
 
 
-def _let_go_of(held: frozenset[int]) -> None:
+def _detach_connections(inherited: frozenset[int]) -> None:
     """A fork holds what its parent is connected to: who waits for its end would wait for this one.
 
     The numbers stay taken, by the null device: objects that stand for them here close nothing else.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for number, connection in connections().items():
-        if connection in held:
+        if connection in inherited:
             os.dup2(null, number)
     os.close(null)
 

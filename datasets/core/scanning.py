@@ -95,7 +95,7 @@ def find_files(
         if os.path.isdir(name):
             left_out: list[Rejected] = []
             for file in walk(name, left_out):
-                if (found := kind_of(file)) and kind in (None, found):
+                if (file_kind := kind_of(file)) and kind in (None, file_kind):
                     yield str(Path(file))
                 elif skipped is not None:
                     skipped[Path(file).suffix.lower() or "without an ending"] += 1
@@ -125,8 +125,8 @@ def skipped_line(skipped: Counter[str]) -> str:
     """What a folder held besides, in words."""
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
-    what = "files and folders" if {*skipped} & {LINK_LOOP, UNLISTED} else "files of other kinds"
-    return one_line(f"skipped {skipped.total()} {what}: {', '.join([*counts, *more])}")
+    things = "files and folders" if {*skipped} & {LINK_LOOP, UNLISTED} else "files of other kinds"
+    return one_line(f"skipped {skipped.total()} {things}: {', '.join([*counts, *more])}")
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:

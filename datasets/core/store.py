@@ -59,20 +59,22 @@ def digest_of(path: str) -> str:
         raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
 
 
-def hash_shared(paths: Iterable[str], known: Collection[str]) -> Iterator[tuple[str, Stamp, str]]:
+def hash_shared(
+    paths: Iterable[str], known_paths: Collection[str]
+) -> Iterator[tuple[str, Stamp, str]]:
     """(path, stamp, hash) of paths that occur more than once and are not known.
 
     Many windows come from them, and each worker would read all of the file again.
     """
-    shared = [path for path, n in Counter(paths).items() if n > 1 and path not in known]
+    shared = [path for path, n in Counter(paths).items() if n > 1 and path not in known_paths]
     if shared:
         with ThreadPoolExecutor() as pool:
-            for path, found in zip(shared, pool.map(_hash, shared), strict=True):
-                if found:
-                    yield path, *found
+            for path, stamped in zip(shared, pool.map(_stamp_and_hash, shared), strict=True):
+                if stamped:
+                    yield path, *stamped
 
 
-def _hash(path: str) -> tuple[Stamp, str] | None:
+def _stamp_and_hash(path: str) -> tuple[Stamp, str] | None:
     try:
         return stamp_of(path), digest_of(path)
     except BadFile:  # said when it is drawn
@@ -108,8 +110,8 @@ class Hashes:
 
     def get(self, path: str, stamp: Stamp) -> str | None:
         """The hash of a file, if it has not changed since it was added."""
-        known = self._known.get(os.path.abspath(path))
-        return known[1] if known and known[0] == stamp else None
+        entry = self._known.get(os.path.abspath(path))
+        return entry[1] if entry and entry[0] == stamp else None
 
     def add(self, path: str, stamp: Stamp, digest: str) -> None:
         """Remember a file's hash, unless the file may still be changing."""

@@ -46,9 +46,9 @@ def real_fft() -> Callable[[Any], Any]:
         with suppress(Exception):  # of another scipy: the public way is right as well
             folder = Path(root.origin).parent / "fft" / "_pocketfft"
             spec: Any = PathFinder.find_spec("pypocketfft", [str(folder)])
-            part = module_from_spec(spec)
-            spec.loader.exec_module(part)
-            transform = partial(part.r2c, axes=(-1,), forward=True, inorm=0, out=None, nthreads=1)
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            transform = partial(module.r2c, axes=(-1,), forward=True, inorm=0, out=None, nthreads=1)
             transform(np.ones((1, 16), np.float32))
             return transform
     from scipy.fft import rfft
@@ -111,8 +111,8 @@ def logger_levels(level: int, *names: str) -> Iterator[None]:
             logger.setLevel(level)
         yield
     finally:
-        for logger, own in zip(loggers, before, strict=True):
-            logger.setLevel(own)
+        for logger, old_level in zip(loggers, before, strict=True):
+            logger.setLevel(old_level)
 
 
 class _MissingTensors(logging.Filter):
@@ -157,12 +157,12 @@ def wait_for_gradio_server() -> Iterator[None]:
                 raise ServerFailedToStartError("the server has ended")
             time.sleep(1e-3)
 
-    theirs = Server.run_in_thread
+    original = Server.run_in_thread
     Server.run_in_thread = run_in_thread  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Server.run_in_thread = theirs  # type: ignore[method-assign]
+        Server.run_in_thread = original  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -33,14 +33,14 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
     if "exif" not in picture.info:  # of some formats all would be decoded in search of it
         return None
     try:
-        whole = picture.getexif()
-        inner = whole.get_ifd(ExifTags.IFD.Exif)
-        told = str(inner.get(ExifTags.Base.DateTimeOriginal, "")).strip(" \0")
-        moment = datetime.strptime(told, "%Y:%m:%d %H:%M:%S")
+        exif = picture.getexif()
+        photo_tags = exif.get_ifd(ExifTags.IFD.Exif)
+        text = str(photo_tags.get(ExifTags.Base.DateTimeOriginal, "")).strip(" \0")
+        moment = datetime.strptime(text, "%Y:%m:%d %H:%M:%S")
         names = (
-            whole.get(ExifTags.Base.Make),
-            whole.get(ExifTags.Base.Model),
-            inner.get(ExifTags.Base.BodySerialNumber),
+            exif.get(ExifTags.Base.Make),
+            exif.get(ExifTags.Base.Model),
+            photo_tags.get(ExifTags.Base.BodySerialNumber),
         )
         camera = " ".join(str(name).strip(" \0") for name in names if name)
         return CaptureTime(camera, (moment - datetime.min).total_seconds())
@@ -48,18 +48,18 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
         return None
 
 
-def capture_sessions(found: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
+def capture_sessions(times: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
     """The visit [n] that each photo is of, from 0; -1 for one without a time, or taken alone.
 
     A visit is what one camera took with never `GAP_MINUTES` or more between two photos.
     """
-    known = [row for row, told in enumerate(found) if told is not None]
-    table = pd.DataFrame([told for told in found if told is not None], columns=CaptureTime._fields)
-    table = table.assign(row=known).sort_values(["camera", "second"], kind="stable")
+    rows = [row for row, time in enumerate(times) if time is not None]
+    table = pd.DataFrame([time for time in times if time is not None], columns=CaptureTime._fields)
+    table = table.assign(row=rows).sort_values(["camera", "second"], kind="stable")
     pause = table["second"].diff().ge(60 * GAP_MINUTES)
     begins = pause | table["camera"].ne(table["camera"].shift())
     visit = begins.cumsum()
     several = visit.map(visit.value_counts()).gt(1)
-    numbers = np.full(len(found), -1, dtype=np.int64)
+    numbers = np.full(len(times), -1, dtype=np.int64)
     numbers[table["row"][several].to_numpy(int)] = pd.factorize(visit[several])[0]
     return numbers

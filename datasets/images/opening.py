@@ -175,9 +175,9 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
         if isinstance(error, kind):
             return reason
     if isinstance(error, UnidentifiedImageError):
-        known = f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
+        message = f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
         empty = not (source if isinstance(source, bytes) else os.path.getsize(source))
-        return "empty file" if empty else known
+        return "empty file" if empty else message
     if isinstance(error, Image.DecompressionBombError):
         # Pillow's own limit is met while it reads the header, before ours can be.
         count = re.search(r"\d+", str(error))

@@ -74,8 +74,8 @@ def fit(
     box = (0.0, 0.0, float(width), float(height))
     if not squish:
         side = min(width, height) * crop
-        left, top = (width - side) / 2, (height - side) / 2
-        box = (left, top, left + side, top + side)
+        x, y = (width - side) / 2, (height - side) / 2
+        box = (x, y, x + side, y + side)
     return picture.resize((size, size), Image.Resampling[interpolation.upper()], box=box)
 
 

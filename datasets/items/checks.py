@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 #: Times, and the kinds of file that have them: a photo's "gps" is a place.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
 #: What a table of answers has beside path and label: what the model thought, and why it refused.
-ANSWERS = ("best", "reason")
+PREDICTION_COLUMNS = ("best", "reason")
 #: What a table of corrections has: a file and its span or moment, the label before and now, and the
 #: file that says so.
 CORRECTION_COLUMNS = ("path", "span", "before", "label", "by")
@@ -67,17 +67,17 @@ def usable_rows(
     ``picture_info`` : takes up, by their paths, the looks at pictures.
     """
     paths = [str(path) for path in frame["path"].unique()]
-    named = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
+    matching = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
     results: dict[str, Rejected | PictureInfo | None] = {
         path: Rejected(path, f"not a {kind} by its ending") for path in paths
     }
     if not check:
-        results |= dict.fromkeys(named)
+        results |= dict.fromkeys(matching)
     elif kind in _DECODED:
         # A decoder is fed with whatever lies there: its death costs that file, not the run.
-        results |= zip(named, check_files_isolated(_DECODED[kind], named), strict=True)
+        results |= zip(matching, check_files_isolated(_DECODED[kind], matching), strict=True)
     else:
-        results |= zip(named, check_files(_check_exists, named), strict=True)
+        results |= zip(matching, check_files(_check_exists, matching), strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
     picture_info |= {
         path: result for path, result in results.items() if isinstance(result, PictureInfo)
@@ -108,15 +108,15 @@ def _check_picture(path: str) -> PictureInfo:
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
-    seen: list[tuple[CaptureTime | None, tuple[int, int], FileState]] = []
+    headers: list[tuple[CaptureTime | None, tuple[int, int], FileState]] = []
 
     def header(opened: Image.Image, file: BinaryIO) -> None:
         width, height = opened.size  # fastai, where it is loaded, makes it a tuple of its own
-        seen.append((capture_time(opened), (width, height), FileState.of_opened(file)))
+        headers.append((capture_time(opened), (width, height), FileState.of_opened(file)))
 
     # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
-    return PictureInfo(thumbnail(picture), *seen[0])
+    return PictureInfo(thumbnail(picture), *headers[0])
 
 
 def _check_sound(path: str) -> None:
@@ -141,29 +141,29 @@ def drop_copies(
     No copy of an item that the rows are ``known_items`` is left, either.
     """
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
-    parts = [frame.assign(row=range(len(frame)), rank=rank)]
+    frames = [frame.assign(row=range(len(frame)), rank=rank)]
     if known_items is not None:
-        parts.insert(0, known_items.assign(row=-1, rank=-1))
-    both = pd.concat(parts, ignore_index=True)
-    both["content"] = content_keys(both["path"])
-    both = both.sort_values("rank", kind="stable")
+        frames.insert(0, known_items.assign(row=-1, rank=-1))
+    rows_of_both = pd.concat(frames, ignore_index=True)
+    rows_of_both["content"] = content_keys(rows_of_both["path"])
+    rows_of_both = rows_of_both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
     key = ["content", *TIME_COLUMNS]
     drop: dict[int, Rejected] = {}
-    for _, rows in both.loc[both.duplicated(key, keep=False)].groupby(
+    for _, rows in rows_of_both.loc[rows_of_both.duplicated(key, keep=False)].groupby(
         key, sort=False, dropna=False
     ):
         labels = sorted(set(rows["label"])) if known_items is None else []
         first = rows.iloc[0]
         for row, path, split in zip(rows["row"], rows["path"], rows["split"], strict=True):
             if len(labels) > 1:
-                other = next((f" (also {p})" for p in rows["path"] if p != path), "")
-                named = " and ".join(map(repr, labels))
-                drop[row] = Rejected(path, f"the same content is labelled {named}{other}")
+                elsewhere = next((f" (also {p})" for p in rows["path"] if p != path), "")
+                label_list = " and ".join(map(repr, labels))
+                drop[row] = Rejected(path, f"the same content is labelled {label_list}{elsewhere}")
             elif row not in (-1, first["row"]):
                 where = f", which is in {first['split']}" if split != first["split"] else ""
-                what = "named already" if path == first["path"] else f"a copy of {first['path']}"
-                drop[row] = Rejected(path, f"{what}{where}")
+                reason = "named already" if path == first["path"] else f"a copy of {first['path']}"
+                drop[row] = Rejected(path, f"{reason}{where}")
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 
@@ -174,8 +174,8 @@ def content_keys(paths: pd.Series) -> pd.Series:
         sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
         # Files of different size are no copies: only the others are read.
         often = {size for size, count in Counter(sizes.values()).items() if size and count > 1}
-        twins = [path for path in unique if sizes[path] in often]
-        digests = dict(zip(twins, pool.map(_digest, twins, chunksize=16), strict=True))
+        same_size = [path for path in unique if sizes[path] in often]
+        digests = dict(zip(same_size, pool.map(_digest, same_size, chunksize=16), strict=True))
     return paths.map(lambda path: digests.get(path, path))
 
 
@@ -206,29 +206,29 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
     ------
     SecondhandError : no label was changed.
     """
-    if not {*ANSWERS} <= {*frame.columns}:
+    if not {*PREDICTION_COLUMNS} <= {*frame.columns}:
         return frame, []
     answered = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
-    own = frame["label"].map(clean_label).eq(answered)
+    predicted = frame["label"].map(clean_label).eq(answered)
     if "branch" in frame:  # answered by a node above the classes: the reason says why by no class
-        own |= frame["label"].ne(frame["best"]) & pd.Series(
+        predicted |= frame["label"].ne(frame["best"]) & pd.Series(
             [f"[{json.dumps(label, ensure_ascii=False)}," in way
              for label, way in zip(frame["label"], frame["branch"].astype(str), strict=True)],
             frame.index, dtype=bool,
         )  # fmt: skip
-    if own.all():
+    if predicted.all():
         raise SecondhandError(
             f"--data {source}: answers of a model, and no label was corrected; change the column "
             "label, or delete the column reason to take all answers for labels"
         )
-    left = [
+    rejected = [
         Rejected(path, "labelled by the model itself, and not corrected")
-        for path in frame["path"][own]
+        for path in frame["path"][predicted]
     ]
-    frame = frame.loc[~own].drop(columns=["split"], errors="ignore")
+    frame = frame.loc[~predicted].drop(columns=["split"], errors="ignore")
     if "at" in frame and "gps" not in frame:
         frame = frame.assign(gps=frame["at"])
-    return frame, left
+    return frame, rejected
 
 
 def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
@@ -247,19 +247,19 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
     sources, which are left out as copies.
     """
     source, frame = frame["source"].to_numpy(), frame.drop(columns="source")
-    made: list[tuple[str, ...]] = []
+    corrections: list[tuple[str, ...]] = []
     copies: dict[int, Rejected] = {}
     several = len(set(source)) > 1
     content = content_keys(frame["path"]) if several else frame["path"]
     keyed = frame[[*TIME_COLUMNS]].astype(float).assign(content=content)
     if several:
-        keyed[[*TIME_COLUMNS]], apart = _matched(keyed, source)
+        keyed[[*TIME_COLUMNS]], apart = _match_times(keyed, source)
         if apart:
-            others = frame.iloc[apart].to_dict("records")
-            named = [f"{row['path']}, {_span(row) or 'all of it'}" for row in others]
+            separate_rows = frame.iloc[apart].to_dict("records")
+            descriptions = [f"{row['path']}, {_span(row) or 'all of it'}" for row in separate_rows]
             log.warning(
                 "%d rows of later sources are at no time of an item of their file (within %g s), and "
-                "are items of their own: %s", len(named), SAME_TIME, _some(named),
+                "are items of their own: %s", len(descriptions), SAME_TIME, _first_few(descriptions),
             )  # fmt: skip
     items: dict[int, list[int]] = {}
     numbers = keyed.groupby(["content", *TIME_COLUMNS], sort=False, dropna=False).ngroup()
@@ -274,37 +274,43 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
         last = [row for row in rows if source[row] == max(sources)]
         if len({paths[row] for row in last}) > 1 and len({labels[row] for row in last}) > 1:
             continue  # two files, and nobody knows which of them is right
-        kept = [row for row in rows if source[row] == min(sources)]
-        if len({paths[row] for row in kept}) == 1:
-            kept = kept[:1]
-        path, before, label = paths[kept[0]], labels[kept[0]], labels[last[-1]]
+        first_rows = [row for row in rows if source[row] == min(sources)]
+        if len({paths[row] for row in first_rows}) == 1:
+            first_rows = first_rows[:1]
+        path, before, label = paths[first_rows[0]], labels[first_rows[0]], labels[last[-1]]
         for row in rows:
-            if row in kept:
+            if row in first_rows:
                 labels[row] = label
             else:
-                what = "named already" if paths[row] == path else f"a copy of {path}"
-                copies[row] = Rejected(paths[row], what)
+                reason = "named already" if paths[row] == path else f"a copy of {path}"
+                copies[row] = Rejected(paths[row], reason)
         if before != label:
-            made.append((path, _span(times[kept[0]]), before, label, paths[last[-1]]))
+            corrections.append((path, _span(times[first_rows[0]]), before, label, paths[last[-1]]))
     frame["label"] = labels
-    if made:
-        shown = _some(
+    if corrections:
+        examples = _first_few(
             [
                 f"{path}{', ' if span else ''}{span}: {was!r}, now {now!r}"
-                for path, span, was, now, _ in made
+                for path, span, was, now, _ in corrections
             ]
         )
-        log.info("%d labels are corrected, the last one said counts: %s", len(made), shown)
-    left = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
-    return left, pd.DataFrame(made, columns=list(CORRECTION_COLUMNS)), list(copies.values())
+        log.info(
+            "%d labels are corrected, the last one said counts: %s", len(corrections), examples
+        )
+    remaining = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
+    return (
+        remaining,
+        pd.DataFrame(corrections, columns=list(CORRECTION_COLUMNS)),
+        list(copies.values()),
+    )
 
 
-def _matched(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:
+def _match_times(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """The times of all rows, float [rows, 3], those of later sources as the nearest item of an earlier
     one has them, if that is within `SAME_TIME`; and the rows of files with items at other times alone.
     """
     times, content = keyed[[*TIME_COLUMNS]].to_numpy(copy=True), keyed["content"].tolist()
-    known: set[str] = set()  # files of earlier sources
+    earlier_files: set[str] = set()  # files of earlier sources
     near: dict[tuple[str, int], list[int]] = {}  # rows of earlier sources, by file and time
     apart: list[int] = []
 
@@ -313,18 +319,18 @@ def _matched(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[
         return content[row], int(first // SAME_TIME) + beside
 
     for number in sorted(set(source)):
-        own = np.flatnonzero(source == number).tolist()
-        for row in own if known else ():
+        source_rows = np.flatnonzero(source == number).tolist()
+        for row in source_rows if earlier_files else ():
             rows = [r for step in (-1, 0, 1) for r in near.get(cell(row, step), ())]
-            found = [(_seconds(times[row], times[r]), r) for r in rows]
-            distance, nearest = min(found, default=(np.inf, -1))
+            distances = [(_seconds(times[row], times[r]), r) for r in rows]
+            distance, nearest = min(distances, default=(np.inf, -1))
             if distance <= SAME_TIME:
                 times[row] = times[nearest]
-            elif content[row] in known:
+            elif content[row] in earlier_files:
                 apart.append(row)
-        for row in own:
+        for row in source_rows:
             near.setdefault(cell(row), []).append(row)
-            known.add(content[row])
+            earlier_files.add(content[row])
     return times, sorted(apart)
 
 
@@ -343,7 +349,7 @@ def _span(row: Mapping[Hashable, Any]) -> str:
     return "" if limits == [None, None] else f"{limits[0] or 0} to {limits[1] or 'its end'} s"
 
 
-def _some(texts: Sequence[str]) -> str:
+def _first_few(texts: Sequence[str]) -> str:
     """The first few, and how many more there are."""
     more = f"; … and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return "; ".join(texts[:_SHOWN]) + more

@@ -71,21 +71,21 @@ def find_clusters(
     files : [rows], the file of each row, from 0; pictures of one file are not compared.
     labels : [rows].
     """
-    there = np.flatnonzero(thumbnails.any(axis=(1, 2)))
+    visible = np.flatnonzero(thumbnails.any(axis=(1, 2)))
     n_files = int(files.max(initial=-1)) + 1
-    first, second = _candidates(thumbnails[there], files[there])
-    first, second = there[first], there[second]
-    enough = _learnt(thumbnails[there], files[there], labels[there])
-    alike = _pairwise(thumbnails, first, second) >= enough
+    first, second = _candidates(thumbnails[visible], files[visible])
+    first, second = visible[first], visible[second]
+    enough = _learn_threshold(thumbnails[visible], files[visible], labels[visible])
+    alike = _pair_correlations(thumbnails, first, second) >= enough
     of_file = components(files[first[alike]], files[second[alike]], n_files)
     size = pd.Series(files).groupby(of_file[files]).nunique()
-    loose = _most_of_a_class(of_file[files], files, labels) & set(size.index[size > 1])
-    kept = [c for c in size.index[size > 1] if c not in loose]
+    loose = _majority_clusters(of_file[files], files, labels) & set(size.index[size > 1])
+    clusters = [c for c in size.index[size > 1] if c not in loose]
     renumbered = np.full(len(size), -1)
-    renumbered[kept] = np.arange(len(kept))
+    renumbered[clusters] = np.arange(len(clusters))
     return Clusters(
         renumbered[of_file[files]],
-        [int(size[c]) for c in kept],
+        [int(size[c]) for c in clusters],
         [int(size[c]) for c in sorted(loose)],
     )
 
@@ -108,24 +108,24 @@ def sessions_with_duplicates(
     """
     n, first = len(labels), int(sessions.max(initial=-1)) + 1
     keys = np.concatenate([sessions, np.where(clusters < 0, -1, clusters + first)])
-    there, size = keys >= 0, n + first + int(clusters.max(initial=-1)) + 1
-    joined = components(np.tile(np.arange(n), 2)[there], n + keys[there], size)[:n]
-    loose = list(_most_of_a_class(joined, np.arange(n), labels))
-    kept = np.isin(joined, joined[sessions >= 0]) & ~np.isin(joined, loose)
+    present, size = keys >= 0, n + first + int(clusters.max(initial=-1)) + 1
+    component = components(np.tile(np.arange(n), 2)[present], n + keys[present], size)[:n]
+    loose = list(_majority_clusters(component, np.arange(n), labels))
+    in_session = np.isin(component, component[sessions >= 0]) & ~np.isin(component, loose)
     numbers = np.full(n, -1, dtype=np.int64)
-    numbers[kept] = pd.factorize(joined[kept])[0]
+    numbers[in_session] = pd.factorize(component[in_session])[0]
     return numbers
 
 
-def _most_of_a_class(
+def _majority_clusters(
     clusters: NDArray[np.integer], files: NDArray[np.integer], labels: NDArray[np.str_]
 ) -> set[int]:
     """The clusters of rows that hold more than half of the files of a label."""
     table = pd.DataFrame({"file": files, "cluster": clusters, "label": labels})
     table = table.drop_duplicates(["file", "label"])
-    part = table.groupby(["cluster", "label"])["file"].transform("size")
-    whole = table.groupby("label")["file"].transform("size")
-    return set(table.loc[2 * part > whole, "cluster"])
+    in_cluster = table.groupby(["cluster", "label"])["file"].transform("size")
+    in_class = table.groupby("label")["file"].transform("size")
+    return set(table.loc[2 * in_cluster > in_class, "cluster"])
 
 
 def thumbnails_of(
@@ -148,8 +148,8 @@ def thumbnails_of(
 
 def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
     """The largest correlation [n, m] of thumbnails over shifts of up to `SHIFT`, wrapped around."""
-    theirs = np.fft.rfft2(b)
-    rows = [_best(ours.conj() * theirs) for ours in np.fft.rfft2(a)]
+    spectra = np.fft.rfft2(b)
+    rows = [_largest_correlation(ours.conj() * spectra) for ours in np.fft.rfft2(a)]
     return np.array(rows).reshape(len(a), len(b))
 
 
@@ -189,18 +189,18 @@ def _candidates(
         lowest[rows] = magnitude[:, [*range(6), *range(-5, 0)], :6].reshape(-1, 66)
     lowest /= np.maximum(np.linalg.norm(lowest, axis=1, keepdims=True), 1e-9)
     k = min(NEIGHBOURS, n - 1)
-    found = [np.empty((0, 2), np.int64)]
+    pairs_by_block = [np.empty((0, 2), np.int64)]
     for rows in _blocks(n, max(1, _SIMILARITIES // max(1, n))) if k > 0 else ():
         similar = lowest[rows] @ lowest.T
         similar[files[rows, None] == files] = -1
         near = np.argpartition(-similar, k - 1, axis=1)[:, :k]
         pairs = np.stack([np.repeat(np.arange(n)[rows], k), near.ravel()], axis=1)
-        found.append(np.sort(pairs[files[pairs[:, 0]] != files[pairs[:, 1]]], axis=1))
-    first, second = np.unique(np.concatenate(found), axis=0).T
+        pairs_by_block.append(np.sort(pairs[files[pairs[:, 0]] != files[pairs[:, 1]]], axis=1))
+    first, second = np.unique(np.concatenate(pairs_by_block), axis=0).T
     return first, second
 
 
-def _learnt(
+def _learn_threshold(
     thumbnails: NDArray[np.float32], files: NDArray[np.int64], labels: NDArray[np.str_]
 ) -> float:
     shuffled = np.random.default_rng(0).permutation(len(labels))
@@ -210,21 +210,23 @@ def _learnt(
     rows = some["row"].to_numpy()
     pairs = np.triu(files[rows, None] != files[rows], 1)
     kin = labels[rows, None] == labels[rows]
-    found = correlation(thumbnails[rows], thumbnails[rows])
-    return duplicate_threshold(found[pairs & ~kin], found[pairs & kin])
+    correlations = correlation(thumbnails[rows], thumbnails[rows])
+    return duplicate_threshold(correlations[pairs & ~kin], correlations[pairs & kin])
 
 
-def _pairwise(
+def _pair_correlations(
     thumbnails: NDArray[np.float32], first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     out = np.empty(len(first))
     for pairs in _blocks(len(first), _PAIRS):
-        ours, theirs = (np.fft.rfft2(thumbnails[rows[pairs]]) for rows in (first, second))
-        out[pairs] = _best(ours.conj() * theirs)
+        first_spectra, second_spectra = (
+            np.fft.rfft2(thumbnails[rows[pairs]]) for rows in (first, second)
+        )
+        out[pairs] = _largest_correlation(first_spectra.conj() * second_spectra)
     return out
 
 
-def _best(spectra: NDArray[np.complexfloating]) -> NDArray[np.float64]:
+def _largest_correlation(spectra: NDArray[np.complexfloating]) -> NDArray[np.float64]:
     """The largest correlation of each cross spectrum [n, side, side // 2 + 1]."""
     shifted = np.fft.irfft2(spectra, s=(THUMBNAIL, THUMBNAIL))
     near = np.roll(shifted, (SHIFT, SHIFT), axis=(1, 2))[:, : 2 * SHIFT + 1, : 2 * SHIFT + 1]

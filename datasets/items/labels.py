@@ -65,7 +65,7 @@ def label_error(label: str, *, multi_label: bool = False) -> str:
 
 def split_labels(label: str) -> list[str]:
     """The names in a label, those that are not known with their ``?``; [""] of none."""
-    return [part for part in label.split(JOIN) if part] or [""]
+    return [name for name in label.split(JOIN) if name] or [""]
 
 
 def names_of(label: str) -> list[str]:
@@ -80,9 +80,9 @@ def spelling_key(label: str) -> str:
 
 def targets_of(label: str, classes: Sequence[str]) -> list[float]:
     """Of each class 1 where it is there, 0 where not, NaN where that is not known."""
-    parts = {*split_labels(label)}
+    names = {*split_labels(label)}
     return [
-        1.0 if name in parts else float("nan") if NOT_KNOWN + name in parts else 0.0
+        1.0 if name in names else float("nan") if NOT_KNOWN + name in names else 0.0
         for name in classes
     ]
 
@@ -94,14 +94,14 @@ def join_labels(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
 
 def canonical_label(label: str) -> str:
     """A label as a person wrote it in the form that it has in the item table."""
-    parts = [part.strip() for part in label.split(JOIN)]
-    there = {clean_label(part) for part in parts if part and not part.startswith(NOT_KNOWN)}
-    if UNKNOWN in there and len(there) > 1:
+    texts = [text.strip() for text in label.split(JOIN)]
+    present = {clean_label(text) for text in texts if text and not text.startswith(NOT_KNOWN)}
+    if UNKNOWN in present and len(present) > 1:
         raise SecondhandError(
             f"label {quoted(label)}: {UNKNOWN} stands for what is none of the classes, so alone"
         )
-    open_ = {clean_label(part[1:]) for part in parts if part.startswith(NOT_KNOWN)}
-    return join_labels(there, open_ - there - {""})
+    open_ = {clean_label(text[1:]) for text in texts if text.startswith(NOT_KNOWN)}
+    return join_labels(present, open_ - present - {""})
 
 
 def label_counts(labels: Iterable[str]) -> str:
@@ -122,12 +122,12 @@ def check_classes(
         if fault := label_error(label, multi_label=multi_label or not learned):
             also = ", or give --labels multi" if not label_error(label, multi_label=True) else ""
             raise SecondhandError(f"{source}: the label {quoted(label)} {fault}: rename it{also}")
-    twins = next((labels for labels in same.values() if len(labels) > 1), None)
-    if twins:
-        sizes = {label: f"{counts[label]} files" for label in twins} | {UNKNOWN: "reserved"}
-        named = " and ".join(f"{quoted(label)} ({sizes[label]})" for label in sorted(twins))
+    similar = next((labels for labels in same.values() if len(labels) > 1), None)
+    if similar:
+        sizes = {label: f"{counts[label]} files" for label in similar} | {UNKNOWN: "reserved"}
+        names = " and ".join(f"{quoted(label)} ({sizes[label]})" for label in sorted(similar))
         raise SecondhandError(
-            f"{source}: the labels {named} differ only in case or spaces: merge or rename them"
+            f"{source}: the labels {names} differ only in case or spaces: merge or rename them"
         )
 
 
@@ -147,33 +147,33 @@ def drop_small_classes(
     counts = Counter(name for names in of_rows for name in names)
     small = sorted(label for label, count in counts.items() if count < FEWEST)
     if len(counts) - len(small) < 2:
-        there = [f"the class {label!r}" for label in counts if label not in small]
-        there += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
-        left = f". {len(rejected)} file(s) left out" if rejected else ""
+        problems = [f"the class {label!r}" for label in counts if label not in small]
+        problems += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
+        summary = f". {len(rejected)} file(s) left out" if rejected else ""
         first = f", the first: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(
-            f"{source}: {'only ' + ', '.join(there) if there else 'no usable file'}, and at least two "
+            f"{source}: {'only ' + ', '.join(problems) if problems else 'no usable file'}, and at least two "
             "classes are needed; --data takes several sources, and --from goes on with a model and its "
-            f"own items{left}{first}"
+            f"own items{summary}{first}"
         )
     if not small:
         return frame, []
-    named = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])
+    examples = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])
     more = f" and {len(small) - 5} more" if len(small) > 5 else ""
     log.warning(
         "%s: not learnt for now: %s%s. Label more files of them, and train again",
         source,
-        named,
+        examples,
         more,
     )
     if multi_label:
-        kept = [
+        labels = [
             JOIN.join(
-                part for part in split_labels(label) if part.removeprefix(NOT_KNOWN) not in small
+                name for name in split_labels(label) if name.removeprefix(NOT_KNOWN) not in small
             )
             for label in frame["label"]
         ]
-        return frame.assign(label=kept), []
+        return frame.assign(label=labels), []
     bad = frame["label"].isin(small)
     return frame.loc[~bad], [
         Rejected(path, f"its class {quoted(label)} has {_too_few(counts[label])}")

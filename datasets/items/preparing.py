@@ -32,7 +32,7 @@ from datasets.items.rehearsal import (
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import SPLITS, groups_from_names, missing_split, split_remarks
 from datasets.items.table import ItemTable, load_table, load_unknown, summary
-from datasets.spectrogram_kinds import RECIPES
+from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms import (
     PictureCache,
     SpectrogramSettings,
@@ -86,35 +86,35 @@ def prepare_items(
     SecondhandError : a setting that the data do not have, or nothing to learn from.
     """
     table = load_grouped(data, signal, seed)
-    whole = table.frame
-    for line in split_remarks(whole, None if data.cv else data.fold):
+    unsplit = table.frame
+    for line in split_remarks(unsplit, None if data.cv else data.fold):
         log.info("%s", line)
-    table.frame, moved = split(whole, data, seed)
+    table.frame, moved = split(unsplit, data, seed)
     table.rejected += moved
     if data.background:
         _load_background(table, data, signal, seed)
     if data.unknown:
-        there = pd.concat([table.frame, table.unknown_items, table.background])
-        ood, bad = load_unknown(data.unknown, table.kind, there, picture_info=table.picture_info)
+        known = pd.concat([table.frame, table.unknown_items, table.background])
+        ood, bad = load_unknown(data.unknown, table.kind, known, picture_info=table.picture_info)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
     rows, background = table.frame, table.background
     if table.kind != "picture":
         if spectrogram is None:
             trained = table.frame.loc[table.frame["split"].eq("train")]
-            brought = trained_on if table.kind == "sound" else {}
-            spectrogram = _infer(table.kind, trained, signal, brought)
-            if brought:
-                _tell_brought(brought, signal)
-        asked = table.frame
-        rows, background = _draw(table, spectrogram, signal)
-        if why := missing_split(table.frame, set(asked["split"])):
-            _split_again(table, whole, asked, why, data, seed)
+            trained_settings = trained_on if table.kind == "sound" else {}
+            spectrogram = _infer(table.kind, trained, signal, trained_settings)
+            if trained_settings:
+                _log_trained_settings(trained_settings, signal)
+        planned = table.frame
+        rows, background = _render_items(table, spectrogram, signal)
+        if why := missing_split(table.frame, set(planned["split"])):
+            _split_again(table, unsplit, planned, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
         rows = rows.reset_index(drop=True)
         table.frame = table.frame.reset_index(drop=True)
-    table.protocol = protocol_of(table, whole, data)
-    _tell(table, rows)
+    table.protocol = protocol_of(table, unsplit, data)
+    _log_table(table, rows)
     if data.background:
         rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
     return Loaded(table, rows, spectrogram)
@@ -134,17 +134,17 @@ def _load_background(
             f"--background {source} is --unknown, too: strangers that were learnt show nothing of "
             "others. Name other files for one of the two"
         )
-    there = pd.concat([table.frame, table.unknown_items])
+    known = pd.concat([table.frame, table.unknown_items])
     frame, bad = load_unknown(
-        source, table.kind, there, flag="--background", picture_info=table.picture_info
+        source, table.kind, known, flag="--background", picture_info=table.picture_info
     )
     if data.from_ is not None and Path(source) == background_file(data.from_):
         learnt, changed = unchanged_items(Path(source))
-        parts = dict(learnt[["path", "split"]].to_numpy())
-        frame = frame.loc[frame["path"].isin(parts)]
-        frame = frame.assign(split=frame["path"].map(parts)).reset_index(drop=True)
+        split_of = dict(learnt[["path", "split"]].to_numpy())
+        frame = frame.loc[frame["path"].isin(split_of)]
+        frame = frame.assign(split=frame["path"].map(split_of)).reset_index(drop=True)
         bad += changed
-    apart, own = replace(table, frame=frame), replace(data, cv=None, fold=None)
+    apart, background_data = replace(table, frame=frame), replace(data, cv=None, fold=None)
     if data.group_by:
         try:
             frame["group"] = groups_from_names(frame["path"], data.group_by)
@@ -152,8 +152,8 @@ def _load_background(
             log.warning("--background %s: %s; without that each file is a group", source, error)
     try:
         if data.near_duplicates == "keep-together":
-            _keep_together(apart, own, signal, seed)
-        table.background, moved = split(apart.frame, own, seed)
+            _group_duplicates(apart, background_data, signal, seed)
+        table.background, moved = split(apart.frame, background_data, seed)
     except SecondhandError as error:
         raise SecondhandError(f"--background {source}: {error}") from None
     table.rejected += bad + moved
@@ -164,14 +164,14 @@ def _as_one_class(
 ) -> pd.DataFrame:
     """The background that training sees: all of its own part, and in validation, which chooses the
     epoch, at most as many as a class has there on average."""
-    trained, held = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
+    trained, valid = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
     if trained.empty:
         raise SecondhandError(
             f"--background {data.background}: nothing to learn from is left of it; see what was "
             "left out, and add files"
         )
     most = max(1, rows["split"].eq("valid").sum() // rows["label"].nunique())
-    return pd.concat([trained, held.sample(min(most, len(held)), random_state=seed)])
+    return pd.concat([trained, valid.sample(min(most, len(valid)), random_state=seed)])
 
 
 def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> ItemTable:
@@ -205,10 +205,10 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     if data.group_by:
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
         check_groups(table.frame, data)
-    named = table.frame["group"].loc[table.frame["group"].ne("")]
-    table.groups = named.loc[~named.str.fullmatch(DETECTED_GROUP)].nunique()
+    groups = table.frame["group"].loc[table.frame["group"].ne("")]
+    table.groups = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].nunique()
     if data.near_duplicates == "keep-together":
-        _keep_together(table, data, signal, seed)
+        _group_duplicates(table, data, signal, seed)
     return table
 
 
@@ -217,7 +217,9 @@ def picture_cache(signal: SignalSettings) -> PictureCache:
     return PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
 
 
-def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int) -> None:
+def _group_duplicates(
+    table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
+) -> None:
     """Give each cluster of near-duplicates a group, where items are drawn at random.
 
     A group that is given stands: a cluster never joins two of them, or one pair of look-alikes would
@@ -236,33 +238,33 @@ def _keep_together(table: ItemTable, data: DataSettings, signal: SignalSettings,
         return
     began = time.monotonic()
     rows, thumbnails = _thumbnails(table, frame.loc[free].reset_index(drop=True), signal)
-    found = find_clusters(
+    duplicates = find_clusters(
         thumbnails,
         pd.factorize(rows["path"])[0].astype(np.int64),
         rows["label"].str.partition("|")[0].to_numpy(str),  # of several labels the first
     )
-    of_path = dict(zip(rows["path"], found.number, strict=True))
+    of_path = dict(zip(rows["path"], duplicates.number, strict=True))
     number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
-    given = frame.loc[frame["group"].ne("")].groupby(number)["group"].unique()
+    groups_in = frame.loc[frame["group"].ne("")].groupby(number)["group"].unique()
     first = _next_number(frame["group"])
-    for cluster in range(len(found.sizes)):
-        groups = given.get(cluster, [])
+    for cluster in range(len(duplicates.sizes)):
+        groups = groups_in.get(cluster, [])
         name = groups[0] if len(groups) == 1 else f"near-duplicates {first + cluster}"
         frame.loc[number.eq(cluster) & frame["group"].eq(""), "group"] = name
-    table.near_duplicates = str(found)
-    log.info("near-duplicates: %s (%.1f s)", found, time.monotonic() - began)
-    if found.ungrouped:
-        said = (
-            f"not kept together, for they hold more than half of a class: {len(found.ungrouped)} "
-            f"of {', '.join(map(str, found.ungrouped[:5]))} files, so the figures may be too good"
+    table.near_duplicates = str(duplicates)
+    log.info("near-duplicates: %s (%.1f s)", duplicates, time.monotonic() - began)
+    if duplicates.ungrouped:
+        message = (
+            f"not kept together, for they hold more than half of a class: {len(duplicates.ungrouped)} "
+            f"of {', '.join(map(str, duplicates.ungrouped[:5]))} files, so the figures may be too good"
         )
-        table.near_duplicates += f"; {said}"
-        log.warning("near-duplicates: %s", said)
+        table.near_duplicates += f"; {message}"
+        log.warning("near-duplicates: %s", message)
     if table.kind == "picture" and not table.groups:
-        _keep_sessions(table, free, number, data, seed)
+        _group_sessions(table, free, number, data, seed)
 
 
-def _keep_sessions(
+def _group_sessions(
     table: ItemTable, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
 ) -> None:
     """Give the photos of a visit one group, with their near-duplicates; where EXIF tells of visits.
@@ -270,29 +272,31 @@ def _keep_sessions(
     Not where the table could not be split then: photos of too few visits are split as if nothing
     were told of them. Which way it is, is said.
     """
-    drawn = table.frame.loc[free]
-    found = capture_sessions([table.picture_info[path].capture_time for path in drawn["path"]])
-    if not (in_one := found >= 0).any():
+    photos = table.frame.loc[free]
+    session = capture_sessions([table.picture_info[path].capture_time for path in photos["path"]])
+    if not (in_one := session >= 0).any():
         return
     number = sessions_with_duplicates(
-        found, clusters[free].to_numpy(np.int64), drawn["label"].to_numpy(str)
+        session, clusters[free].to_numpy(np.int64), photos["label"].to_numpy(str)
     )
-    kept, ungrouped = number >= 0, in_one & (number < 0)
+    grouped_rows, ungrouped = number >= 0, in_one & (number < 0)
     why = "they hold more than half of a class"
     grouped = table.frame.copy()
-    first = _next_number(drawn["group"])
-    grouped.loc[drawn.index[kept], "group"] = [f"visit {first + n}" for n in number[kept]]
+    first = _next_number(photos["group"])
+    grouped.loc[photos.index[grouped_rows], "group"] = [
+        f"visit {first + n}" for n in number[grouped_rows]
+    ]
     try:
         check_splits(grouped, data, seed)
         table.frame = grouped
     except SecondhandError as error:
-        kept, ungrouped, why = in_one & False, in_one, f"they leave no split ({error})"
-    said = [_count(kept, number)] if kept.any() else []
+        grouped_rows, ungrouped, why = in_one & False, in_one, f"they leave no split ({error})"
+    messages = [_session_count(grouped_rows, number)] if grouped_rows.any() else []
     if ungrouped.any():
-        said.append(
-            f"not kept together, for {why}: {_count(ungrouped, found)}, so the figures may be too good"
+        messages.append(
+            f"not kept together, for {why}: {_session_count(ungrouped, session)}, so the figures may be too good"
         )
-    table.sessions = "; ".join(said)
+    table.sessions = "; ".join(messages)
     log.log(
         logging.WARNING if ungrouped.any() else logging.INFO,
         "photos of one camera, less than %d minutes from one to the next: %s",
@@ -306,7 +310,7 @@ def _next_number(groups: pd.Series) -> int:
     return 1 + max(map(int, capture_time), default=0)
 
 
-def _count(rows: np.ndarray, numbers: np.ndarray) -> str:
+def _session_count(rows: np.ndarray, numbers: np.ndarray) -> str:
     """How many files in how many visits."""
     count = len(set(numbers[rows]))
     return f"{rows.sum()} files in {count} visit{'s' * (count > 1)}"
@@ -322,9 +326,9 @@ def _thumbnails(
     spectrogram, cache = _infer(table.kind, frame, signal), picture_cache(signal)
     rows, _ = cut_windows(frame, spectrogram, overlap=signal.overlap)
     rows, _ = render_rows(rows, spectrogram, cache)
-    drawn = [source_of(row) for row in rows.to_dict("records")]
+    sources = [source_of(row) for row in rows.to_dict("records")]
     return rows, thumbnails_of(
-        drawn,
+        sources,
         lambda item: open_picture(cache.get(item.path, spectrogram, item.start, item.end, item.at)),
     )
 
@@ -333,25 +337,29 @@ def _infer(
     kind: str,
     frame: pd.DataFrame,
     signal: SignalSettings,
-    brought: Mapping[str, Any] = MappingProxyType({}),
+    trained_settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> SpectrogramSettings:
-    given = {**brought, **signal.of(kind)}
+    settings = {**trained_settings, **signal.of(kind)}
     spans = frame["end"] - frame["start"]
     if kind == "sound" and spans.notna().all():  # the items are these, not their files
-        given.setdefault("window", window_of(spans.tolist()))
-    return RECIPES[kind].infer(frame["path"], **given)
+        settings.setdefault("window", window_of(spans.tolist()))
+    return SPECTROGRAM_KINDS[kind].infer(frame["path"], **settings)
 
 
-def _tell_brought(brought: Mapping[str, Any], signal: SignalSettings) -> None:
-    own = signal.of("sound")
-    said = [f"{name} {value}" for name, value in brought.items() if name not in own]
-    log.info("drawn as the backbone's weights were trained: %s", ", ".join(said))
-    other = [f"{name} {own[name]} instead of {v}" for name, v in brought.items() if name in own]
-    if other:
-        log.warning("drawn otherwise than the weights were trained: %s", ", ".join(other))
+def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSettings) -> None:
+    chosen = signal.of("sound")
+    adopted = [f"{name} {value}" for name, value in trained_settings.items() if name not in chosen]
+    log.info("drawn as the backbone's weights were trained: %s", ", ".join(adopted))
+    changed = [
+        f"{name} {chosen[name]} instead of {v}"
+        for name, v in trained_settings.items()
+        if name in chosen
+    ]
+    if changed:
+        log.warning("drawn otherwise than the weights were trained: %s", ", ".join(changed))
 
 
-def _draw(
+def _render_items(
     table: ItemTable, spectrogram: SpectrogramSettings, signal: SignalSettings
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Draw every item; the windows of the known ones and, with their splits, of the background. An
@@ -373,16 +381,16 @@ def _draw(
         table.frame, table.source, table.rejected, multi_label=table.multi_label
     )
     table.rejected += few
-    known = windows["frame"]
-    known = known.loc[known["item"].isin(table.frame.index)]
-    known = known.assign(label=known["item"].map(table.frame["label"]))
-    return known, windows["background"].drop(columns="item")
+    known_windows = windows["frame"]
+    known_windows = known_windows.loc[known_windows["item"].isin(table.frame.index)]
+    known_windows = known_windows.assign(label=known_windows["item"].map(table.frame["label"]))
+    return known_windows, windows["background"].drop(columns="item")
 
 
 def _split_again(
     table: ItemTable,
-    whole: pd.DataFrame,
-    asked: pd.DataFrame,
+    unsplit: pd.DataFrame,
+    planned: pd.DataFrame,
     why: str,
     data: DataSettings,
     seed: int,
@@ -398,20 +406,20 @@ def _split_again(
     ------
     SecondhandError : the parts that the data name, or a fold, cannot be filled.
     """
-    lost = set(asked["path"].drop(table.frame.index))
-    reasons = [f"{r.path}: {r.reason}" for r in table.rejected if r.path in lost]
+    lost_paths = set(planned["path"].drop(table.frame.index))
+    reasons = [f"{r.path}: {r.reason}" for r in table.rejected if r.path in lost_paths]
     cause = (
-        f"{len(asked) - len(table.frame)} of {len(asked)} items could not be drawn "
+        f"{len(planned) - len(table.frame)} of {len(planned)} items could not be drawn "
         f"({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})"
     )
-    left = whole.loc[table.frame.index].assign(label=table.frame["label"])
+    renderable = unsplit.loc[table.frame.index].assign(label=table.frame["label"])
     try:
-        named = set(whole["split"]) & ({*SPLITS} if data.fold is None else {"test"})
-        if gone := sorted(named - set(left["split"])):
-            raise SecondhandError(f"no item is left of the data's own part {gone[0]}")
+        given_splits = set(unsplit["split"]) & ({*SPLITS} if data.fold is None else {"test"})
+        if emptied := sorted(given_splits - set(renderable["split"])):
+            raise SecondhandError(f"no item is left of the data's own part {emptied[0]}")
         if data.cv is not None:  # the folds are those that all runs of the cross-validation have
-            left, data = left.assign(fold=asked["fold"]), replace(data, cv="fold")
-        table.frame, moved = split(left, data, seed)
+            renderable, data = renderable.assign(fold=planned["fold"]), replace(data, cv="fold")
+        table.frame, moved = split(renderable, data, seed)
     except SecondhandError as error:
         raise SecondhandError(
             f"{table.source}: {cause}, and {error}. Mend or replace those files"
@@ -420,15 +428,17 @@ def _split_again(
     log.warning("%s, and %s: the others are split again", cause, why)
 
 
-def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
+def _log_table(table: ItemTable, rows: pd.DataFrame) -> None:
     sizes = table.frame["split"].value_counts()
-    parts = [f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes]
+    split_sizes = [
+        f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes
+    ]
     log.info(
         "%s: %d items of %d classes (%s)%s%s%s",
         table.source,
         len(table.frame),
         len(table.classes),
-        ", ".join(parts),
+        ", ".join(split_sizes),
         f", {len(rows)} windows" if len(rows) > len(table.frame) else "",
         f", {len(table.unknown_items)} unknowns kept back" if len(table.unknown_items) else "",
         f", {table.background['split'].eq('train').sum()} of {len(table.background)} of the "
@@ -444,7 +454,7 @@ def _tell(table: ItemTable, rows: pd.DataFrame) -> None:
         log.warning("%s", line)
 
 
-def protocol_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> str:
+def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> str:
     """What comes after "the figures rest on".
 
     Parameters
@@ -453,44 +463,46 @@ def protocol_of(table: ItemTable, whole: pd.DataFrame, data: DataSettings) -> st
     whole : its rows as the data have them, before.
     data : ``cv`` without a ``fold`` asks for all folds together.
     """
-    old = is_rehearsed(whole)
+    old = is_rehearsed(unsplit)
     if old.any():
-        new = protocol_of(table, whole.loc[~old], data) if (~old).any() else "nothing else"
+        new = protocol_of(table, unsplit.loc[~old], data) if (~old).any() else "nothing else"
         return f"the parts of the run that it goes on from, and for new items on {new}"
-    frame, given = table.frame, set(whole["split"]) - {""}
+    frame, given_splits = table.frame, set(unsplit["split"]) - {""}
     if data.cv is not None:
         folds = frame["fold"].loc[frame["fold"].ne("")].nunique()
         kind = "group" if str(data.cv) == "group" else "fold"
-        which = f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
+        fold_text = (
+            f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
+        )
         if kind == "group":
-            return f"{which}, of {'which' if data.fold is not None else 'each'} nothing was learnt"
+            return f"{fold_text}, of {'fold_text' if data.fold is not None else 'each'} nothing was learnt"
         if str(data.cv) == "fold":
-            return f"{which}, which the data name"
-        return _drawn(table, f"{which}, drawn at random")
+            return f"{fold_text}, which the data name"
+        return _random_protocol(table, f"{fold_text}, drawn at random")
     if data.fold is not None:
-        folds = whole["fold"].loc[whole["fold"].ne("")].nunique()
-        beside = ", beside the test part that they name" if "test" in given else ""
+        folds = unsplit["fold"].loc[unsplit["fold"].ne("")].nunique()
+        beside = ", beside the test part that they name" if "test" in given_splits else ""
         return f"fold {data.fold} of {folds}, which the data name{beside}"
-    if {"valid", "calibration"} & given:
-        return f"the parts that the data name ({', '.join(sorted(given))})"
-    if "test" in given:
-        return _drawn(
+    if {"valid", "calibration"} & given_splits:
+        return f"the parts that the data name ({', '.join(sorted(given_splits))})"
+    if "test" in given_splits:
+        return _random_protocol(
             table, "the test part that the data name, and for the others on a random split"
         )
-    return _drawn(table, f"a random split of {len(table.classes)} classes")
+    return _random_protocol(table, f"a random split of {len(table.classes)} classes")
 
 
-def _drawn(table: ItemTable, how: str) -> str:
+def _random_protocol(table: ItemTable, protocol: str) -> str:
     """With what was kept together; where no groups were named, photos of the next shop are harder."""
-    said = [how]
+    texts = [protocol]
     if table.groups:
-        said.append(f"of {table.groups} groups none is both learnt from and held out")
-    for what, found in (
+        texts.append(f"of {table.groups} groups none is both learnt from and held out")
+    for name, grouping in (
         ("near-duplicates", table.near_duplicates),
         ("photos of one visit", table.sessions),
     ):
-        if found and found[0].isdecimal():
-            said.append(f"{what} kept together: {found}")
-        elif found and found != "none found":
-            said.append(f"{what}: {found}")
-    return "; ".join([*said, *([] if table.groups else [DOMAIN_SHIFT_NOTE])])
+        if grouping and grouping[0].isdecimal():
+            texts.append(f"{name} kept together: {grouping}")
+        elif grouping and grouping != "none found":
+            texts.append(f"{name}: {grouping}")
+    return "; ".join([*texts, *([] if table.groups else [DOMAIN_SHIFT_NOTE])])

@@ -39,8 +39,8 @@ def earlier_items(data: DataSettings) -> Path | None:
     if data.from_ is None:
         return None
     file = data.from_.absolute().parent / "items.csv"
-    found = file.is_file() and items_of_run(file)["path"].map(os.path.exists).any()
-    return file if found else None
+    has_files = file.is_file() and items_of_run(file)["path"].map(os.path.exists).any()
+    return file if has_files else None
 
 
 def background_file(model: Path) -> Path:
@@ -61,16 +61,16 @@ def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
             "%s: damaged or gone, so whether the files of %s are still the same is not known",
             file.parent / FILE_STATES, file,
         )  # fmt: skip
-    changed = [path for path in rows["path"].unique() if _is_another(states.get(path), path)]
+    changed = [path for path in rows["path"].unique() if _has_new_content(states.get(path), path)]
     bad = [Rejected(path, CHANGED) for path in changed]
     return rows.loc[~rows["path"].isin(changed)], bad
 
 
-def _is_another(then: FileState | None, path: str) -> bool:
-    if then is None or is_same(then, path):
+def _has_new_content(before: FileState | None, path: str) -> bool:
+    if before is None or is_same(before, path):
         return False
     now = FileState.of(path)
-    return now is not None and now.content != then.content
+    return now is not None and now.content != before.content
 
 
 def is_rehearsed(frame: pd.DataFrame) -> pd.Series:
@@ -92,7 +92,7 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
     frame = frame.assign(**{REHEARSED: old})
     said_anew = frame["path"].isin(table.corrections["path"])
     learnt = frame.loc[old & frame["split"].eq("train") & ~said_anew]
-    gone = before - {*frame["path"], *table.unknown_items["path"]}
+    missing = before - {*frame["path"], *table.unknown_items["path"]}
     if data.rehearsal < 1:
         shares = (
             learnt.groupby("label", sort=True)
@@ -101,22 +101,22 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
         )
         rng = np.random.default_rng(seed)
         order = learnt.iloc[rng.permutation(len(learnt))]
-        kept = order.groupby("label").cumcount() < order["label"].map(shares)
-        frame = frame.drop(index=order.index[~kept])
-    known = set(frame["label"][~is_rehearsed(frame) | frame["split"].eq("train")])
-    lost = ~frame["label"].isin(known)
+        is_rehearsed_again = order.groupby("label").cumcount() < order["label"].map(shares)
+        frame = frame.drop(index=order.index[~is_rehearsed_again])
+    learnable = set(frame["label"][~is_rehearsed(frame) | frame["split"].eq("train")])
+    unlearnable = ~frame["label"].isin(learnable)
     table.rejected += [
         Rejected(path, f"nothing is left to learn from of its class {label!r}")
-        for path, label in frame.loc[lost, ["path", "label"]].itertuples(index=False)
+        for path, label in frame.loc[unlearnable, ["path", "label"]].itertuples(index=False)
     ]
-    names = sorted(set(frame["label"][lost]))
-    frame, few = drop_small_classes(frame.loc[~lost], table.source, table.rejected)
+    names = sorted(set(frame["label"][unlearnable]))
+    frame, few = drop_small_classes(frame.loc[~unlearnable], table.source, table.rejected)
     table.rejected += few
     rehearsed = frame.loc[is_rehearsed(frame), "split"].eq("train")
     log.info(
         "from %s: %d of %d items that it learnt are learnt again, %d that it held out are held out%s%s",
         data.from_, rehearsed.sum(), earlier["split"].eq("train").sum(), (~rehearsed).sum(),
-        f"; {len(gone)} of its files are gone or unreadable" if gone else "",
+        f"; {len(missing)} of its files are gone or unreadable" if missing else "",
         f"; {len(changed)} have another content now, and are left out" if changed else "",
     )  # fmt: skip
     if names:
@@ -129,11 +129,11 @@ def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
     and held out: it was split without."""
     old = frame.loc[is_rehearsed(frame)]
     learnt = old["split"].eq("train")
-    both = sorted(set(old["group"][learnt]) & set(old["group"][~learnt]))
-    if both:
+    crossing = sorted(set(old["group"][learnt]) & set(old["group"][~learnt]))
+    if crossing:
         raise SecondhandError(
             f"--group-by {data.group_by!r} with --from {data.from_}, whose run was split without: of the group "
-            f"{both[0]!r} it has learnt files and held out others. Leave --group-by out, or train anew "
+            f"{crossing[0]!r} it has learnt files and held out others. Leave --group-by out, or train anew "
             "without --from"
         )
 
@@ -150,7 +150,7 @@ def split(
         fold=data.fold,
         cv=data.cv,
     )
-    return _split_beside(frame, data, alone) if is_rehearsed(frame).any() else alone(frame)
+    return _split_new_items(frame, data, alone) if is_rehearsed(frame).any() else alone(frame)
 
 
 def folds_of(frame: pd.DataFrame, data: DataSettings, seed: int) -> pd.Series:
@@ -159,8 +159,8 @@ def folds_of(frame: pd.DataFrame, data: DataSettings, seed: int) -> pd.Series:
     assert data.cv is not None
     if not is_rehearsed(frame).any():
         return assign_folds(frame, data.cv, seed=seed)
-    found = assign_folds(frame.loc[_bound(frame)[1]], data.cv, seed=seed)
-    return found.reindex(frame.index, fill_value="")
+    folds = assign_folds(frame.loc[_earlier_splits(frame)[1]], data.cv, seed=seed)
+    return folds.reindex(frame.index, fill_value="")
 
 
 def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
@@ -176,7 +176,7 @@ def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
             raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
 
 
-def _split_beside(
+def _split_new_items(
     frame: pd.DataFrame,
     data: DataSettings,
     split: Callable[..., tuple[pd.DataFrame, list[Rejected]]],
@@ -186,30 +186,30 @@ def _split_beside(
     ``split`` is `assign_splits` as the settings want it. New items of which none can be held out, for
     they are of one group, are learnt.
     """
-    part, fresh = _bound(frame)
-    bound = frame.loc[~fresh].assign(split=part[~fresh])
+    earlier_split, fresh = _earlier_splits(frame)
+    bound = frame.loc[~fresh].assign(split=earlier_split[~fresh])
     if data.cv is not None:  # where the fold alone is tested
         bound["split"] = bound["split"].replace("test", "calibration")
     alone = frame.loc[fresh]
     if alone.empty:
         return bound, []
-    left: list[Rejected] = []
+    rejected: list[Rejected] = []
     try:
-        alone, left = split(alone, beside=bound)
+        alone, rejected = split(alone, beside=bound)
     except SecondhandError as error:
         if data.cv is not None or data.fold is not None:
             raise
         log.warning("of the new items none can be held out, and all are learnt: %s", error)
         alone = alone.assign(split="train")
-    return pd.concat([bound, alone]).sort_index(), left
+    return pd.concat([bound, alone]).sort_index(), rejected
 
 
-def _bound(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def _earlier_splits(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """The part of each item that the earlier run has put it in, or one that it belongs to; and True
     for the items without."""
     old = is_rehearsed(frame)
     rank = frame["split"].map({name: n for n, name in enumerate(SPLITS)})
     number = split_units(frame)
     first = rank[old].groupby(number[old]).min()
-    part = number.map(first).where(~old, rank).map(dict(enumerate(SPLITS)))
-    return part, part.isna()
+    earlier_split = number.map(first).where(~old, rank).map(dict(enumerate(SPLITS)))
+    return earlier_split, earlier_split.isna()

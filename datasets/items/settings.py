@@ -99,7 +99,7 @@ class DataSettings:
     fold: str | None = option(
         None,
         "Value of the column fold to use as the test split.",
-        read=str | int | None,
+        read_type=str | int | None,
         metavar="VALUE",
     )
     cv: int | str | None = option(
@@ -175,8 +175,8 @@ class SignalSettings:
         SecondhandError : names all that is given and this kind of file does not have.
         """
         values = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
-        other = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
-        wrong = [f"--spectrogram {', '.join(other)}"] if other else []
+        foreign = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
+        wrong = [f"--spectrogram {', '.join(foreign)}"] if foreign else []
         if self.detectors is not None:
             values["detectors"] = self.detectors
             wrong += ["--detectors"] if kind != "strain" else []
@@ -237,11 +237,13 @@ def read_spectrogram(text: str) -> dict[str, Any]:
         content = read_settings(file, flag="--spectrogram")
     check_names(text, content, SPECTROGRAM_OPTIONS, flag="--spectrogram")
     for name, value in content.items():
-        wanted = SPECTROGRAM_OPTIONS[name].type
-        if wanted is float and type(value) is int:
+        expected = SPECTROGRAM_OPTIONS[name].type
+        if expected is float and type(value) is int:
             content[name] = float(value)
-        elif type(value) is not wanted:
-            kind = {int: "a whole number", float: "a number", str: "a word", list: "a list"}[wanted]
+        elif type(value) is not expected:
+            kind = {int: "a whole number", float: "a number", str: "a word", list: "a list"}[
+                expected
+            ]
             raise SecondhandError(f"--spectrogram {text}: {name} is {value!r}, not {kind}")
     return content
 

@@ -23,7 +23,7 @@ from datasets.items.labels import names_of, split_labels
 
 SPLITS = ("train", "valid", "calibration", "test")
 #: Columns whose values may be folds: published ones, and the groups, one left out at a time.
-COLUMNS = ("fold", "group")
+FOLD_COLUMNS = ("fold", "group")
 #: Seconds of strain that are whitened around a trigger (`StrainRecipe.context`): rows of one file
 #: that are nearer to each other share data.
 CONTEXT = 32.0
@@ -49,15 +49,15 @@ def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
         ) from None
     key = "group" if "group" in compiled.groupindex else min(compiled.groups, 1)
     names = paths.str.replace("\\", "/").str.rsplit("/", n=1).str[-1]
-    found = [compiled.search(name) for name in names]
+    matches = [compiled.search(name) for name in names]
     # An empty group would make the file one of its own, and the split would leak unseen.
-    missed = [n for n, match in zip(names, found, strict=True) if match is None or not match[key]]
+    missed = [n for n, match in zip(names, matches, strict=True) if match is None or not match[key]]
     if missed:
         raise SecondhandError(
             f"--group-by {pattern!r} does not match {len(missed)} of {len(names)} file names, the "
             f"first is {missed[0]!r}: widen the expression, or give the groups in a CSV column"
         )
-    return pd.Series([match[key] for match in found if match], index=paths.index, dtype=str)
+    return pd.Series([match[key] for match in matches if match], index=paths.index, dtype=str)
 
 
 def assign_splits(
@@ -108,10 +108,10 @@ def assign_splits(
         )
     frame = frame.copy()
     rng = np.random.default_rng(seed)
-    left: list[Rejected] = []
-    drawn = cv is not None or not (fold or frame["split"].isin(["valid", "calibration"]).any())
+    rejected: list[Rejected] = []
+    at_random = cv is not None or not (fold or frame["split"].isin(["valid", "calibration"]).any())
     if cv is not None:
-        frame, left = _tested(frame, cv, fold, seed)
+        frame, rejected = _hold_out_fold(frame, cv, fold, seed)
     elif fold is not None:
         test = frame["split"].eq("test")
         frame["split"] = np.where(_in_fold(frame, fold), "valid", "train")
@@ -126,74 +126,78 @@ def assign_splits(
     frame, moved = _leave_out(
         frame, frame["split"].ne("train"), "in training", "so it may not be in " + frame["split"]
     )
-    if drawn:
+    if at_random:
         pool = frame.index[frame["split"].eq("train")]
         share = valid + calibration
-        held = _hold_out(frame.loc[pool], share, rng)
+        held_out = _hold_out(frame.loc[pool], share, rng)
         # A file is not both valid and calibration: a second one is held out, where there are more.
-        while _in_one_file(frame.loc[pool[held]]) and (share := share + 0.1) <= 0.8:
-            held = _hold_out(frame.loc[pool], share, rng)
-        frame.loc[pool[held], "split"] = "valid"
+        while _in_one_file(frame.loc[pool[held_out]]) and (share := share + 0.1) <= 0.8:
+            held_out = _hold_out(frame.loc[pool], share, rng)
+        frame.loc[pool[held_out], "split"] = "valid"
     if not frame["split"].eq("calibration").any():
         pool = frame.index[frame["split"].eq("valid")]
-        taken = _hold_out(
+        to_calibration = _hold_out(
             frame.loc[pool], calibration / (valid + calibration), rng, groups_may_touch=True
         )
-        frame.loc[pool[taken], "split"] = "calibration"
+        frame.loc[pool[to_calibration], "split"] = "calibration"
     if why := missing_split(frame if beside is None else pd.concat([beside, frame])):
         raise SecondhandError(
             f"{why} ({len(frame)} items in all): add files, or change the fractions, the groups or "
             "the split column"
         )
-    return frame, left + moved
+    return frame, rejected + moved
 
 
 def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
     """What a user should know of how `assign_splits` takes this table, in sentences."""
-    said = []
-    given = frame["split"].value_counts()
-    if fold is not None and (given.index != "").any():
-        others = [f"{count} {name}" for name, count in given.items() if name not in ("", "test")]
+    sentences = []
+    split_sizes = frame["split"].value_counts()
+    if fold is not None and (split_sizes.index != "").any():
+        other_splits = [
+            f"{count} {name}" for name, count in split_sizes.items() if name not in ("", "test")
+        ]
         line = f"--fold {fold} beside the data's own split:"
-        if "test" in given:
-            line += f" its {given['test']} test items stay test;"
+        if "test" in split_sizes:
+            line += f" its {split_sizes['test']} test items stay test;"
         line += " for all others the fold decides"
-        said.append(line + (f" (they were marked {', '.join(others)})" if others else ""))
+        sentences.append(
+            line + (f" (they were marked {', '.join(other_splits)})" if other_splits else "")
+        )
     ungrouped = frame["path"].isin(set(frame.loc[frame["group"].eq(""), "path"]))
     several = frame.loc[ungrouped & frame["path"].duplicated(keep=False), "path"]
     if len(several):
-        said.append(
+        sentences.append(
             f"{len(several)} items are rows of {several.nunique()} files and have no group: each "
             "file is a group, so that none is drawn to two sides"
         )
-    return said
+    return sentences
 
 
-def missing_split(frame: pd.DataFrame, parts: Collection[str] = SPLITS[:3]) -> str:
+def missing_split(frame: pd.DataFrame, required: Collection[str] = SPLITS[:3]) -> str:
     """What a training with these splits would lack, in words; "" for nothing.
 
     That is an item in each of the ``parts``, and one to learn from for each label.
     """
     for split in SPLITS:
-        if split in parts and not frame["split"].eq(split).any():
+        if split in required and not frame["split"].eq(split).any():
             return f"no item is left for {split}"
-    here, seen = (
+    labels, learnt_labels = (
         {name for label in rows["label"].unique() for name in names_of(label)}
         for rows in (frame, frame.loc[frame["split"].eq("train")])
     )
-    unseen = sorted(here - seen)
+    unseen = sorted(labels - learnt_labels)
     more = f" (nor {len(unseen) - 1} more)" if len(unseen) > 1 else ""
     return f"no training item has the label {unseen[0]!r}{more}" if unseen else ""
 
 
-def _tested(
+def _hold_out_fold(
     frame: pd.DataFrame, cv: int | str, fold: str | None, seed: int
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """The fold as test and all else as training, but for what is bound to the fold."""
     if frame["split"].ne("").any():
-        named = ", ".join(sorted(set(frame["split"]) - {""}))
+        split_names = ", ".join(sorted(set(frame["split"]) - {""}))
         raise SecondhandError(
-            f"--cv {cv}: the data bring a split of their own ({named}), which folds would undo: "
+            f"--cv {cv}: the data bring a split of their own ({split_names}), which folds would undo: "
             "take it out, or leave --cv out"
         )
     frame["fold"] = assign_folds(frame, cv, seed=seed)
@@ -208,27 +212,31 @@ def _tested(
 def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
     folds = frame.get("fold", pd.Series("", index=frame.index)).astype(str)
     if not folds.eq(str(fold)).any():
-        there = fold_names(folds[folds.ne("")])
-        hint = f"the folds are {', '.join(there)}" if there else "the table has no column 'fold'"
+        fold_list = fold_names(folds[folds.ne("")])
+        hint = (
+            f"the folds are {', '.join(fold_list)}"
+            if fold_list
+            else "the table has no column 'fold'"
+        )
         raise SecondhandError(f"--fold {fold}: no item is in it; {hint}")
     return folds.eq(str(fold))
 
 
 def _leave_out(
-    frame: pd.DataFrame, asked: pd.Series, where: str, so: pd.Series
+    frame: pd.DataFrame, candidates: pd.Series, where: str, so: pd.Series
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Without those ``asked`` rows that share a group, or a moment, with one of the others.
 
     ``where`` the others are, and ``so`` what follows from it, go into the reasons.
     """
     groups = frame["group"]
-    shared = asked & groups.ne("") & groups.isin(set(groups[~asked]))
-    leak = shared | overlapping_rows(frame, asked, ~asked)
+    shared = candidates & groups.ne("") & groups.isin(set(groups[~candidates]))
+    leak = shared | overlapping_rows(frame, candidates, ~candidates)
     reasons = [
-        f"its group {group!r} is also {where}, {then}"
+        f"its group {group!r} is also {where}, {consequence}"
         if same
-        else f"it overlaps in time with an item of its file that is {where}, {then}"
-        for group, same, then in zip(groups[leak], shared[leak], so[leak], strict=True)
+        else f"it overlaps in time with an item of its file that is {where}, {consequence}"
+        for group, same, consequence in zip(groups[leak], shared[leak], so[leak], strict=True)
     ]
     return frame.loc[~leak], list(map(Rejected, frame["path"][leak], reasons))
 
@@ -271,8 +279,8 @@ def _hold_out(
     counts = np.bincount(labels)
     # At least one is held out and at least one stays, where there are two.
     most = np.maximum(counts - 1, int(groups_may_touch))
-    wanted = _apportion(counts * fraction, np.minimum(1, counts - 1), most, rng)
-    chosen = _choose(bound[rows], labels, counts, wanted, rng, all_may_go=groups_may_touch)
+    targets = _apportion(counts * fraction, np.minimum(1, counts - 1), most, rng)
+    chosen = _choose_units(bound[rows], labels, counts, targets, rng, all_may_go=groups_may_touch)
     return chosen[bound]
 
 
@@ -291,19 +299,19 @@ def _apportion(
 
     Shares that the limits raise may make the sum larger. Equal remainders are drawn by lot.
     """
-    whole = np.clip(np.floor(shares + 1e-9).astype(np.intp), least, most)
-    missing = max(0, round(float(shares.sum())) - int(whole.sum()))
-    remainders = np.where(whole < most, np.round(shares - whole, 9), -np.inf)
+    counts = np.clip(np.floor(shares + 1e-9).astype(np.intp), least, most)
+    missing = max(0, round(float(shares.sum())) - int(counts.sum()))
+    remainders = np.where(counts < most, np.round(shares - counts, 9), -np.inf)
     first = np.lexsort((rng.random(len(shares)), -remainders))[:missing]
-    whole[first[remainders[first] > 0]] += 1
-    return whole
+    counts[first[remainders[first] > 0]] += 1
+    return counts
 
 
-def _choose(
+def _choose_units(
     bound: npt.NDArray[np.intp],
     labels: npt.NDArray[np.intp],
     counts: npt.NDArray[np.intp],
-    wanted: npt.NDArray[np.intp],
+    targets: npt.NDArray[np.intp],
     rng: np.random.Generator,
     *,
     all_may_go: bool,
@@ -318,8 +326,8 @@ def _choose(
     contents: dict[int, list[tuple[int, int]]] = {}
     for (unit, label), count in rows.items():
         contents.setdefault(unit, []).append((label, count))
-    goal, total = wanted.tolist(), counts.tolist()
-    held, chosen = [0] * len(goal), [False] * len(bound)
+    goal, total = targets.tolist(), counts.tolist()
+    chosen_counts, chosen = [0] * len(goal), [False] * len(bound)
     missed = 2 * size  # more than all sizes can be off
     emptied = missed if all_may_go else missed * size  # what is never learned is worst
 
@@ -335,12 +343,12 @@ def _choose(
             step = sign * sum(count for _, count in contents[unit])
             gain = abs(off) - abs(off + step) - (0 if cover else step)
             for label, count in contents[unit]:
-                now = held[label]
+                now = chosen_counts[label]
                 gain += cost(label, now, cover) - cost(label, now + sign * count, cover)
             if gain > 0:
                 chosen[unit], off, changed = sign > 0, off + step, True
                 for label, count in contents[unit]:
-                    held[label] += sign * count
+                    chosen_counts[label] += sign * count
         if cover and not changed:
             break
         cover = True
@@ -362,18 +370,18 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     SecondhandError : no such column, an item without a fold, fewer than two folds, or more folds
         than groups.
     """
-    wanted = str(cv).strip()
-    number = wanted.removeprefix("-")
+    requested = str(cv).strip()
+    number = requested.removeprefix("-")
     if not (number.isascii() and number.isdecimal()):
-        return _column(frame, wanted)
-    k = int(wanted)
+        return _fold_column(frame, requested)
+    k = int(requested)
     groups = split_units(frame)
     if k < 2:
         raise SecondhandError(f"--cv {k}: at least 2 folds are needed")
     if k > groups.nunique():
-        what = "groups" if frame["group"].ne("").any() else "files"
+        unit_name = "groups" if frame["group"].ne("").any() else "files"
         raise SecondhandError(
-            f"--cv {k}: there are {groups.nunique()} {what}, and each fold needs one of its own: "
+            f"--cv {k}: there are {groups.nunique()} {unit_name}, and each fold needs one of its own: "
             "ask for fewer folds"
         )
     folds = stratified_folds(frame["label"].to_numpy(), groups.to_numpy(), k, seed=seed)
@@ -394,9 +402,9 @@ def stratified_folds(
     if count < 2:
         groups, k = np.arange(len(labels)), 2
     k = min(k, len(np.unique(groups)))
-    found = np.zeros(len(labels), dtype=np.int64)
+    folds = np.zeros(len(labels), dtype=np.int64)
     if k < 2:
-        return found
+        return folds
     # Where no label has an item for each fold there is nothing to stratify by.
     _, counts = np.unique(labels, return_counts=True)
     strata = labels if counts.max() >= k else np.zeros(len(labels))
@@ -408,10 +416,10 @@ def stratified_folds(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault
             for number, (_, rows) in enumerate(splits.split(strata, strata, groups)):
-                found[rows] = number
-        if len(set(found)) == k:
+                folds[rows] = number
+        if len(set(folds)) == k:
             break
-    return found
+    return folds
 
 
 def fold_names(folds: pd.Series) -> list[str]:
@@ -419,8 +427,8 @@ def fold_names(folds: pd.Series) -> list[str]:
     return sorted(folds.unique(), key=lambda n: (0, int(n), n) if n.isdecimal() else (1, 0, n))
 
 
-def _column(frame: pd.DataFrame, name: str) -> pd.Series:
-    if name not in COLUMNS:
+def _fold_column(frame: pd.DataFrame, name: str) -> pd.Series:
+    if name not in FOLD_COLUMNS:
         raise SecondhandError(
             f"--cv {name!r} is neither a number of folds nor a column of them: use the column fold, "
             "the column group, or a number such as 5"
@@ -478,30 +486,32 @@ def overlap_groups(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
     order = np.lexsort((first, files))
     reached = pd.Series(last[order]).groupby(files[order]).cummax().shift(fill_value=-np.inf)
     begins = np.diff(files[order], prepend=-1).astype(bool) | (first[order] >= reached.to_numpy())
-    found = np.empty(len(frame), dtype=np.intp)
-    found[order] = np.cumsum(begins) - 1
-    return found
+    numbers = np.empty(len(frame), dtype=np.intp)
+    numbers[order] = np.cumsum(begins) - 1
+    return numbers
 
 
 def overlapping_rows(
-    frame: pd.DataFrame, here: pd.Series, there: pd.Series
+    frame: pd.DataFrame, candidates: pd.Series, others: pd.Series
 ) -> npt.NDArray[np.bool_]:
     """True for the rows ``here`` that overlap in time with a row of the same file ``there``."""
-    found = np.zeros(len(frame), dtype=bool)
-    both = sorted(set(frame["path"][here]) & set(frame["path"][there]))
-    if not both:
-        return found
+    overlapping = np.zeros(len(frame), dtype=bool)
+    shared_paths = sorted(set(frame["path"][candidates]) & set(frame["path"][others]))
+    if not shared_paths:
+        return overlapping
     first, last = _spans(frame)
-    mine, theirs = here.to_numpy(), there.to_numpy()
+    is_candidate, is_other = candidates.to_numpy(), others.to_numpy()
     files = frame.groupby("path").indices
-    for path in both:
+    for path in shared_paths:
         rows = np.asarray(files[path])
-        asked, others = rows[mine[rows]], rows[theirs[rows]]
-        others = others[np.argsort(first[others])]
-        reached = np.maximum.accumulate(last[others])
-        before = np.searchsorted(first[others], last[asked])  # those that begin before it ends
-        found[asked] = (before > 0) & (reached[before - 1] > first[asked])
-    return found
+        candidate_rows, other_rows = rows[is_candidate[rows]], rows[is_other[rows]]
+        other_rows = other_rows[np.argsort(first[other_rows])]
+        reached = np.maximum.accumulate(last[other_rows])
+        before = np.searchsorted(
+            first[other_rows], last[candidate_rows]
+        )  # those that begin before it ends
+        overlapping[candidate_rows] = (before > 0) & (reached[before - 1] > first[candidate_rows])
+    return overlapping
 
 
 def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -30,8 +30,8 @@ from datasets.core.scanning import (
     kind_of,
 )
 from datasets.items.checks import (
-    ANSWERS,
     CORRECTION_COLUMNS,
+    PREDICTION_COLUMNS,
     TIME_COLUMNS,
     PictureInfo,
     apply_corrections,
@@ -172,7 +172,7 @@ def load_table(
             "--labels: a trigger of --strain has one label; leave one of them out"
         )
     rows = [] if before is None else [before]
-    named = [*(["the earlier run"] * len(rows)), *sources]
+    names = [*(["the earlier run"] * len(rows)), *sources]
     rejected, notes = [], []
     for one in sources:
         if multi_label:
@@ -186,10 +186,10 @@ def load_table(
         )
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
-            _check_said(frame, one, learned=learned)
+            _check_repeated_rows(frame, one, learned=learned)
         if learned:
-            frame, own = corrected_by_hand(frame, one)
-            bad += own
+            frame, predicted = corrected_by_hand(frame, one)
+            bad += predicted
         rows.append(frame)
         rejected += bad
         notes.append(note)
@@ -197,7 +197,7 @@ def load_table(
         kind = _most_common_kind((path for frame in rows for path in frame["path"]), source)
     elif kind not in SUFFIXES:
         raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
-    for number, one in enumerate(named):
+    for number, one in enumerate(names):
         timed, bad = with_times(rows[number], kind, one)
         rows[number] = with_columns(timed).assign(source=number)
         rejected += bad
@@ -205,8 +205,8 @@ def load_table(
     picture_info: dict[str, PictureInfo] = {}
     frame, bad = usable_rows(frame, kind, picture_info, check=check)
     rejected += bad
-    empty = [one for n, one in enumerate(named) if n not in set(frame["source"]) and one in sources]
-    if learned and len(named) > 1 and empty:
+    empty = [one for n, one in enumerate(names) if n not in set(frame["source"]) and one in sources]
+    if learned and len(names) > 1 and empty:
         first = f"; the first left out: {': '.join(bad[0])}" if bad else ""
         raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
     corrections = frame.iloc[:0]
@@ -217,14 +217,16 @@ def load_table(
     rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
-    known = frame.loc[~ood]
+    known_items = frame.loc[~ood]
     if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
-        check_classes(known, source, learned=learned, multi_label=multi_label)
+        check_classes(known_items, source, learned=learned, multi_label=multi_label)
         if learned:
-            known, few = drop_small_classes(known, source, rejected, multi_label=multi_label)
+            known_items, few = drop_small_classes(
+                known_items, source, rejected, multi_label=multi_label
+            )
             rejected += few
     return ItemTable(
-        frame=known.reset_index(drop=True),
+        frame=known_items.reset_index(drop=True),
         unknown_items=frame.loc[ood].reset_index(drop=True),
         kind=kind,
         source=source,
@@ -240,7 +242,7 @@ def load_table(
 def load_unknown(
     source: str | os.PathLike[str],
     kind: str,
-    known: pd.DataFrame,
+    known_items: pd.DataFrame,
     *,
     flag: str = "--unknown",
     check: bool = True,
@@ -268,14 +270,14 @@ def load_unknown(
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
     frame, rejected = load_unlabelled(source, kind, flag, check=check, picture_info=picture_info)
-    frame, copies = drop_copies(frame, known_items=known)
+    frame, copies = drop_copies(frame, known_items=known_items)
     rejected += copies
     if frame.empty:
-        left = (
+        summary = (
             f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
         )
         raise SecondhandError(
-            f"{flag} {os.fspath(source)}: no usable {kind} file in it{left}. Put files of what "
+            f"{flag} {os.fspath(source)}: no usable {kind} file in it{summary}. Put files of what "
             f"the model is not to know there, or leave {flag} out"
         )
     return frame, rejected
@@ -344,7 +346,7 @@ def _read_source(
         return frame, [], note
     if strain and has_triggers(path):
         frame, rejected = items_of_triggers(path, strain, label_column, together)
-        return _with_parts(frame, path), rejected, ""
+        return _normalise_splits(frame, path), rejected, ""
     if path.exists():
         note = (
             f"the folder {source} that is here, not the public set of that name" if public else ""
@@ -353,8 +355,8 @@ def _read_source(
             return read_annotations(path, label_column)
         if path.is_dir() and label:
             files, rejected = files_below(path)  # other kinds of file are somebody's notes
-            own = [file for file in files if kind_of(file) == kind]
-            return pd.DataFrame({"path": pd.Series(own, dtype=str)}), rejected, note
+            matching = [file for file in files if kind_of(file) == kind]
+            return pd.DataFrame({"path": pd.Series(matching, dtype=str)}), rejected, note
         if path.is_dir():
             return *_scan_folder(path), note
         rows = read_rows(path, label=label, label_column=label_column, columns=columns)
@@ -374,8 +376,10 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     rejected: list[Rejected] = []
     splits = {f: _SPLIT_NAMES.get(f.name.lower(), "") for f in _entries(root) if f.is_dir()}
     if "train" in splits.values() and {"valid", "test"} & {*splits.values()}:
-        others = [str(folder) for folder, split in splits.items() if not split]
-        rejected += [Rejected(o, "a folder beside train and valid: not read") for o in others]
+        other_folders = [str(folder) for folder, split in splits.items() if not split]
+        rejected += [
+            Rejected(o, "a folder beside train and valid: not read") for o in other_folders
+        ]
         splits = {folder: split for folder, split in splits.items() if split}
     else:
         splits = {root: ""}
@@ -385,7 +389,7 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
                 rejected.append(Rejected(str(entry), LINK_LOOP))
             elif not entry.is_dir():
                 rejected.append(Rejected(str(entry), "not in a class folder"))
-                _warn_of_table(entry)
+                _warn_of_unused_table(entry)
             elif not entry.name.strip():
                 rejected.append(Rejected(str(entry), "a folder whose name is no label"))
             else:
@@ -400,21 +404,21 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     return pd.DataFrame(rows), rejected
 
 
-def _warn_of_table(file: Path) -> None:
+def _warn_of_unused_table(file: Path) -> None:
     """Say how a table beside class folders is used, if it tells which files belong together."""
     if file.suffix.lower() not in ENDINGS:
         return
     try:
         cells = read_cells(file)
-        there = {name for name in TEXT_COLUMNS if _column(file, cells, name)}
+        columns = {name for name in TEXT_COLUMNS if _column(file, cells, name)}
     except SecondhandError:
         return
-    said = sorted(there & {"group", "split", "fold"})
-    if said and {"path", "label"} <= there:
+    grouping_columns = sorted(columns & {"group", "split", "fold"})
+    if grouping_columns and {"path", "label"} <= columns:
         log.warning(
             "%s is not read, for --data names its folder: what it says of %s is not known, and files are split at "
             "random. To split by it: --data %s%s",
-            file, " and ".join(said), file, " --cv fold" if "fold" in said else "",
+            file, " and ".join(grouping_columns), file, " --cv fold" if "fold" in grouping_columns else "",
         )  # fmt: skip
 
 
@@ -440,11 +444,11 @@ def read_rows(
     cells = read_cells(path)
     if columns:
         cells, label_column = _from_columns(path, cells, columns), None
-    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *ANSWERS, "at", "branch")
-    found = {name: _column(path, cells, name) for name in names}
+    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *PREDICTION_COLUMNS, "at", "branch")
+    column_of = {name: _column(path, cells, name) for name in names}
     if label_column:
-        found["label"] = _column(path, cells, label_column) or found["label"]
-    frame = pd.DataFrame({name: cells[column] for name, column in found.items() if column})
+        column_of["label"] = _column(path, cells, label_column) or column_of["label"]
+    frame = pd.DataFrame({name: cells[column] for name, column in column_of.items() if column})
     if label:
         frame["label"] = label
     missing = [name for name in ("path", "label") if name not in frame]
@@ -460,9 +464,9 @@ def read_rows(
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
     no_label = ~no_path & frame["label"].eq("" if columns is None else NOT_KNOWN)
-    what = "no label" if columns is None else "no label is known"
+    reason = "no label" if columns is None else "no label is known"
     rejected += [
-        Rejected(str(frame.at[row, "path"]), f"{what} (row {row + 2} of {path.name})")
+        Rejected(str(frame.at[row, "path"]), f"{reason} (row {row + 2} of {path.name})")
         for row in frame.index[no_label]
     ]
     frame = frame.loc[~no_path & ~no_label]
@@ -470,10 +474,10 @@ def read_rows(
         raise SecondhandError(f"{path}: no row has both a path and a label")
     files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
     frame = frame.assign(path=frame["path"].map(files))
-    return _with_parts(frame, path), rejected
+    return _normalise_splits(frame, path), rejected
 
 
-def _with_parts(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _normalise_splits(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     """With the split of each row as it is called here; SecondhandError for what is no split."""
     if "split" in frame:
         # A run's own tables call the strangers' parts so.
@@ -490,12 +494,12 @@ def _with_parts(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
 def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
     """The column of this name; else the one that is called so but for case and spaces."""
     alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
-    found = [column for column in alike if column == name] or alike
-    if len(found) > 1:
+    matches = [column for column in alike if column == name] or alike
+    if len(matches) > 1:
         raise SecondhandError(
-            f"{path}: which column is {name!r}, {' or '.join(map(quoted, found))}? Rename the other"
+            f"{path}: which column is {name!r}, {' or '.join(map(quoted, matches))}? Rename the other"
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -517,12 +521,14 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
     ------
     SecondhandError : a time is no number, or a start is not before its end; the row is named.
     """
-    own = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
-    other = [name for name in TIME_COLUMNS if name in frame and name not in own]
-    if said := [name for name in other if not frame[name].isin(["", np.nan]).all()]:
-        log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(said))
-    frame = frame.drop(columns=other).assign(**{n: _seconds(frame[n], source) for n in own})
-    if {"start", "end"} <= {*own}:
+    time_columns = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
+    unused = [name for name in TIME_COLUMNS if name in frame and name not in time_columns]
+    if filled := [name for name in unused if not frame[name].isin(["", np.nan]).all()]:
+        log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(filled))
+    frame = frame.drop(columns=unused).assign(
+        **{n: _seconds(frame[n], source) for n in time_columns}
+    )
+    if {"start", "end"} <= {*time_columns}:
         for row in frame.index[frame["start"] >= frame["end"]][:1]:
             start, end = frame.loc[row, ["start", "end"]]
             raise SecondhandError(
@@ -551,8 +557,8 @@ def _seconds(cells: pd.Series, source: str) -> pd.Series:
 def _most_common_kind(paths: Iterable[str], source: str) -> str:
     counts = Counter(filter(None, map(kind_of, paths)))
     if not counts:
-        known = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
-        raise SecondhandError(f"--data {source}: no file of a kind that is read ({known})")
+        endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
+        raise SecondhandError(f"--data {source}: no file of a kind that is read ({endings})")
     return counts.most_common(1)[0][0]
 
 
@@ -573,8 +579,8 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
                 f"--labels: the class name {quoted(name)} holds {JOIN} or {NOT_KNOWN}"
             )
         if name not in cells:
-            there = ", ".join(map(quoted, cells.columns[:20]))
-            raise SecondhandError(f"{path}: no column {name!r} of --labels; it has {there}")
+            existing = ", ".join(map(quoted, cells.columns[:20]))
+            raise SecondhandError(f"{path}: no column {name!r} of --labels; it has {existing}")
         text = cells[name].str.strip().str.lower()
         for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
             raise SecondhandError(
@@ -603,20 +609,20 @@ def _check_source(source: str) -> None:
         )
 
 
-def _check_said(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
+def _check_repeated_rows(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
     """Raise SecondhandError where two rows say different labels of one thing: they belong in one; and
     for a model's answers that are to be ``learned``: which of several labels somebody has changed does
     not show."""
-    if learned and {*ANSWERS} <= {*frame.columns}:
+    if learned and {*PREDICTION_COLUMNS} <= {*frame.columns}:
         raise SecondhandError(
             f"--data {source}: answers of a model; look at each label, and delete the columns "
-            f"{' and '.join(ANSWERS)} to take them all for labels"
+            f"{' and '.join(PREDICTION_COLUMNS)} to take them all for labels"
         )
     keys = [name for name in ("path", "start", "end", "gps") if name in frame]
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
         if rows["label"].nunique() > 1:
-            one, other = rows["label"].unique()[:2]
+            one, another = rows["label"].unique()[:2]
             raise SecondhandError(
-                f"{source}: {rows['path'].iloc[0]} is there twice, as {one!r} and as {other!r}: "
+                f"{source}: {rows['path'].iloc[0]} is there twice, as {one!r} and as {another!r}: "
                 f"write its labels into one row, with {JOIN} between them"
             )

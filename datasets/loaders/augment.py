@@ -28,8 +28,8 @@ class TrainCrop(RandomResizedCrop):
     split_idx = 0
 
     def encodes(self, picture: PILImage) -> PILImage:
-        (left, top), (width, height) = self.tl, self.cp_size
-        box = (left, top, left + width, top + height)
+        (x, y), (width, height) = self.tl, self.cp_size
+        box = (x, y, x + width, y + height)
         return PILImage(picture.resize(self.final_size, self.mode, box=box))
 
 
@@ -183,11 +183,11 @@ class TimeScale(_Augmentation):
         still = torch.rand(len(x)) * (width - 1)  # the column that stays where it is
         place = still[:, None] + (torch.arange(width) - still[:, None]) / factor[:, None]
         place = place.clamp(0, width - 1)
-        left = place.floor().clamp(max=max(width - 2, 0))
-        part = (place - left).to(x)[:, None, None, :]
-        index = left.long().to(x.device)[:, None, None, :].expand(x.shape)
+        lower = place.floor().clamp(max=max(width - 2, 0))
+        weight = (place - lower).to(x)[:, None, None, :]
+        index = lower.long().to(x.device)[:, None, None, :].expand(x.shape)
         first, second = (torch.gather(x, 3, (index + i).clamp(max=width - 1)) for i in (0, 1))
-        return first + (second - first) * part
+        return first + (second - first) * weight
 
 
 class Equaliser(_Augmentation):

@@ -26,7 +26,7 @@ from datasets.images import Preprocessing
 from datasets.items import targets_of
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
-from datasets.spectrograms import DecodedPictures, ItemRow, Prepared, item_rows
+from datasets.spectrograms import DecodedPictures, ItemRow, PictureOpener, item_rows
 
 if TYPE_CHECKING:
     from datasets.spectrograms import PictureCache, SpectrogramSettings
@@ -79,7 +79,7 @@ class OpenPicture(Transform):
     Validation's is finished with that; training's is large enough for a crop of it.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PictureOpener) -> None:
         super().__init__()
         self.prepared = prepared
 
@@ -103,7 +103,7 @@ def PictureBlock(
         preprocessing.size, min_scale=augmentation.min_scale, resamples=(resampling, resampling)
     )
     return TransformBlock(
-        type_tfms=[OpenPicture(Prepared(preprocessing, augmentation.min_scale, store))],
+        type_tfms=[OpenPicture(PictureOpener(preprocessing, augmentation.min_scale, store))],
         item_tfms=[
             crop,
             *([FlipItem(p=0.5)] if augmentation.flip else []),
@@ -137,11 +137,11 @@ class OpenSpectrogram(Transform):
     ) -> None:
         super().__init__()
         self.spectrogram, self.cache = spectrogram, cache
-        self.prepared = Prepared(preprocessing, 1.0, store)
+        self.prepared = PictureOpener(preprocessing, 1.0, store)
 
     def encodes(self, item: ItemRow) -> PILImage:
         drawing = self.cache.get(item.path, self.spectrogram, item.start, item.end, item.gps)
-        return PILImage(self.prepared.open_drawing(drawing))
+        return PILImage(self.prepared.open_spectrogram(drawing))
 
 
 class SpectrogramBlock(TransformBlock):
@@ -186,7 +186,7 @@ class SpectrogramBlock(TransformBlock):
         )
 
 
-def _known(classes: Sequence[str], item: ItemRow) -> list[float]:
+def _targets_of_item(classes: Sequence[str], item: ItemRow) -> list[float]:
     return targets_of(item.label, classes)
 
 
@@ -205,7 +205,7 @@ def class_target(classes: Sequence[str]) -> Target:
 def label_targets(classes: Sequence[str]) -> Target:
     """What is known of each class (`datasets.items.targets_of`): float32 [bs, classes]."""
     block = MultiCategoryBlock(encoded=True, vocab=list(classes))
-    return Target(block, partial(_known, list(classes)))
+    return Target(block, partial(_targets_of_item, list(classes)))
 
 
 def dataloaders(

@@ -22,7 +22,7 @@ from datasets.spectrograms import cache_root
 DEMOS = ("digits", "sounds", "scenes", "glitches")
 
 #: Of `demo:glitches`, the class that is kept back, to see whether a network refuses it.
-STRANGER = "Whistle_sim"
+UNKNOWN_CLASS = "Whistle_sim"
 #: Files of each class. Of 64 glitches a class a fifth is enough to calibrate on: 100 items.
 _PER_CLASS = {"sounds": 24, "glitches": 64}
 #: The shortest context that a strain recipe takes: half the work of its usual 32 s.
@@ -55,21 +55,25 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
     version, write, note = _WRITERS[name]
     folder = cache_root() / "demos" / f"{name}-{version}"
     if noise is not None:
-        own = _strain_files(noise)
-        mark = hashlib.sha256(repr([(p, os.stat(p)[6:9]) for p in own]).encode()).hexdigest()[:12]
-        note = f"SIMULATED glitches and chirps in the strain of {noise}; {STRANGER} is kept back as unknown"
-        return _once(folder.with_name(f"{folder.name}-{mark}"), partial(_glitches, noise=own)), note
-    return _once(folder, write), note
+        strain_files = _strain_files(noise)
+        mark = hashlib.sha256(
+            repr([(p, os.stat(p)[6:9]) for p in strain_files]).encode()
+        ).hexdigest()[:12]
+        note = f"SIMULATED glitches and chirps in the strain of {noise}; {UNKNOWN_CLASS} is kept back as unknown"
+        return _written_once(
+            folder.with_name(f"{folder.name}-{mark}"), partial(_glitches, noise=strain_files)
+        ), note
+    return _written_once(folder, write), note
 
 
-def _once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
+def _written_once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
     """The table of a demo folder. Whole, or not there."""
     if not (folder / "items.csv").is_file():
         shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
         with folder_beside(folder, replace=False) as beside:
             frame = pd.DataFrame(write(beside)).drop(columns="simulated", errors="ignore")
             frame["path"] = [Path(path).relative_to(beside).as_posix() for path in frame["path"]]
-            frame["label"] = frame["label"].replace(STRANGER, "unknown")
+            frame["label"] = frame["label"].replace(UNKNOWN_CLASS, "unknown")
             frame.to_csv(beside / "items.csv", index=False)
     text = {"path": str, "label": str, "group": str}
     frame = pd.read_csv(folder / "items.csv", dtype=text, keep_default_na=False)
@@ -113,12 +117,12 @@ def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
 
 def _strain_files(noise: str) -> list[str]:
     """The strain files that a path or a pattern names, sorted."""
-    found = (
+    paths = (
         files_below(noise)[0]
         if Path(noise).is_dir()
         else sorted(glob.glob(noise, recursive=True)) or [noise]
     )
-    listed = [path for path in found if kind_of(path) == "strain" and os.path.isfile(path)]
+    listed = [path for path in paths if kind_of(path) == "strain" and os.path.isfile(path)]
     if not listed:
         raise SecondhandError(
             f"--strain {noise}: no strain file there; name a file, a folder or a pattern in quotes"
@@ -144,6 +148,6 @@ _WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
         2,
         _glitches,
         "SIMULATED strain, glitches and chirps in coloured noise: none was measured; "
-        f"{STRANGER} is kept back as unknown",
+        f"{UNKNOWN_CLASS} is kept back as unknown",
     ),
 }

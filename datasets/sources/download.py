@@ -123,18 +123,20 @@ def unpack(archive: Path, folder: Path) -> None:
         ) from error
 
 
-def _check(file: RemoteFile, found: Path, path: Path) -> None:
+def _check(file: RemoteFile, received_file: Path, path: Path) -> None:
     """SecondhandError if the size or the hash is not the published one."""
-    size = found.stat().st_size
+    size = received_file.stat().st_size
     if file.size is not None and size != file.size:
         raise SecondhandError(
             f"{file.source}: {size} bytes, {file.size} are published: not used; fetch it again, or "
             f"place the right file as {path}"
         )
-    algorithms = dict.fromkeys(known.partition(":")[0] for known in file.hashes) or ["sha256"]
+    algorithms = dict.fromkeys(published.partition(":")[0] for published in file.hashes) or [
+        "sha256"
+    ]
     received = []
     for name in algorithms:
-        with found.open("rb") as stream:
+        with received_file.open("rb") as stream:
             received.append(f"{name}:{hashlib.file_digest(stream, name).hexdigest()}")
     if not file.hashes:
         log.warning(

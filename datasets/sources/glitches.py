@@ -286,12 +286,12 @@ def write_demo(
     """
 
     def write(path: Path, rng: Rng, index: int, number: int) -> dict[str, Any]:
-        own = _stretch(rng, noise, duration) if noise else None
+        noise_strain = _stretch(rng, noise, duration) if noise else None
         gps = GPS + 64 * (index * 100_000 + number)
         # No detector at work has the design curve: low frequencies are the last to be won.
         age = rng.uniform(0, 1)
         label = CLASSES[index]
-        strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=own, age=age)
+        strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=noise_strain, age=age)
         write_hdf5(path, strain, f"SIMULATED, not measured: {label}")
         return {"group": f"GPS {strain.start:.0f}", "gps": strain.trigger}
 
@@ -328,10 +328,10 @@ def write_hdf5(path: str | os.PathLike[str], strain: Strain, description: str) -
         }  # fmt: skip
         for name, value in meta.items():
             file[f"meta/{name}"] = value
-        for part, mask, name in (("simple", "DQ", "DATA"), ("injections", "Inj", "SIMULATED")):
+        for group, mask, name in (("simple", "DQ", "DATA"), ("injections", "Inj", "SIMULATED")):
             bits = file.create_dataset(
-                f"quality/{part}/{mask}mask", data=np.ones(seconds, dtype=np.uint32)
+                f"quality/{group}/{mask}mask", data=np.ones(seconds, dtype=np.uint32)
             )
             bits.attrs.update(Xspacing=1.0, Xstart=strain.start, Npoints=seconds, Bits=1)
-            file[f"quality/{part}/{mask}Shortnames"] = np.array([name], dtype="S")
-            file[f"quality/{part}/{mask}Descriptions"] = np.array([description], dtype="S")
+            file[f"quality/{group}/{mask}Shortnames"] = np.array([name], dtype="S")
+            file[f"quality/{group}/{mask}Descriptions"] = np.array([description], dtype="S")

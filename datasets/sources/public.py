@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.sources.download import RemoteFile, fetch_file, unpack
-from datasets.strain import linked
+from datasets.strain import find_dataset
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: Of a glitch, the views that become the red, green and blue channel (arXiv 2303.13917).
-VIEWS = ("0.5.png", "2.0.png", "4.0.png")
+DURATIONS = ("0.5.png", "2.0.png", "4.0.png")
 PIXELS = (140, 170)  # height and width of each view
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 
@@ -138,19 +138,22 @@ def render_gravityspy(files: list[Path], folder: Path) -> None:
                 raise BadFile(table, f"sample_type {split!r} is none of {', '.join(SPLITS)}")
             if any(not word.replace("_", "").replace("-", "").isalnum() for word in (label, name)):
                 raise BadFile(table, f"the label {label!r} or the id {name!r} is no plain word")
-            views = [_view(store, source, f"{label}/{split}/{name}/{view}") for view in VIEWS]
+            planes = [
+                _read_plane(store, source, f"{label}/{split}/{name}/{duration}")
+                for duration in DURATIONS
+            ]
             path = Path("pictures", label, f"{name}.png")
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(np.stack(views, axis=-1)).save(folder / path, compress_level=3)
+            Image.fromarray(np.stack(planes, axis=-1)).save(folder / path, compress_level=3)
             gps = listed.at[index, "event_time"] if "event_time" in listed else ""
             row = {"path": path.as_posix(), "label": label, "split": SPLITS[split], "gps": gps}
             rows.append(row)
     pd.DataFrame(rows).to_csv(folder / "items.csv", index=False)
 
 
-def _view(path: Path, source: Any, name: str) -> NDArray[np.uint8]:
+def _read_plane(path: Path, source: Any, name: str) -> NDArray[np.uint8]:
     """One view, uint8 [height, width]; by hard links alone, with its data inside the file."""
-    node = linked(path, source, name, layout="the layout of Gravity Spy's training set")
+    node = find_dataset(path, source, name, layout="the layout of Gravity Spy's training set")
     if node.shape not in ((1, *PIXELS), PIXELS) or node.dtype.kind not in "fu":
         raise BadFile(path, f"{name} is {node.dtype} {node.shape}, not {(1, *PIXELS)} grey values")
     value = np.asarray(node[()]).reshape(PIXELS)
@@ -163,12 +166,12 @@ def _view(path: Path, source: Any, name: str) -> NDArray[np.uint8]:
 
 def _only(folder: Path, pattern: str) -> Path:
     """The one thing under ``folder`` that matches; archives wrap all in a folder of their name."""
-    found = sorted(folder.glob(pattern)) or sorted(folder.glob(pattern.removeprefix("*/")))
-    if len(found) != 1:
+    matches = sorted(folder.glob(pattern)) or sorted(folder.glob(pattern.removeprefix("*/")))
+    if len(matches) != 1:
         raise BadFile(
-            folder, f"{len(found)} of {pattern} in it: delete the folder, and it is made again"
+            folder, f"{len(matches)} of {pattern} in it: delete the folder, and it is made again"
         )
-    return found[0]
+    return matches[0]
 
 
 def _list(folder: Path, name: str, names: dict[str, str]) -> tuple[Path, pd.DataFrame]:
@@ -219,7 +222,7 @@ class PublicSet:
 
 
 def _file(url: str, *md5: str, name: str = "", size: int | None = None) -> RemoteFile:
-    hashes = tuple(f"md5:{known}" for known in md5)
+    hashes = tuple(f"md5:{digest}" for digest in md5)
     return RemoteFile(url=url, name=name or url.rpartition("/")[2], hashes=hashes, size=size)
 
 
@@ -235,12 +238,16 @@ def _imagenette(pixels: int, gigabytes: float, md5: str) -> PublicSet:
 
 
 def _gravityspy(
-    what: str, gigabytes: float, record: int, version: str, sizes: tuple[int | None, int | None]
+    description: str,
+    gigabytes: float,
+    record: int,
+    version: str,
+    sizes: tuple[int | None, int | None],
 ) -> PublicSet:
     names = (f"trainingset_{version}_metadata.csv", f"trainingset{version}.h5")
     base = f"https://zenodo.org/records/{record}/files"
     return PublicSet(
-        note=f"{what}; licence as stated at doi.org/10.5281/zenodo.{record}; "
+        note=f"{description}; licence as stated at doi.org/10.5281/zenodo.{record}; "
         "Zevin et al. 2017, arXiv 1611.04596",
         gigabytes=gigabytes,
         files=tuple(
@@ -342,8 +349,8 @@ def fetch_event(name: str, root: Path) -> tuple[pd.DataFrame, Path]:
             "https://gwosc.org/eventapi)"
         )
     folder = root / name
-    answer, _ = fetch_file(RemoteFile(url=API + name, name="event.json"), folder)
-    gps, urls = _read_event(answer, name)
+    event_file, _ = fetch_file(RemoteFile(url=API + name, name="event.json"), folder)
+    gps, urls = _read_event(event_file, name)
     rows = []
     for url in urls.values():
         path, _ = fetch_file(RemoteFile(url=url, name=Path(urlsplit(url).path).name), folder)
@@ -377,9 +384,13 @@ def _read_event(path: Path, name: str) -> tuple[float, dict[str, str]]:
             f"{' or '.join(DETECTORS)} for it: choose another event"
         )
     for url in urls.values():
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        known = host in ("gwosc.org", "losc.ligo.org") or host.endswith(".gwosc.org")
-        if parts.scheme != "https" or not known or not re.search(r"/[\w.-]+\.hdf5$", parts.path):
+        address = urlsplit(url)
+        host = address.hostname or ""
+        trusted_host = host in ("gwosc.org", "losc.ligo.org") or host.endswith(".gwosc.org")
+        if (
+            address.scheme != "https"
+            or not trusted_host
+            or not re.search(r"/[\w.-]+\.hdf5$", address.path)
+        ):
             raise BadFile(path, f"{url} is no HDF5 file of gwosc.org: not fetched")
     return gps, dict(sorted(urls.items()))

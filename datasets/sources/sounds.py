@@ -119,8 +119,8 @@ def _bird(rng: Rng, t: Floats, rate: float) -> Floats:
     gap, start = length + rng.uniform(0.03, 0.15), rng.uniform(0, 0.3)
     for i in range(int(rng.integers(3, 9))):
         at = round((start + i * gap) * rate)
-        part = out[at : at + len(u)]
-        part += syllable[: len(part)]
+        target = out[at : at + len(u)]
+        target += syllable[: len(target)]
     return out
 
 
@@ -207,7 +207,7 @@ def write_demo(
 
 
 #: How many of them are heard, and how often: none, one, two, three.
-HOW_MANY = (0.15, 0.35, 0.3, 0.2)
+SOUND_COUNTS = (0.15, 0.35, 0.3, 0.2)
 
 
 def simulate_scene(labels: list[str], *, rng: Rng) -> tuple[NDArray[np.float32], str]:
@@ -243,8 +243,8 @@ def write_scenes(
     rows = []
     for number in range(count):
         rng = np.random.default_rng([seed, number])
-        heard = rng.choice(len(HOW_MANY), p=HOW_MANY)
-        labels = sorted(rng.choice(CLASSES, heard, replace=False).tolist())
+        sound_count = rng.choice(len(SOUND_COUNTS), p=SOUND_COUNTS)
+        labels = sorted(rng.choice(CLASSES, sound_count, replace=False).tolist())
         values, loudest = simulate_scene(labels, rng=rng)
         path = Path(folder, f"{seed}-{number:05d}.wav")
         with file_beside(path, durable=False) as beside:

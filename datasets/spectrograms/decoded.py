@@ -69,7 +69,7 @@ class DecodedPictures:
         # Shared with the loaders' workers. A count lost to two at once is one picture's.
         self._bytes = torch.tensor([total]).share_memory_()
 
-    def get(self, path: str, how: str, make: Callable[[], Image.Image]) -> Image.Image:
+    def get(self, path: str, variant: str, make: Callable[[], Image.Image]) -> Image.Image:
         """The RGB picture that ``make`` makes of a file, from the store where it is there.
 
         Parameters
@@ -85,19 +85,21 @@ class DecodedPictures:
         except BadFile:
             return make()  # which says what is wrong with it
         source = f"{os.path.abspath(path)}\n{' '.join(map(str, stamp))}"
-        return self._get(source, how, make, keep=stamp.settled)
+        return self._get(source, variant, make, keep=stamp.settled)
 
-    def of_drawing(self, drawing: Path, how: str, make: Callable[[], Image.Image]) -> Image.Image:
+    def of_spectrogram(
+        self, drawing: Path, variant: str, make: Callable[[], Image.Image]
+    ) -> Image.Image:
         """As `get`, for a file of the picture cache, whose name stands for its content."""
-        return self._get(drawing.name, how, make, keep=True)
+        return self._get(drawing.name, variant, make, keep=True)
 
     def _get(
-        self, source: str, how: str, make: Callable[[], Image.Image], *, keep: bool
+        self, source: str, variant: str, make: Callable[[], Image.Image], *, keep: bool
     ) -> Image.Image:
-        key = hashlib.sha256(f"{source}\n{how}\nPillow {PIL.__version__}".encode()).hexdigest()
-        found = self._read(self._kept.path_of(key))
-        if found is not None:
-            return found
+        key = hashlib.sha256(f"{source}\n{variant}\nPillow {PIL.__version__}".encode()).hexdigest()
+        picture_in_store = self._read(self._kept.path_of(key))
+        if picture_in_store is not None:
+            return picture_in_store
         picture = make()
         if keep and self._bytes[0] + 3 * picture.width * picture.height <= self.max_bytes:
             self._write(key, picture)
@@ -138,7 +140,7 @@ class DecodedPictures:
         self._bytes[0] += len(data)
 
 
-class Prepared:
+class PictureOpener:
     """How pictures are opened for training and for validation, through a store or without one.
 
     In training a random crop follows. The picture is kept at a size at which the narrowest such
@@ -178,15 +180,15 @@ class Prepared:
         decode = partial(open_picture, at_least=side)
         return self._through(path, f"at least {side}", lambda picture: picture, decode)
 
-    def open_drawing(self, drawing: Path) -> Image.Image:
+    def open_spectrogram(self, drawing: Path) -> Image.Image:
         """A picture of the picture cache, as training and prediction see it."""
 
         def make() -> Image.Image:
             with Image.open(drawing) as picture:
                 return self.preprocessing.fit(picture.convert("RGB"))
 
-        how = f"drawing {self.fitted}"
-        return make() if self.store is None else self.store.of_drawing(drawing, how, make)
+        variant = f"drawing {self.fitted}"
+        return make() if self.store is None else self.store.of_spectrogram(drawing, variant, make)
 
     def keep(self, path: str, training: bool) -> None:
         """Put a picture into the store. One to train on is decoded once for both ways: the fit of the
@@ -199,13 +201,13 @@ class Prepared:
     def _through(
         self,
         path: str,
-        how: str,
+        variant: str,
         make: Callable[[Image.Image], Image.Image],
         decode: Callable[[str], Image.Image],
     ) -> Image.Image:
         if self.store is None:
             return make(decode(path))
-        return self.store.get(path, how, lambda: make(decode(path)))
+        return self.store.get(path, variant, lambda: make(decode(path)))
 
     def _decode(self, path: str) -> Image.Image:
         return open_picture(path, at_least=self.preprocessing.needs)
@@ -218,7 +220,7 @@ class Prepared:
         return picture.resize((size[0], size[1]), self.preprocessing.resampling)
 
 
-def keep_decoded(prepared: Prepared, train: Sequence[str], others: Sequence[str]) -> None:
+def keep_decoded(prepared: PictureOpener, train: Sequence[str], others: Sequence[str]) -> None:
     """Decode pictures on all cores before a training, which then needs no processes that load; no later
     stage of the run decodes them again.
 
@@ -227,22 +229,22 @@ def keep_decoded(prepared: Prepared, train: Sequence[str], others: Sequence[str]
 
     Parameters
     ----------
-    train, others : paths, put into the store by `Prepared.keep`; without a store nothing is done.
+    train, others : paths, put into the store by `PictureOpener.keep`; without a store nothing is done.
     """
     if prepared.store is None:
         return
-    wanted = [(path, True) for path in train] + [(path, False) for path in others]
-    chunks = [wanted[start : start + CHUNK] for start in range(0, len(wanted), CHUNK)]
+    files = [(path, True) for path in train] + [(path, False) for path in others]
+    chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
     for _ in in_parallel(partial(_open_all, prepared), chunks, None, None):
         pass
     prepared.store.recount()
 
 
-def _open_all(prepared: Prepared, wanted: list[tuple[str, bool]]) -> list[None]:
-    for path, training in wanted:
+def _open_all(prepared: PictureOpener, files: list[tuple[str, bool]]) -> list[None]:
+    for path, training in files:
         with contextlib.suppress(BadFile):
             prepared.keep(path, training)
-    return [None] * len(wanted)
+    return [None] * len(files)
 
 
 def decoded_store(root: Path, max_bytes: int = MAX_BYTES) -> Store:

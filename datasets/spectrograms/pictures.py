@@ -215,9 +215,9 @@ class PictureCache:
         BadFile : it cannot be drawn; remembered until the file changes.
         """
         item = Source(os.fspath(path), start, end, at)
-        found, digest = self._find(item, spectrogram.fingerprint())
-        if found:
-            return found
+        stored_picture, digest = self._find(item, spectrogram.fingerprint())
+        if stored_picture:
+            return stored_picture
         stamp = stamp_of(item.path)
         digest = digest or digest_of(item.path)
         self._sources.add(item.path, stamp, digest)
@@ -229,11 +229,11 @@ class PictureCache:
         """The picture of a file that is there and has not changed since it was drawn; else None."""
         fingerprint = spectrogram.fingerprint()
         with contextlib.suppress(BadFile):  # who reads it says what is wrong
-            found, digest = self._find(item, fingerprint)
+            picture, digest = self._find(item, fingerprint)
             if digest is None:  # another process may have drawn it
                 self._sources.refresh()
-                found, _ = self._find(item, fingerprint)
-            return found
+                picture, _ = self._find(item, fingerprint)
+            return picture
         return None
 
     def render_all(
@@ -261,35 +261,35 @@ class PictureCache:
         """
         if workers is not None and workers < 1:
             raise SecondhandError(f"workers={workers}: must be at least 1")
-        wanted = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
+        sources = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = spectrogram.fingerprint()
         self._sources.refresh()
         self._pictures.sweep()
-        for index, item in enumerate(wanted):
+        for index, item in enumerate(sources):
             try:
-                found, digest = self._find(item, fingerprint)
+                picture, digest = self._find(item, fingerprint)
             except BadFile as error:
                 outcomes[index] = Outcome(reason=error.reason)
                 continue
-            if found:
-                outcomes[index] = Outcome(found)
+            if picture:
+                outcomes[index] = Outcome(picture)
             else:
                 missing.append(index)
                 if digest:
                     digests[item.path] = digest
-        for path, stamp, digest in hash_shared((wanted[i].path for i in missing), digests):
+        for path, stamp, digest in hash_shared((sources[i].path for i in missing), digests):
             self._sources.add(path, stamp, digest)
             digests[path] = digest
-        done = len(outcomes)
+        finished = len(outcomes)
         if progress:
-            progress(done, len(wanted))
+            progress(finished, len(sources))
         chunks = [missing[first : first + CHUNK] for first in range(0, len(missing), CHUNK)]
-        work = [[(wanted[i], digests.get(wanted[i].path)) for i in chunk] for chunk in chunks]
+        work = [[(sources[i], digests.get(sources[i].path)) for i in chunk] for chunk in chunks]
         crashed = Outcome(reason=CRASHED)
         if cluster is None:
             count = 1 if len(missing) < POOL_FROM else workers
-            drawn = in_parallel(
+            rendered = in_parallel(
                 partial(render_sources, self.root, spectrogram), work, count, crashed
             )
         else:  # whose workers may be at work in other folders
@@ -299,22 +299,22 @@ class PictureCache:
                 for chunk in work
             ]
             task = partial(render_sources, root, spectrogram)
-            drawn = cluster.spread(
+            rendered = cluster.map_chunks(
                 task, work, crashed, path_of=lambda one: one[0].path, folder=root
             )
-        for number, answers in drawn:
-            for index, outcome in zip(chunks[number], answers, strict=True):
+        for number, chunk_outcomes in rendered:
+            for index, outcome in zip(chunks[number], chunk_outcomes, strict=True):
                 outcomes[index] = outcome
                 if outcome.stamp:
-                    self._sources.add(wanted[index].path, outcome.stamp, outcome.digest)
+                    self._sources.add(sources[index].path, outcome.stamp, outcome.digest)
                 self._grow(outcome.added)
-            done += len(answers)
+            finished += len(chunk_outcomes)
             if progress:
-                progress(done, len(wanted))
-        ordered = [outcomes[index] for index in range(len(wanted))]
+                progress(finished, len(sources))
+        ordered = [outcomes[index] for index in range(len(sources))]
         rejected = [
             Rejected(item.path, outcome.reason)
-            for item, outcome in zip(wanted, ordered, strict=True)
+            for item, outcome in zip(sources, ordered, strict=True)
             if outcome.picture is None
         ]
         return [outcome.picture for outcome in ordered], rejected
@@ -389,8 +389,8 @@ class PictureCache:
 
 def cache_root() -> Path:
     """Folder for what can be made again: $SECONDHAND_CACHE, else the user's cache folder."""
-    if given := os.environ.get("SECONDHAND_CACHE"):
-        return Path(given)
+    if folder := os.environ.get("SECONDHAND_CACHE"):
+        return Path(folder)
     import pooch
 
     return Path(pooch.os_cache("secondhand"))

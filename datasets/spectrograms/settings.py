@@ -52,9 +52,9 @@ class SpectrogramSettings:
     colour: str
 
     @classmethod
-    def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
+    def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
         """A recipe that suits these files; `given` settings are not inferred."""
-        return cls(**given)
+        return cls(**settings)
 
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
@@ -166,7 +166,7 @@ def check_types(spectrogram: Any) -> None:
             )
             continue
         if get_origin(hint) is tuple:
-            value = tuple(get_args(hint)[0](part) for part in value)
+            value = tuple(get_args(hint)[0](one) for one in value)
         object.__setattr__(spectrogram, name, float(value) if hint is float else value)
     if wrong:
         raise SecondhandError(f"{spectrogram.kind} recipe: " + "; ".join(wrong))
@@ -188,28 +188,26 @@ def check_values(
     wrong: dict[str, str] = {}
     for name, (low, high) in ranges.items():
         value = getattr(spectrogram, name)
-        if not all(
-            low <= part <= high for part in (value if isinstance(value, tuple) else [value])
-        ):
+        if not all(low <= one <= high for one in (value if isinstance(value, tuple) else [value])):
             wrong[name] = f"{low:g} to {high:g}"
     for name, names in choices.items():
         if getattr(spectrogram, name) not in names:
             wrong[name] = f"one of {', '.join(names)}"
-    for name, (kept, rule) in rules.items():
-        if not kept:
+    for name, (holds, rule) in rules.items():
+        if not holds:
             wrong.setdefault(name, rule)
     if wrong:
-        named = (
+        messages = (
             f"{n}={quoted(getattr(spectrogram, n))} (must be {rule})" for n, rule in wrong.items()
         )
-        raise SecondhandError(f"{spectrogram.kind} recipe: {'; '.join(named)}")
+        raise SecondhandError(f"{spectrogram.kind} recipe: {'; '.join(messages)}")
 
 
 def _is_a(hint: Any, value: object) -> bool:
     if get_origin(hint) is tuple:
-        part = get_args(hint)[0]
+        element = get_args(hint)[0]
         listed = isinstance(value, tuple | list) and len(value) <= 16
-        return listed and all(_is_a(part, one) for one in value)  # type: ignore[attr-defined]
+        return listed and all(_is_a(element, one) for one in value)  # type: ignore[attr-defined]
     if hint is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         # A whole number may be larger than any float.

@@ -56,21 +56,23 @@ def cut_windows(
     each was cut from; and the files that cannot be opened.
     """
     listed: list[Spans | BadFile] = []
-    wanted = item_rows(frame)
-    lots = [wanted[first : first + _LOT] for first in range(0, len(wanted), _LOT)]
+    items = item_rows(frame)
+    lots = [items[first : first + _LOT] for first in range(0, len(items), _LOT)]
     with ThreadPoolExecutor(cores()) as pool:
-        for found in pool.map(
+        for spans_found in pool.map(
             lambda lot: [_spans_of(spectrogram, overlap, one) for one in lot], lots
         ):
-            listed += found
+            listed += spans_found
     rejected = [
-        Rejected(found.path, found.reason) for found in listed if isinstance(found, BadFile)
+        Rejected(spans_found.path, spans_found.reason)
+        for spans_found in listed
+        if isinstance(spans_found, BadFile)
     ]
-    spans = [[] if isinstance(found, BadFile) else found for found in listed]
-    counts = [len(found) for found in spans]
+    spans = [[] if isinstance(spans_found, BadFile) else spans_found for spans_found in listed]
+    counts = [len(spans_found) for spans_found in spans]
     number = np.repeat(np.arange(len(frame)), counts)
     rows = frame.iloc[number].reset_index(drop=True).assign(item=number)
-    limits = [span for found in spans for span in found]
+    limits = [span for spans_found in spans for span in spans_found]
     rows["start"] = np.array([start for start, _ in limits], dtype=float)
     rows["end"] = np.array([end for _, end in limits], dtype=float)
     return rows, rejected
@@ -107,16 +109,16 @@ def render_rows(
 
     sources = [Source(i.path, i.start, i.end, i.gps) for i in item_rows(frame)]
     pictures, rejected = cache.render_all(sources, spectrogram, workers=workers, progress=progress)
-    drawn = [picture is not None for picture in pictures]
+    rendered = [picture is not None for picture in pictures]
     if spectrogram.kind == "sound":
         silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]
         for n in silent:
-            drawn[n] = False
+            rendered[n] = False
         windows = Counter(source.path for source in sources)
         for path, count in Counter(sources[n].path for n in silent).items():
-            part = f" in {count} of its {windows[path]} windows" if windows[path] > 1 else ""
-            rejected.append(Rejected(path, f"no signal{part}: all below -60 dBFS"))
-    return frame.loc[drawn].reset_index(drop=True), rejected
+            extent = f" in {count} of its {windows[path]} windows" if windows[path] > 1 else ""
+            rejected.append(Rejected(path, f"no signal{extent}: all below -60 dBFS"))
+    return frame.loc[rendered].reset_index(drop=True), rejected
 
 
 def _spans_of(spectrogram: SpectrogramSettings, overlap: float, item: ItemRow) -> Spans | BadFile:

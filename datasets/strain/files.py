@@ -102,10 +102,10 @@ def _around(
     high = min(source.samples, ceil(trigger) + size)
     values = source.read(low, high)
     good = _finite_runs(values, rate)
-    here = [(a, b) for a, b in good if a <= trigger - low <= b]
-    first, last = here[0] if here else (0, 0)
+    around_trigger = [(a, b) for a, b in good if a <= trigger - low <= b]
+    first, last = around_trigger[0] if around_trigger else (0, 0)
     room = min(trigger - low - first, last - (trigger - low)) / rate
-    if not here or last - first < size or room < reach - 1 / rate:
+    if not around_trigger or last - first < size or room < reach - 1 / rate:
         edges = [0, *(edge for run in good for edge in run), len(values)]
         between = [(a, b) for a, b in np.array(edges).reshape(-1, 2) if a < b]
         times = start + (low + np.array(between).reshape(-1, 2)) / rate
@@ -113,20 +113,20 @@ def _around(
             f"{since:.3f}-{until:.3f} ({'constant' if np.isfinite(values[a:b]).all() else 'a gap'})"
             for (a, b), (since, until) in zip(between, times, strict=True)
         ]
-        there = "that moment itself is missing"
-        if here:
-            there = f"{(last - first) / rate:.3f} s are there, {room:.3f} s on the nearer side"
+        available = "that moment itself is missing"
+        if around_trigger:
+            available = f"{(last - first) / rate:.3f} s are there, {room:.3f} s on the nearer side"
         if low == 0 or high == source.samples:
             spans.append(f"all outside {start:.3f}-{end:.3f}, where the file ends")
         raise BadFile(
             path,
             f"{context:g} s without gaps are needed around GPS {at:.3f}, {reach:g} s on either "
-            f"side; {there}. Missing: GPS {', '.join(spans)}",
+            f"side; {available}. Missing: GPS {', '.join(spans)}",
         )
     begin = first + int(np.clip(round(trigger - low) - size // 2 - first, 0, last - first - size))
     start += (low + begin) / rate
-    held = values[begin : begin + size]
-    return Strain(held, rate, start, at, str(path), source.detector)
+    window = values[begin : begin + size]
+    return Strain(window, rate, start, at, str(path), source.detector)
 
 
 def _loudest(
@@ -142,20 +142,20 @@ def _loudest(
     rate, size = source.rate, round(context * source.rate)
     edge = max(reach, settling(rate))
     band = (frange[0], min(frange[1], highest_frequency(rate, *qrange)))
-    wanted = (within[0], min(within[1], source.duration))
+    search_span = (within[0], min(within[1], source.duration))
     runs = _all_runs(source)
     # Neighbouring contexts overlap by the edges that neither of them can be searched in.
-    lost = ceil(2 * edge * rate)
+    overlap = ceil(2 * edge * rate)
     starts = [
         min(top, last - size)
         for first, last in runs
         if last - first >= size
-        for top in range(first, max(first + 1, last - lost), max(1, size - lost))
+        for top in range(first, max(first + 1, last - overlap), max(1, size - overlap))
     ]
     best, time = -1.0, 0.0
     for first in starts:
         offset = first / rate
-        span = (max(edge, wanted[0] - offset), min(context - edge, wanted[1] - offset))
+        span = (max(edge, search_span[0] - offset), min(context - edge, search_span[1] - offset))
         if span[0] < span[1]:
             values = source.read(first, first + size)
             try:
@@ -170,7 +170,7 @@ def _loudest(
         raise BadFile(
             path,
             f"{context:g} s of strain that varies, without gaps, are needed, {edge:g} s of them on "
-            f"either side of a trigger between {wanted[0]:g} and {wanted[1]:g} s; the longest stretch "
+            f"either side of a trigger between {search_span[0]:g} and {search_span[1]:g} s; the longest stretch "
             f"has {longest:.3f} s of the file's {source.duration:.3f} s",
         )
     return source.start + time

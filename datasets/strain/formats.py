@@ -54,7 +54,7 @@ class StrainFile:
         return self.samples / self.rate
 
 
-def _checked(path: Path, rate: float, start: float, samples: int) -> float:
+def _checked_rate(path: Path, rate: float, start: float, samples: int) -> float:
     """The rate, whole where it nearly is; BadFile for numbers that no detector produced."""
     if not RATES[0] <= rate <= RATES[1]:
         raise BadFile(path, f"{rate:g} samples a second; {RATES[0]:g} to {RATES[1]:g} are read")
@@ -65,9 +65,9 @@ def _checked(path: Path, rate: float, start: float, samples: int) -> float:
     return float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
 
 
-def _held(path: Path, values: Floats, rate: float, start: float, detector: str) -> StrainFile:
+def _in_memory(path: Path, values: Floats, rate: float, start: float, detector: str) -> StrainFile:
     """A source whose samples are in memory already."""
-    rate = _checked(path, rate, start, len(values))
+    rate = _checked_rate(path, rate, start, len(values))
     values.setflags(write=False)  # it may be asked for again
     return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j])
 
@@ -93,10 +93,10 @@ def open_strain(path: str | PathLike[str]) -> Iterator[StrainFile]:
         with _open_hdf5(path) as source:
             yield source
     elif magic.startswith(b"IGWD"):
-        yield _kept(("file", _stamp(path)), lambda: _read_gwf(path))
+        yield _cached_read(("file", _stamp(path)), lambda: _read_gwf(path))
     else:
         packed = magic.startswith(b"\x1f\x8b")
-        yield _kept(("file", _stamp(path)), lambda: _read_text(path, packed))
+        yield _cached_read(("file", _stamp(path)), lambda: _read_text(path, packed))
 
 
 # What was read last, so that many triggers of one file, one after the other, read it once
@@ -108,22 +108,22 @@ _last: OrderedDict[Any, Any] = OrderedDict()
 
 def _stamp(path: Path) -> tuple[object, ...]:
     """Equal as long as the file is the same."""
-    found = path.stat()
-    return os.path.abspath(path), found.st_size, found.st_mtime_ns, found.st_ino
+    status = path.stat()
+    return os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _kept(key: tuple[Any, ...], read: Callable[[], Any]) -> Any:
+def _cached_read(key: tuple[Any, ...], read_values: Callable[[], Any]) -> Any:
     """What ``read`` gives, or gave: samples, or a whole file in memory, of which one is kept."""
-    found = _last.pop(key, None)
-    if found is None:
+    values = _last.pop(key, None)
+    if values is None:
         if key[0] == "piece":
             while len(_last) >= _MOST_KEPT // _PIECE:
                 _last.popitem(last=False)
         else:
             _last.clear()
-        found = read()
-    _last[key] = found
-    return found
+        values = read_values()
+    _last[key] = values
+    return values
 
 
 def _in_pieces(
@@ -139,7 +139,7 @@ def _in_pieces(
     def between(first: int, last: int) -> Floats:
         numbers = range(first // _PIECE, -(-last // _PIECE))
         try:
-            values = [_kept(("piece", stamp, n), partial(piece, n)) for n in numbers]
+            values = [_cached_read(("piece", stamp, n), partial(piece, n)) for n in numbers]
         except BadFile:  # which is perhaps not in what is asked for
             return read(first, last)
         if not values:
@@ -163,14 +163,14 @@ def _read_text(path: Path, packed: bool) -> StrainFile:
     "# This file has 4096 samples per second", "# starting GPS 1126259446 duration 32".
     """
     try:
-        lines = _lines(path, packed)
+        lines = _line_blocks(path, packed)
         text = next(lines)
         if _BINARY.search(text[:4096]):
             raise BadFile(path, "not strain: neither HDF5, GWF nor text with one number a line")
         text, header = _split_header(path, text)
         blocks = [_numbers(path, text)]
-        rate = _find(r"(\d+(?:\.\d+)?) samples per second", header)
-        gps_start = _find(r"starting GPS (\d+(?:\.\d+)?)", header)
+        rate = _find_number(r"(\d+(?:\.\d+)?) samples per second", header)
+        gps_start = _find_number(r"starting GPS (\d+(?:\.\d+)?)", header)
         if rate is None or gps_start is None:
             raise BadFile(
                 path,
@@ -178,7 +178,7 @@ def _read_text(path: Path, packed: bool) -> StrainFile:
                 "put two lines above the numbers, as '# 4096 samples per second' and "
                 "'# starting GPS 1126259446'",
             )
-        seconds = _find(r"duration (\d+(?:\.\d+)?)", header)
+        seconds = _find_number(r"duration (\d+(?:\.\d+)?)", header)
         limit = min(MAX_SAMPLES, round(seconds * rate)) if seconds and rate else MAX_SAMPLES
         while (total := sum(map(len, blocks))) <= limit and (text := next(lines, b"")):
             blocks.append(_numbers(path, text))
@@ -186,30 +186,32 @@ def _read_text(path: Path, packed: bool) -> StrainFile:
         raise BadFile(path, f"cannot be unpacked: {error}") from error
     if total > limit:
         raise BadFile(path, f"more than {limit} samples, the most by its header or in all")
-    found = re.search(r"\b([A-Z]\d)\b", header)
-    return _held(path, np.concatenate(blocks), rate, gps_start, found[1] if found else "")
+    detector_match = re.search(r"\b([A-Z]\d)\b", header)
+    return _in_memory(
+        path, np.concatenate(blocks), rate, gps_start, detector_match[1] if detector_match else ""
+    )
 
 
-def _find(pattern: str, text: str) -> float | None:
-    found = re.search(pattern, text, re.IGNORECASE)
-    return float(found[1]) if found and len(found[1]) < 20 else None
+def _find_number(pattern: str, text: str) -> float | None:
+    match = re.search(pattern, text, re.IGNORECASE)
+    return float(match[1]) if match and len(match[1]) < 20 else None
 
 
-def _lines(path: Path, packed: bool) -> Iterator[bytes]:
+def _line_blocks(path: Path, packed: bool) -> Iterator[bytes]:
     """Whole lines, about a megabyte at a time; once at least."""
-    rest, unpacked = b"", 0
+    remainder, unpacked = b"", 0
     allowed = path.stat().st_size * _MAX_RATIO + _BLOCK
     with gzip.open(path) if packed else path.open("rb") as file:
         while data := file.read(_BLOCK):
             unpacked += len(data)
             if unpacked > allowed:
                 raise BadFile(path, f"unpacks to more than {_MAX_RATIO} times its size")
-            whole, newline, rest = (rest + data).rpartition(b"\n")
+            complete, newline, remainder = (remainder + data).rpartition(b"\n")
             if not newline:
                 raise BadFile(path, "a line of a megabyte: one number a line is expected")
-            yield whole + newline
-    if rest.strip() or not unpacked:
-        yield rest
+            yield complete + newline
+    if remainder.strip() or not unpacked:
+        yield remainder
 
 
 def _split_header(path: Path, text: bytes) -> tuple[bytes, str]:
@@ -237,8 +239,8 @@ def _numbers(path: Path, text: bytes) -> Floats:
             try:
                 float(line)
             except ValueError:
-                shown = line[:40].decode("utf-8", "replace")
-                raise BadFile(path, f"one number a line is expected, not {shown!r}") from None
+                quoted_line = line[:40].decode("utf-8", "replace")
+                raise BadFile(path, f"one number a line is expected, not {quoted_line!r}") from None
         raise BadFile(path, "one number a line is expected")
     return values
 
@@ -273,14 +275,16 @@ def _read_gwf(path: Path) -> StrainFile:
         raise BadFile(path, f"broken GWF: {error}") from error
     values = np.asarray(series.value, dtype=np.float64)
     detector = channel.split(":")[0]
-    return _held(path, values, float(series.sample_rate.value), float(series.t0.value), detector)
+    return _in_memory(
+        path, values, float(series.sample_rate.value), float(series.t0.value), detector
+    )
 
 
 def _strain_channel(path: Path, names: list[str]) -> str:
     strain = [name for name in names if any(word in name.upper() for word in _NAMES)]
     if not strain:
-        there = ", ".join(names[:5]) or "none"
-        raise BadFile(path, f"no channel with STRAIN in its name; its channels: {there}")
+        channels = ", ".join(names[:5]) or "none"
+        raise BadFile(path, f"no channel with STRAIN in its name; its channels: {channels}")
     detectors = sorted({name.split(":")[0] for name in strain})
     if len(detectors) > 1:
         raise BadFile(path, f"strain of {' and '.join(detectors)}: one file for each is needed")
@@ -338,12 +342,12 @@ def _cksum(file: BinaryIO, size: int) -> int:
     It is zlib's with the bits of all bytes and of the result reversed, begun at 0, and with the
     number of bytes added at the end.
     """
-    crc, left = 0xFFFFFFFF, size
+    crc, remaining = 0xFFFFFFFF, size
     file.seek(0)
-    while left:
-        block = file.read(min(left, _BLOCK))
+    while remaining:
+        block = file.read(min(remaining, _BLOCK))
         crc = zlib.crc32(block.translate(_BITS_REVERSED), crc)
-        left -= len(block)
+        remaining -= len(block)
     length = size.to_bytes((size.bit_length() + 7) // 8, "little")
     crc = zlib.crc32(length.translate(_BITS_REVERSED), crc)
     # zlib inverts what it returns, and so does cksum: the two inversions cancel.
@@ -369,20 +373,20 @@ def _open_hdf5(path: Path) -> Iterator[StrainFile]:
         file = h5py.File(path, "r")
     with file:
         with as_bad_file(path):
-            source = _gwosc(path, file)
+            source = _read_gwosc(path, file)
         yield source
 
 
-def _gwosc(path: Path, file: Any) -> StrainFile:
-    strain = numbers(path, file, "strain/Strain")
+def _read_gwosc(path: Path, file: Any) -> StrainFile:
+    strain = numeric_dataset(path, file, "strain/Strain")
     if strain.ndim != 1 or strain.dtype.kind not in "fiu":
         raise BadFile(path, f"strain/Strain is {strain.dtype} {strain.shape}, not a row of numbers")
-    spacing = number(path, strain, "Xspacing")
+    spacing = numeric_attribute(path, strain, "Xspacing")
     if not 0 < spacing < float("inf"):
         raise BadFile(path, f"Xspacing is {spacing:g} s: the sampling rate is not known")
-    start = number(path, strain, "Xstart")
+    start = numeric_attribute(path, strain, "Xstart")
     samples = int(strain.shape[0])
-    rate = _checked(path, 1 / spacing, start, samples)
+    rate = _checked_rate(path, 1 / spacing, start, samples)
 
     def read(first: int, last: int) -> Floats:
         with as_bad_file(path):
@@ -390,11 +394,11 @@ def _gwosc(path: Path, file: Any) -> StrainFile:
             values = np.asarray(strain[first:last], dtype=np.float64)
         return values
 
-    detector = numbers(path, file, "meta/Detector", optional=True)
+    detector = numeric_dataset(path, file, "meta/Detector", optional=True)
     pieces = _in_pieces(path, samples, read)
     name = detector[()] if detector is not None and detector.shape == () else b""
-    said = name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
-    return StrainFile(rate, start, samples, said[:16], pieces)
+    detector_name = name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
+    return StrainFile(rate, start, samples, detector_name[:16], pieces)
 
 
 @contextmanager
@@ -410,7 +414,7 @@ def as_bad_file(path: Path) -> Iterator[None]:
         raise BadFile(path, f"broken HDF5: {error}") from error
 
 
-def linked(
+def find_dataset(
     path: Path,
     file: Any,
     name: str,
@@ -425,15 +429,15 @@ def linked(
     import h5py
 
     node = file
-    for part in name.split("/"):
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+    for step in name.split("/"):
+        link = node.get(step, getlink=True) if isinstance(node, h5py.Group) else None
         if link is None:
             if optional:
                 return None
             raise BadFile(path, f"no {name}: not {layout}")
         if not isinstance(link, h5py.HardLink):
             raise BadFile(path, f"no {name}: it is a {type(link).__name__}, which is not followed")
-        node = node[part]
+        node = node[step]
     if not isinstance(node, h5py.Dataset):
         raise BadFile(path, f"{name} is a {type(node).__name__}, not a data set")
     if node.is_virtual or node.external:
@@ -441,9 +445,9 @@ def linked(
     return node
 
 
-def numbers(path: Path, file: Any, name: str, *, optional: bool = False) -> Any:
+def numeric_dataset(path: Path, file: Any, name: str, *, optional: bool = False) -> Any:
     """A `linked` data set that is no larger, packed or not, than strain may be."""
-    node = linked(path, file, name, optional=optional)
+    node = find_dataset(path, file, name, optional=optional)
     if node is None:
         return None
     if node.shape is None or node.size > MAX_SAMPLES:
@@ -460,7 +464,7 @@ def numbers(path: Path, file: Any, name: str, *, optional: bool = False) -> Any:
     return node
 
 
-def number(path: Path, dataset: Any, name: str) -> float:
+def numeric_attribute(path: Path, dataset: Any, name: str) -> float:
     """An attribute."""
     attributes = dataset.attrs
     if name not in attributes:

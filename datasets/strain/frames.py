@@ -56,27 +56,27 @@ class Frames:
             detector = next(iter(self.files))
         names = {detector, detector[:1]} & self.files.keys()
         if not names:
-            there = ", ".join(sorted(self.files))
+            detectors = ", ".join(sorted(self.files))
             why = (
                 f"no strain of the detector {quoted(detector)}"
                 if detector
                 else "of which detector?"
             )
-            return Rejected("", f"{why}; there is some of {there}")
-        found = [frame for name in names for frame in self._around(name, gps)]
-        if not found:
+            return Rejected("", f"{why}; there is some of {detectors}")
+        candidates = [frame for name in names for frame in self._around(name, gps)]
+        if not candidates:
             return Rejected("", f"no strain of {detector} at GPS {gps:.3f}")
-        return max(found, key=lambda f: (min(gps - f.start, f.end - gps), f.path)).path
+        return max(candidates, key=lambda f: (min(gps - f.start, f.end - gps), f.path)).path
 
     def _around(self, name: str, gps: float) -> list[Frame]:
-        frames, found = self.files[name], []
+        frames, overlapping = self.files[name], []
         for index in range(bisect_right(frames, Frame(gps, inf, "")) - 1, -1, -1):
             frame = frames[index]
             if frame.start < gps - self._longest[name]:
                 break
             if gps < frame.end:
-                found.append(frame)
-        return found
+                overlapping.append(frame)
+        return overlapping
 
 
 def read_frames(source: str) -> Frames:
@@ -93,29 +93,29 @@ def read_frames(source: str) -> Frames:
         files = [file for file in files if kind_of(file) == "strain"]
     elif path.is_file():
         files = [source]
-        known = kind_of(path.name.removesuffix(".txt")) == "strain"
-        if path.suffix == CACHE or not (known or _NAME.fullmatch(path.name)):
+        is_strain = kind_of(path.name.removesuffix(".txt")) == "strain"
+        if path.suffix == CACHE or not (is_strain or _NAME.fullmatch(path.name)):
             files, rejected = _cached(path)
     else:
         files = sorted(glob.glob(source, recursive=True))
-    found: dict[str, list[Frame]] = {}
+    by_detector: dict[str, list[Frame]] = {}
     for file in files:
         name = _NAME.fullmatch(Path(file).name)
         if name is None:
-            said = "its name does not tell when it is of, as H-H1_GWOSC-1126259447-32.hdf5 does"
-            rejected.append(Rejected(file, said))
+            reason = "its name does not tell when it is of, as H-H1_GWOSC-1126259447-32.hdf5 does"
+            rejected.append(Rejected(file, reason))
             continue
         start = float(name["start"])
         detector = re.match(r"[A-Z]\d(?=_)", name["what"])
-        own = found.setdefault(detector[0] if detector else name["site"], [])
-        own.append(Frame(start, start + float(name["length"]), file))
-    if not found:
+        detector_frames = by_detector.setdefault(detector[0] if detector else name["site"], [])
+        detector_frames.append(Frame(start, start + float(name["length"]), file))
+    if not by_detector:
         first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(
             f"--strain {source}: no strain file whose name tells detector, GPS time and duration, as "
             f"H-H1_GWOSC-1126259447-32.hdf5 does, in a folder, a pattern or a LAL cache{first}"
         )
-    return Frames(found, rejected)
+    return Frames(by_detector, rejected)
 
 
 #: What a LAL cache of ours ends in, which stands for the files of several detectors.
@@ -129,10 +129,10 @@ def write_cache(frames: dict[str, str]) -> str:
     """
     lines = []
     for detector, file in frames.items():
-        name, found = _NAME.fullmatch(Path(file).name), os.stat(file)
+        name, status = _NAME.fullmatch(Path(file).name), os.stat(file)
         if name is not None:
             lines += [
-                f"# {detector} {found.st_size} {found.st_mtime_ns}",
+                f"# {detector} {status.st_size} {status.st_mtime_ns}",
                 f"{detector[0]} {name['what']} {name['start']} {name['length']} "
                 f"file://localhost{quote(os.path.abspath(file))}",
             ]
@@ -155,8 +155,10 @@ def read_cache(path: Path) -> dict[str, str]:
     ------
     BadFile : it is none, or gone.
     """
-    own = path.suffix == CACHE and path.parent.resolve() == (cache_root() / "together").resolve()
-    if not own or not path.is_file():
+    is_ours = (
+        path.suffix == CACHE and path.parent.resolve() == (cache_root() / "together").resolve()
+    )
+    if not is_ours or not path.is_file():
         raise BadFile(
             path, "strain of one detector, or not in this cache: name --triggers, --strain"
         )
@@ -173,10 +175,10 @@ def _cached(path: Path) -> tuple[list[str], list[Rejected]]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        named = [word for word in words if _NAME.fullmatch(Path(unquote(word)).name)]
-        parts = urlsplit((named or words[-1:])[0])
-        if parts.scheme in ("", "file"):
-            files.append(str(path.parent / unquote(parts.path)))
+        frame_names = [word for word in words if _NAME.fullmatch(Path(unquote(word)).name)]
+        address = urlsplit((frame_names or words[-1:])[0])
+        if address.scheme in ("", "file"):
+            files.append(str(path.parent / unquote(address.path)))
         else:
-            rejected.append(Rejected(f"{path}, line {n}", f"{parts.scheme}: is not on this disk"))
+            rejected.append(Rejected(f"{path}, line {n}", f"{address.scheme}: is not on this disk"))
     return files, rejected

@@ -271,10 +271,10 @@ class QGram:
             position = times * (group.tiles / self.duration)  # in tiles
             low = max(0, floor(position.min()) - _MARGIN)
             high = min(group.tiles, ceil(position.max()) + _MARGIN)
-            rows[group.index] = even(energy[:, low:high], position - low)
+            rows[group.index] = spline_even(energy[:, low:high], position - low)
         # Beyond the outermost rows the picture repeats them: a cubic would shoot off.
         pixels = np.clip(np.geomspace(*self.frange, height), *self.frequencies[[0, -1]])
-        picture = uneven(self.frequencies, rows, pixels)
+        picture = spline_uneven(self.frequencies, rows, pixels)
         return np.split(picture.astype(np.float32), len(durations), axis=1)
 
 
@@ -347,15 +347,15 @@ def _transform(
     out = np.empty((rows, tiles), dtype=np.float32)
     step = max(1, _BLOCK // tiles)
     for top in range(0, rows, step):
-        part = slice(top, min(top + step, rows))
-        padded = work[: (part.stop - top) * tiles].reshape(-1, tiles)
-        for row, low, window in zip(padded, group.first[part], group.windows[part], strict=True):
+        chunk = slice(top, min(top + step, rows))
+        padded = work[: (chunk.stop - top) * tiles].reshape(-1, tiles)
+        for row, low, window in zip(padded, group.first[chunk], group.windows[chunk], strict=True):
             np.multiply(spectrum[low : low + window.size], window, out=row[: window.size])
             row[window.size :] = 0
         wave = np.fft.ifft(padded, axis=1, out=padded)
         energy = np.square(wave.real)
         energy += np.square(wave.imag)
-        out[part] = energy / _median(energy)
+        out[chunk] = energy / _median(energy)
     return out
 
 
@@ -376,9 +376,9 @@ def _loudest(
     for group, energy in zip(plane.groups, energies, strict=True):
         dt = duration / group.tiles
         low = max(0, floor(span[0] / dt))
-        part = energy[:, low : max(low + 1, min(group.tiles, ceil(span[1] / dt)))]
-        row, tile = divmod(int(part.argmax()), part.shape[1])
-        value = float(part[row, tile])
+        searched = energy[:, low : max(low + 1, min(group.tiles, ceil(span[1] / dt)))]
+        row, tile = divmod(int(searched.argmax()), searched.shape[1])
+        value = float(searched[row, tile])
         if value > best.energy:
             best = Peak(
                 value, (low + tile) * dt, float(plane.frequencies[group.index[row]]), plane.q
@@ -394,7 +394,7 @@ _POLE = sqrt(3) - 2
 _REACHES = (1, 2, 4, 8, 16)
 
 
-def even(values: NDArray[np.floating], at: Floats) -> Floats:
+def spline_even(values: NDArray[np.floating], at: Floats) -> Floats:
     """Splines through [rows, n] values at 0, 1, 2, … n - 1, read at [places]: [rows, places].
 
     n is 4 or more. The ends are "not-a-knot": the first two pieces are one cubic, so are the last two.
@@ -415,9 +415,9 @@ def even(values: NDArray[np.floating], at: Floats) -> Floats:
     differences = np.array([1, -4, 6, -4, 1]) / -((1 - _POLE) ** 4)
     first, last, across = c[:, :5] @ differences, c[:, -5:] @ differences, _POLE ** (n - 3)
     powers = _POLE ** np.arange(min(n + 2, 2 * _REACHES[-1]))
-    left, right = (first - across * last), (last - across * first)
-    c[:, : len(powers)] += np.multiply.outer(left / (1 - across**2), powers)
-    c[:, -len(powers) :] += np.multiply.outer(right / (1 - across**2), powers[::-1])
+    left_term, right_term = (first - across * last), (last - across * first)
+    c[:, : len(powers)] += np.multiply.outer(left_term / (1 - across**2), powers)
+    c[:, -len(powers) :] += np.multiply.outer(right_term / (1 - across**2), powers[::-1])
 
     node = np.clip(at.astype(np.intp), 0, n - 2)
     t = at - node
@@ -429,7 +429,7 @@ def even(values: NDArray[np.floating], at: Floats) -> Floats:
     return out
 
 
-def uneven(nodes: Floats, values: Floats, at: Floats) -> Floats:
+def spline_uneven(nodes: Floats, values: Floats, at: Floats) -> Floats:
     """Splines through [n, columns] values at [n] increasing nodes, read at [places]: [places, columns].
 
     n is 4 or more, the ends are as those of `even`. The second derivatives solve a system with three

@@ -125,18 +125,18 @@ class QScanSettings(SpectrogramSettings):
         )
 
     @classmethod
-    def infer(cls, paths: Iterable[AnyPath], **given: Any) -> Self:
+    def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
         """A recipe for these files: `fmax` by their most common sampling rate, `context` by length.
 
         The context is 32 s, or what all but a twentieth of the files hold where that is less, 16 s
         at least. Of more than 50 files, 50 spread evenly over the list are looked at; those that
         cannot be opened are passed over. SecondhandError, with the first reason, where none can.
         """
-        if given.pop("detectors", "separate") == "together":
+        if settings.pop("detectors", "separate") == "together":
             paths = list(paths)
-            given["together"] = tuple(read_cache(Path(paths[0]))) if paths else ()
-        spectrogram = cls(**given)
-        if spectrogram.fmax and "context" in given:
+            settings["together"] = tuple(read_cache(Path(paths[0]))) if paths else ()
+        spectrogram = cls(**settings)
+        if spectrogram.fmax and "context" in settings:
             return spectrogram
         probed = check_files_isolated(_probe, sample_evenly(paths, 50), 1)
         opened = [file for file in probed if not isinstance(file, Rejected)]
@@ -146,8 +146,10 @@ class QScanSettings(SpectrogramSettings):
             raise SecondhandError(f"no strain file to infer the band from: {reason}")
         rate = most_common_rate(rate for rate, _ in opened)
         lengths = sorted(seconds for _, seconds in opened)
-        held = max(floor(lengths[len(lengths) // 20]), SHORTEST_CONTEXT)
-        context = spectrogram.context if "context" in given else min(spectrogram.context, held)
+        held_seconds = max(floor(lengths[len(lengths) // 20]), SHORTEST_CONTEXT)
+        context = (
+            spectrogram.context if "context" in settings else min(spectrogram.context, held_seconds)
+        )
         return replace(spectrogram, fmax=spectrogram._band(rate)[1], context=context)
 
     @property
@@ -177,16 +179,16 @@ class QScanSettings(SpectrogramSettings):
 
     def _read_together(self, path: AnyPath, span: tuple[Seconds, Seconds], at: Seconds) -> Strain:
         files, alone = read_cache(Path(path)), replace(self, together=(), durations=self.durations)
-        found: list[Strain] = []
+        strains: list[Strain] = []
         for name in self.together:
             if name not in files:
                 raise BadFile(path, f"no strain of {name} in it")
             try:
-                found.append(alone.read(files[name], start=span[0], end=span[1], at=at))
+                strains.append(alone.read(files[name], start=span[0], end=span[1], at=at))
             except BadFile as error:
                 raise type(error)(path, f"{name}: {error.reason}") from None
-            at, span = found[0].trigger, (None, None)
-        return replace(found[0], path=str(path), others=tuple(found[1:]))
+            at, span = strains[0].trigger, (None, None)
+        return replace(strains[0], path=str(path), others=tuple(strains[1:]))
 
     def moment(self, signal: Strain) -> float:
         return signal.trigger
@@ -202,8 +204,13 @@ class QScanSettings(SpectrogramSettings):
         """
         if self.together:
             alone = replace(self, together=(), durations=self.durations)
-            drawn = [alone._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)]
-            return [drawn[n % len(drawn)][n] for n in range(len(self.durations))]
+            levels_by_detector = [
+                alone._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)
+            ]
+            return [
+                levels_by_detector[n % len(levels_by_detector)][n]
+                for n in range(len(self.durations))
+            ]
         return self._levels(signal, _SEARCH)
 
     def _levels(self, signal: Strain, around: float) -> list[NDArray[np.uint8]]:
@@ -214,7 +221,7 @@ class QScanSettings(SpectrogramSettings):
         axis = np.geomspace(bottom, top, height)
         rows = int(np.count_nonzero(axis <= limit))
         if rows < height:
-            _tell_of_band(signal.path, signal.rate, limit, top)
+            _warn_of_band(signal.path, signal.rate, limit, top)
         centre = signal.trigger - signal.start
         try:
             gram = qtransform(
@@ -225,13 +232,13 @@ class QScanSettings(SpectrogramSettings):
                 search=(centre - around, centre + around),
             )
             durations = gram.images(
-                [(centre - view / 2, centre + view / 2) for view in self.durations],
+                [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations],
                 width=width // len(self.durations) if self.layout == "row" else width,
                 height=rows,
             )
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        return [self._grey(view) for view in durations]
+        return [self._grey(seconds) for seconds in durations]
 
     def _band(self, rate: float) -> tuple[float, float]:
         top = self.fmax or min(2048.0, rate * 1200 / 4096)
@@ -246,7 +253,7 @@ class QScanSettings(SpectrogramSettings):
 
 
 @lru_cache(maxsize=4096)
-def _tell_of_band(path: str, rate: float, limit: float, top: float) -> None:
+def _warn_of_band(path: str, rate: float, limit: float, top: float) -> None:
     """Once a file, however many pictures are drawn of it."""
     log.warning(
         "%s: %g Hz sampling ends the band at %.0f Hz, not at %g Hz: the picture stays dark above",

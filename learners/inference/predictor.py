@@ -32,7 +32,7 @@ from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import (
     DecodedPictures,
     PictureCache,
-    Prepared,
+    PictureOpener,
     Source,
     SpectrogramSettings,
     no_signal,
@@ -102,7 +102,7 @@ class Opener:
     """The network's input before normalisation, uint8 [3, size, size], or what is wrong; and the
     moment of it: as it was asked for, or the one that was found in strain."""
 
-    prepared: Prepared
+    prepared: PictureOpener
     spectrogram: SpectrogramSettings | None
 
     def __call__(self, source: Source) -> tuple[Opened, float | None]:
@@ -112,7 +112,7 @@ class Opener:
                 return pixels(self.prepared.open_for_validation(path)), at
             if (drawing := self.stored(source)) is not None:
                 silent = no_signal(drawing)
-                return NO_SIGNAL if silent else pixels(self.prepared.open_drawing(drawing)), at
+                return NO_SIGNAL if silent else pixels(self.prepared.open_spectrogram(drawing)), at
             signal = self.spectrogram.read(path, start=start, end=end, at=at)
             if at is None:
                 at = self.spectrogram.moment(signal)
@@ -173,7 +173,7 @@ class Decoder:
     """
 
     def __init__(
-        self, prepared: Prepared, spectrogram: SpectrogramSettings | None, overlap: float
+        self, prepared: PictureOpener, spectrogram: SpectrogramSettings | None, overlap: float
     ) -> None:
         self._opener = Opener(prepared, spectrogram)
         self.stored = self._opener.stored
@@ -312,7 +312,7 @@ class Predictor:
         self.top = min(top, len(self.classes))
         self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
-        self.prepared = Prepared(self.bundle.preprocessing, 1.0, decoded)
+        self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded)
         self.decoder = Decoder(self.prepared, self.spectrogram, self.bundle.overlap)
 
     def predict(

@@ -92,7 +92,7 @@ def write_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextI
 def raven_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Raven's selection table, tab separated; a row's recording is its "Begin Path", and its times are
     those in that one."""
-    from datasets.annotations import one_cell  # which imports pandas
+    from datasets.annotations import tab_cell  # which imports pandas
 
     write = partial(print, sep="\t", file=stream)
     write(*RAVEN)
@@ -103,7 +103,7 @@ def raven_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextI
             number += 1
             write(
                 number, "Spectrogram 1", 1, row.start, row.end, low, high,
-                one_cell(row.path), row.start, one_cell(row.label), f"{row.sure:.6f}",
+                tab_cell(row.path), row.start, tab_cell(row.label), f"{row.sure:.6f}",
             )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.annotations import Triggers, check_table, places, read_triggers, write_table
+from datasets.annotations import Triggers, check_table, read_triggers, strain_files_of, write_table
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
 from datasets.items import UNKNOWN
@@ -68,7 +68,7 @@ def _answer(
     confidence, answered = np.full(count, np.nan), np.zeros(count, dtype=bool)
     spectrogram = predictor.spectrogram
     together = spectrogram.together if isinstance(spectrogram, QScanSettings) else ()
-    for row, found in enumerate(places(triggers, frames, together)):
+    for row, found in enumerate(strain_files_of(triggers, frames, together)):
         if isinstance(found, Rejected):
             reason[row] = found.reason
         else:

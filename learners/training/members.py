@@ -30,7 +30,7 @@ from datasets.loaders import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.spectrograms import DecodedPictures, Prepared, cache_root, keep_decoded
+from datasets.spectrograms import DecodedPictures, PictureOpener, cache_root, keep_decoded
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones import (
@@ -283,7 +283,7 @@ def _build_loaders(
         block = PictureBlock(preprocessing, augmentation, decoded)
         if decoded.fits and distributed.is_first():
             keep_decoded(
-                Prepared(preprocessing, augment.min_scale, decoded), *_picture_paths(items)
+                PictureOpener(preprocessing, augment.min_scale, decoded), *_pictures(items)
             )
     else:
         augmentation = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
@@ -306,10 +306,10 @@ def decoded_pictures(
 ) -> DecodedPictures:
     """Cache of decoded pixels that all epochs and stages of a run share."""
     if items.spectrogram is None:
-        train, other_files = map(len, _picture_paths(items))
-    else:  # spectrograms are not cropped: no larger version is cached
-        train, other_files = 0, len(items.rows) + len(items.table.unknown_items)
-    prepared = Prepared(preprocessing, settings.augment.min_scale, None)
+        train, others = map(len, _pictures(items))
+    else:  # of a drawing no larger version is kept to crop from
+        train, others = 0, len(items.rows) + len(items.table.unknown_items)
+    prepared = PictureOpener(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
         settings.signal.cache_dir or cache_root(),
         max_bytes=int(settings.signal.cache_limit * 2**30),

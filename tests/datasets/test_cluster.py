@@ -40,10 +40,10 @@ def clips(folder: Path, count: int) -> list[Path]:
 
 def test_each_item_is_answered_once(here):
     work = [[1, 2], [3], [1, 2], [4, 5, 6]]  # the same chunk twice: asked twice, answered twice
-    assert dict(here.spread(halves, work, None)) == {
+    assert dict(here.map_chunks(halves, work, None)) == {
         0: [0.5, 1.0], 1: [1.5], 2: [0.5, 1.0], 3: [2.0, 2.5, 3.0],
     }  # fmt: skip
-    assert list(here.spread(halves, [], None)) == []
+    assert list(here.map_chunks(halves, [], None)) == []
 
 
 def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypatch):
@@ -64,11 +64,11 @@ def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
     seen = iter([True])  # by who asks, then not by the worker
     monkeypatch.setattr(_cluster, "exists", lambda path: next(seen, False))
     with pytest.raises(SecondhandError, match=r"worker \S+ on \S+ does not see /nowhere/2\.wav"):
-        list(here.spread(halves, [[2]], None, path_of=path_of))
+        list(here.map_chunks(halves, [[2]], None, path_of=path_of))
 
 
 def test_a_file_that_nobody_sees_is_left_to_the_task(here):
-    found = here.spread(halves, [[2]], None, path_of=path_of)
+    found = here.map_chunks(halves, [[2]], None, path_of=path_of)
     assert list(found) == [(0, [1.0])]
 
 
@@ -76,20 +76,20 @@ def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_p
     gone = contextlib.nullcontext(tmp_path / "elsewhere" / "x.shared")
     monkeypatch.setattr("datasets.cluster.marked", lambda folder: gone)
     with pytest.raises(SecondhandError, match=f"does not see the folder {tmp_path}/elsewhere"):
-        list(here.spread(halves, [[2]], None, folder=tmp_path))
+        list(here.map_chunks(halves, [[2]], None, folder=tmp_path))
 
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
     monkeypatch.setattr(_cluster, "RENDERER_VERSION", float("nan"))  # as no other's
     with pytest.raises(SecondhandError, match="runs another version"):
-        list(here.spread(halves, [[2]], None))
+        list(here.map_chunks(halves, [[2]], None))
 
 
 def test_what_ends_a_run_reaches_the_user(here):
     with pytest.raises(SecondhandError, match="not today"):
-        list(here.spread(refused, [[2]], None))
+        list(here.map_chunks(refused, [[2]], None))
     with pytest.raises(SecondhandError, match=r"TypeError.*versions"):
-        list(here.spread(halves, [["word"]], None))
+        list(here.map_chunks(halves, [["word"]], None))
 
 
 def test_no_scheduler_is_said_in_time(tmp_path, capsys):
@@ -135,7 +135,7 @@ def test_a_killed_worker_costs_nothing(tmp_path):
         # The other one alone; what it had done before is not asked of it again.
         with connect(address) as cluster:
             work = [[n, n + 1] for n in range(0, 20, 2)]
-            answers = dict(cluster.spread(partial(noted, log), work, None))
+            answers = dict(cluster.map_chunks(partial(noted, log), work, None))
     own = PictureCache(tmp_path / "own")
     ours, _ = render(files, tmp_path / "ours", cache=own, workers=2)
     assert rejected == []
@@ -160,7 +160,7 @@ def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
             for process in [me, *me.children(recursive=True)]
         }
         work = [[1, 2], [3, -1, 5], [7], [8, 9]]
-        answers = dict(cluster.spread(halves, work, "died"))
+        answers = dict(cluster.map_chunks(halves, work, "died"))
     assert len([process for process in listening if listening[process]]) == 3
     assert set().union(*listening.values()) == {"127.0.0.1"}
     assert answers == {0: [0.5, 1.0], 1: [1.5, "died", 2.5], 2: [3.5], 3: [4.0, 4.5]}
@@ -174,7 +174,7 @@ def test_no_workers_is_said_in_time(tmp_path):
         with connect(address, patience=3) as cluster:
             workers[0].kill()
             with pytest.raises(SecondhandError, match="no workers for 3 s"):
-                list(cluster.spread(halves, [[1], [2]], None))
+                list(cluster.map_chunks(halves, [[1], [2]], None))
         with pytest.raises(SecondhandError, match="has no workers"), connect(address, patience=1):
             pass
 

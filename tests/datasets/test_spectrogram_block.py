@@ -16,7 +16,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing, pixels
 from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
 from datasets.sources import glitches, sounds
-from datasets.spectrogram_kinds import RECIPES
+from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import item_rows, render_rows
 
@@ -41,7 +41,7 @@ def table(kind: str, folder: Path) -> pd.DataFrame:
 @pytest.fixture(params=["sound", "strain"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     frame = table(request.param, tmp_path / "data")
-    spectrogram = RECIPES[request.param].infer(frame["path"], size=(64, 80))
+    spectrogram = SPECTROGRAM_KINDS[request.param].infer(frame["path"], size=(64, 80))
     return frame, spectrogram, PictureCache(tmp_path / "cache")
 
 

@@ -13,7 +13,7 @@ import yaml
 from datasets import catalog
 from datasets.core.options import check_names, read_settings
 from datasets.items import spectrogram_text
-from datasets.spectrogram_kinds import RECIPES
+from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from learners.cli.flags import PRESETS, make_parser, parse
 from learners.cli.settings import Settings
 
@@ -60,7 +60,7 @@ def test_its_recipe_is_built(file: Path) -> None:
     if kind == "picture":
         assert given == {}
         return
-    spectrogram = RECIPES[kind](**given)
+    spectrogram = SPECTROGRAM_KINDS[kind](**given)
     written = spectrogram.to_dict()
     for name, value in given.items():
         assert written[name] == (list(value) if isinstance(value, tuple) else value)
@@ -106,7 +106,9 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
     ],
 )
 def test_it_draws_what_its_source_draws(preset: str, drawn: dict[str, Any]) -> None:
-    spectrogram = RECIPES[KINDS[preset]](**read(["--preset", preset]).signal.of(KINDS[preset]))
+    spectrogram = SPECTROGRAM_KINDS[KINDS[preset]](
+        **read(["--preset", preset]).signal.of(KINDS[preset])
+    )
     assert {name: getattr(spectrogram, name) for name in drawn} == drawn
 
 

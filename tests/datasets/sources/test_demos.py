@@ -11,7 +11,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.sources import demos, glitches, sounds
-from datasets.spectrogram_kinds import RECIPES
+from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.pictures import PictureCache, cache_root
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def test_a_demo_is_written_once_and_says_that_it_is_simulated(
     written = first.stat().st_mtime_ns
     assert load_table(f"demo:{name}").frame.equals(table.frame)
     assert first.stat().st_mtime_ns == written
-    spectrogram = RECIPES[kind].infer(table.frame["path"])
+    spectrogram = SPECTROGRAM_KINDS[kind].infer(table.frame["path"])
     picture = PictureCache().get(first, spectrogram, at=table.frame["gps"][0])
     assert picture.stat().st_size > 1000
 
@@ -50,10 +50,10 @@ def test_glitches_keep_one_class_back_and_know_their_triggers() -> None:
     table = load_table("demo:glitches")
     assert len(table.unknown_items) == 2
     assert table.unknown_items["path"].str.contains("Whistle_sim").all()
-    assert demos.STRANGER not in table.classes
-    assert demos.STRANGER in table.note
+    assert demos.UNKNOWN_CLASS not in table.classes
+    assert demos.UNKNOWN_CLASS in table.note
     assert table.frame["group"].is_unique
-    spectrogram = RECIPES["strain"].infer(table.frame["path"])
+    spectrogram = SPECTROGRAM_KINDS["strain"].infer(table.frame["path"])
     for row in table.frame.itertuples():
         assert spectrogram.read(row.path, at=row.gps).trigger == row.gps  # type: ignore[attr-defined]
 

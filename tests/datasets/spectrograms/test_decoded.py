@@ -22,7 +22,7 @@ from datasets.images.opening import Preprocessing, open_picture
 from datasets.loaders.augment import Lighting
 from datasets.loaders.blocks import Augmentation, Normalised, PictureBlock, dataloaders
 from datasets.spectrograms import decoded
-from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep_decoded
+from datasets.spectrograms.decoded import DecodedPictures, PictureOpener, keep_decoded
 
 LOOK = Preprocessing(size=32, interpolation="bicubic", crop=0.9)
 MIB = 2**20
@@ -80,7 +80,7 @@ def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
     file = tmp_path / "picture.png"
     noise(*shape).save(file)
     old(file)
-    plain, kept = Prepared(LOOK, 0.35, None), Prepared(LOOK, 0.35, store)
+    plain, kept = PictureOpener(LOOK, 0.35, None), PictureOpener(LOOK, 0.35, store)
     for name in ("open_for_training", "open_for_validation"):
         expected = np.asarray(getattr(plain, name)(str(file)))
         for _ in range(3):
@@ -96,7 +96,7 @@ def test_no_crop_of_a_kept_picture_is_drawn_larger(tmp_path, store):
 
     file = tmp_path / "large.png"
     noise(900, 900).save(file)
-    kept = Prepared(LOOK, 0.35, store).open_for_training(str(old(file)))
+    kept = PictureOpener(LOOK, 0.35, store).open_for_training(str(old(file)))
     assert max(kept.size) < 100
     crop, narrowest = TrainCrop(LOOK.size, min_scale=0.35), 900
     for _ in range(1000):
@@ -107,7 +107,7 @@ def test_no_crop_of_a_kept_picture_is_drawn_larger(tmp_path, store):
 
 def test_another_preprocessing_is_another_picture(photo, store):
     seen = {
-        Prepared(look, 0.35, store).open_for_validation(str(photo)).tobytes()
+        PictureOpener(look, 0.35, store).open_for_validation(str(photo)).tobytes()
         for look in (LOOK, Preprocessing(size=32, interpolation="bilinear", crop=0.9),
                      Preprocessing(size=32, interpolation="bicubic", crop=0.8),
                      Preprocessing(size=32, interpolation="bicubic", crop=0.9, squish=True))
@@ -116,7 +116,7 @@ def test_another_preprocessing_is_another_picture(photo, store):
 
 
 def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, monkeypatch):
-    look = Prepared(LOOK, 0.35, store)
+    look = PictureOpener(LOOK, 0.35, store)
     before = look.open_for_validation(str(photo)).tobytes()
     noise(200, 300, seed=1).save(photo, quality=90)
     # It may still be being written: not kept yet.
@@ -131,7 +131,7 @@ def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, mo
 
 
 def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):
-    look = Prepared(LOOK, 0.35, store)
+    look = PictureOpener(LOOK, 0.35, store)
     look.open_for_training(str(photo))
     photo.unlink()
     with pytest.raises(BadFile, match="there is no such file"):
@@ -153,7 +153,7 @@ def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):
     ],
 )
 def test_half_a_file_is_never_read(photo, store, opened, spoil: Callable[[bytes], bytes]):
-    look = Prepared(LOOK, 0.35, store)
+    look = PictureOpener(LOOK, 0.35, store)
     expected = look.open_for_validation(str(photo)).tobytes()
     (file,) = files(store)
     whole = file.read_bytes()
@@ -164,7 +164,7 @@ def test_half_a_file_is_never_read(photo, store, opened, spoil: Callable[[bytes]
 
 
 def _fill(root: Path, photos: list[str]) -> None:
-    look = Prepared(LOOK, 0.35, DecodedPictures(root, max_bytes=100 * MIB))
+    look = PictureOpener(LOOK, 0.35, DecodedPictures(root, max_bytes=100 * MIB))
     while True:
         for photo in photos:
             look.open_for_training(photo)
@@ -178,7 +178,7 @@ def test_killed_workers_leave_no_half_of_a_picture(tmp_path, store):
     for number in range(6):
         noise(150, 150, number).save(tmp_path / f"{number}.png")
         photos.append(str(old(tmp_path / f"{number}.png")))
-    plain, kept = Prepared(LOOK, 0.35, None), Prepared(LOOK, 0.35, store)
+    plain, kept = PictureOpener(LOOK, 0.35, None), PictureOpener(LOOK, 0.35, store)
     expected = [plain.open_for_training(photo).tobytes() for photo in photos]
     context = multiprocessing.get_context("fork")
     for round_ in range(8):
@@ -204,7 +204,7 @@ def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, opened):
         noise(50, 50, number).save(tmp_path / f"{number}.png")
         photos.append(str(old(tmp_path / f"{number}.png")))
     store = DecodedPictures(tmp_path / "cache", max_bytes=4 * (3 * 50 * 50 + 64))
-    look = Prepared(LOOK, 0.35, store)
+    look = PictureOpener(LOOK, 0.35, store)
     for _ in range(2):
         assert len({look.open_for_training(photo).tobytes() for photo in photos}) == 8
     assert len(files(store)) == 4
@@ -216,7 +216,7 @@ def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, opened):
 def test_what_was_not_used_for_long_makes_room(tmp_path):
     def run(names: str, **options: int) -> set[str]:
         store = DecodedPictures(tmp_path / "cache", max_bytes=4 * (3 * 50 * 50 + 64), **options)
-        look = Prepared(LOOK, 0.35, store)
+        look = PictureOpener(LOOK, 0.35, store)
         for name in names:
             if not (tmp_path / name).exists():
                 noise(50, 50, ord(name)).save(tmp_path / name, "png")
@@ -247,12 +247,12 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
         old(Path(file))
     bad = str(tmp_path / "bad.jpg")
     Path(bad).write_bytes(b"\xff\xd8\xff\xe0 cut short")
-    prepared = Prepared(LOOK, 0.5, store)
+    prepared = PictureOpener(LOOK, 0.5, store)
     keep_decoded(prepared, [*photos[:30], bad], [bad, *photos[30:]])
     assert opened == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
     assert store._bytes[0] == sum(decoded.decoded_store(tmp_path / "cache").sizes()) > 0
-    plain = Prepared(LOOK, 0.5, None)
+    plain = PictureOpener(LOOK, 0.5, None)
     for number, file in enumerate(photos):
         ways = [one.open_for_training if number < 30 else one.open_for_validation
                 for one in (prepared, plain)]  # fmt: skip
@@ -261,7 +261,7 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
 
 
 def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, opened):
-    prepared = Prepared(LOOK, 0.5, store)
+    prepared = PictureOpener(LOOK, 0.5, store)
     prepared.keep(str(photo), training=True)
     prepared.open_for_training(str(photo))
     prepared.open_for_validation(str(photo))
@@ -270,7 +270,7 @@ def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, opene
 
 def test_a_folder_that_cannot_be_written_ends_nothing(photo, tmp_path, caplog):
     (tmp_path / "cache").write_text("in the way")
-    look = Prepared(LOOK, 0.35, DecodedPictures(tmp_path / "cache", max_bytes=MIB))
+    look = PictureOpener(LOOK, 0.35, DecodedPictures(tmp_path / "cache", max_bytes=MIB))
     assert look.open_for_validation(str(photo)).size == (32, 32)
     assert look.open_for_validation(str(photo)).size == (32, 32)
     assert caplog.text.count("not kept any more") == 1

@@ -8,12 +8,12 @@ import pytest
 
 from datasets.strain.qscan import (
     _fast,
-    even,
     highest_frequency,
     qtransform,
     settling,
     spectral_density,
-    uneven,
+    spline_even,
+    spline_uneven,
     whiten,
 )
 
@@ -205,11 +205,18 @@ def test_splines_are_those_of_scipy():
     interpolate = pytest.importorskip("scipy.interpolate")
     rng = np.random.default_rng(0)
     for n in (4, 5, 6, 17, 33, 64, 1000):
-        for nodes, spline in ((np.arange(n, dtype=float), even), (rng.random(n).cumsum(), uneven)):
+        for nodes, spline in (
+            (np.arange(n, dtype=float), spline_even),
+            (rng.random(n).cumsum(), spline_uneven),
+        ):
             values = rng.exponential(size=(n, 7))
             at = np.r_[nodes[0], rng.uniform(nodes[0], nodes[-1], 90), nodes[-1], nodes[-1] + 0.2]
             wanted = interpolate.make_interp_spline(nodes, values, k=3)(at)
-            given = even(values.T, at).T if spline is even else uneven(nodes, values, at)
+            given = (
+                spline_even(values.T, at).T
+                if spline is spline_even
+                else spline_uneven(nodes, values, at)
+            )
             np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-11 * abs(wanted).max())
 
 

@@ -16,7 +16,7 @@ from datasets.core import store as sources
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.images.opening import Preprocessing
 from datasets.spectrograms import decoded
-from datasets.spectrograms.decoded import DecodedPictures, Prepared, keep_decoded
+from datasets.spectrograms.decoded import DecodedPictures, PictureOpener, keep_decoded
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Prediction, Predictor
 from learners.machine import keep_thread_count
@@ -126,7 +126,7 @@ def test_what_is_kept_is_not_opened_again_and_answered_the_same(
     monkeypatch.setattr(sources, "SETTLED", 0.0)
     store = DecodedPictures(tmp_path, max_bytes=2**24)
     expected = str(list(Predictor(model, device="cpu").predict(pictures)))  # NaN is not NaN
-    keep_decoded(Prepared(model.preprocessing, 0.35, store), [], [*map(str, pictures)])
+    keep_decoded(PictureOpener(model.preprocessing, 0.35, store), [], [*map(str, pictures)])
     monkeypatch.setattr(decoded, "open_picture", None)
     assert str(list(Predictor(model, device="cpu", decoded=store).predict(pictures))) == expected
 
