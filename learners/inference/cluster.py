@@ -16,7 +16,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
 from datasets.spectrograms import Source
 from learners.acceleration import keep_memory_on_cpu
-from learners.inference.predictions import Prediction
+from learners.inference.predictions import Prediction, refused_prediction
 from learners.machine import keep_thread_count
 from learners.uncertainty import Reason
 
@@ -62,15 +62,17 @@ def predict_on(
     while names := list(islice(remaining, _TOGETHER * bs)):
         sources = [Source(os.path.abspath(path), at=at) for path in names]
         chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
-        early: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
-        turn = 0
-        for number, answers in cluster.map_chunks(task, chunks, None, path_of=attrgetter("path")):
-            early[number] = answers
-            while turn in early:
-                for n, answer in enumerate(early.pop(turn), turn * bs):
-                    lost = answer or refused(sources[n], BadFile(named[n], CRASHED))
-                    yield _named(lost, sources[n].path, named[n])
-                turn += 1
+        ready: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
+        next_chunk = 0
+        for number, predictions in cluster.map_chunks(
+            task, chunks, None, path_of=attrgetter("path")
+        ):
+            ready[number] = predictions
+            while next_chunk in ready:
+                for n, prediction in enumerate(ready.pop(next_chunk), next_chunk * bs):
+                    row = prediction or refused_prediction(sources[n], BadFile(names[n], CRASHED))
+                    yield _named(row, sources[n].path, names[n])
+                next_chunk += 1
 
 
 def predict_chunk(

@@ -283,7 +283,7 @@ def _build_loaders(
         block = PictureBlock(preprocessing, augmentation, decoded)
         if decoded.fits and distributed.is_first():
             keep_decoded(
-                PictureOpener(preprocessing, augment.min_scale, decoded), *_pictures(items)
+                PictureOpener(preprocessing, augment.min_scale, decoded), *_picture_paths(items)
             )
     else:
         augmentation = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
@@ -306,9 +306,9 @@ def decoded_pictures(
 ) -> DecodedPictures:
     """Cache of decoded pixels that all epochs and stages of a run share."""
     if items.spectrogram is None:
-        train, others = map(len, _pictures(items))
-    else:  # of a drawing no larger version is kept to crop from
-        train, others = 0, len(items.rows) + len(items.table.unknown_items)
+        train, other_files = map(len, _picture_paths(items))
+    else:  # spectrograms are not cropped: no larger version is cached
+        train, other_files = 0, len(items.rows) + len(items.table.unknown_items)
     prepared = PictureOpener(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
         settings.signal.cache_dir or cache_root(),
