@@ -21,7 +21,7 @@ include_patterns = [
 # Not even looked through.
 exclude_patterns = [".*", "docs/_build", "runs", "tests", "app", "learners", "datasets", "build"]
 
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 numpydoc_show_class_members = False
 add_module_names = False

@@ -115,7 +115,7 @@ def check(model: Path) -> None:
             f"{model}: draws {spectrogram['kind']} before it answers, which takes more than a screen of "
             "text: share the folder itself, which is safe to open, and ask it by "
             + installed_commands(
-                "python -m learners.predict MODEL FILE... (docs/many-machines.md: without torch)"
+                "python -m learners.predict MODEL FILE... (docs/sharing.md: without torch)"
             )
         )
 

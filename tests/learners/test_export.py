@@ -49,7 +49,7 @@ from tests.learners.exports import (
 )
 
 LONG = pytest.mark.long("the embedded backbone and a transformer are tried")
-README = (Path(__file__).parents[2] / "docs/results.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[2] / "docs/sharing.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
