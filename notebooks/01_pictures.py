@@ -14,11 +14,11 @@
 # %% [markdown]
 # # What is in a folder of pictures?
 #
-# An hour with the files saves a week with the network. Before anything is trained we count, measure,
-# look for copies, broken files and wrong labels, and see what the network will be given. Most of it
-# needs no training at all: a pretrained backbone already knows which pictures look alike.
+# An hour with the files saves a week with the network. Before training anything, we count, measure, look for
+# copies, broken files and wrong labels, and see what the network receives. Most of this needs no training: a
+# pretrained network already knows which pictures look alike.
 #
-# Everything runs offline. For your own folder, change `folder` in the second cell and go on.
+# Everything runs offline. For your own folder, change `folder` in the second cell.
 
 # %%
 import random
@@ -40,7 +40,7 @@ from datasets.images.opening import Preprocessing, open_picture
 from datasets.items.splits import assign_splits
 from datasets.items.table import load_table, summary
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-from learners.inference.embedding import embed
+from secondhand import embed
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"]  # told apart by all eyes
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
@@ -48,8 +48,8 @@ plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.ri
 # %% [markdown]
 # ## A folder
 #
-# scikit-learn ships two photographs, a pagoda and a dahlia. We cut five classes of patches out of
-# them, of different sizes and numbers, as folders of the world have them.
+# scikit-learn ships two photographs, a pagoda and a dahlia. We cut five classes of patches out of them, with
+# different sizes and numbers, as in real folders.
 
 # %%
 REGIONS = {  # photograph, patches, and where they may lie: left, top, right, bottom
@@ -72,8 +72,8 @@ for name, (number, count, (left, top, right, bottom)) in REGIONS.items():
         patch.save(folder / name / f"{name}_{n:02d}.jpg", quality=92)
 
 # %% [markdown]
-# Folders of the world are not clean, so we spoil this one in five ways: a file cut in the middle, a
-# copy, a note among the pictures, a copy that was scaled down on the way, and a wrong label.
+# Real folders are not clean, so we damage this one in five ways: a truncated file, a copy, a text file among the
+# pictures, a downscaled copy, and a wrong label.
 
 # %%
 whole = (folder / "sky" / "sky_00.jpg").read_bytes()
@@ -91,8 +91,8 @@ _ = (folder / "blossom" / "blossom_20.jpg").rename(folder / "trees" / "IMG_0420.
 # %% [markdown]
 # ## What can be read
 #
-# `load_table` decodes every file to its end, because a JPEG that was cut looks whole until then, and
-# compares contents. What cannot be used is listed with its reason. Nothing stops.
+# `load_table` decodes every file completely, because a truncated JPEG looks fine until its end, and compares
+# contents. Unusable files are listed with the reason. Nothing stops.
 
 # %%
 table = load_table(folder)
@@ -104,8 +104,8 @@ assert len(table.frame) == sum(count for _, count, _ in REGIONS.values()) + 1
 # %% [markdown]
 # ## How many of each
 #
-# A class with few files is learnt badly and, what is worse, measured badly: of 12 files two are held
-# out, and an accuracy out of two is 0, 50 or 100 %.
+# A class with few files is learnt badly and, worse, measured badly: of 12 files two are used for validation, and
+# an accuracy out of two is 0, 50 or 100 %.
 
 # %%
 counts = table.frame["label"].value_counts().sort_values()
@@ -116,17 +116,17 @@ axes.set(xlabel="pictures", title="Pictures of each class")
 plt.show()
 
 # %% [markdown]
-# ## How large, of what shape
+# ## Size and shape
 #
-# The network sees a square of fixed size. Pictures much smaller than it are blown up, and of long
-# ones the ends are cut off: both are seen here before they are seen in the results.
+# The network sees a square of fixed size. Smaller pictures are enlarged, and the ends of long ones are cut off.
+# Both show here before they show in the results.
 
 # %%
 sizes = np.array([open_picture(path).size for path in table.frame["path"]])
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
 for colour, name in zip(COLOURS, table.classes, strict=True):
-    own = sizes[table.frame["label"].eq(name)]
-    left.scatter(*own.T, s=14, color=colour, label=name)
+    of_class = sizes[table.frame["label"].eq(name)]
+    left.scatter(*of_class.T, s=14, color=colour, label=name)
 left.plot([50, 145], [50, 145], color="grey", lw=0.8, ls=":")
 left.set(xlabel="width (pixels)", ylabel="height (pixels)", title="Sizes (dotted: square)")
 figure.legend(loc="outside lower left", ncols=5, frameon=False, fontsize=7)
@@ -137,11 +137,11 @@ plt.show()
 assert sizes.min() >= 40
 
 # %% [markdown]
-# ## What the network will see
+# ## What the network sees
 #
-# In training each picture is cropped, mirrored and lit at random, each time anew. Look at a batch as
-# it comes out of the loader: can *you* still tell the classes? If a crop shows only what two classes
-# share, `min_scale` is too small; if letters are mirrored, `flip` must be off.
+# In training each picture is cropped, mirrored and brightened at random. Look at a batch from the loader: can
+# *you* still tell the classes? If a crop shows only what two classes share, `min_scale` is too small; if letters
+# are mirrored, `flip` must be off.
 
 # %%
 random.seed(0), np.random.seed(0), torch.manual_seed(0)
@@ -164,11 +164,11 @@ figure.suptitle("A training batch, cropped, mirrored and lit")
 plt.show()
 
 # %% [markdown]
-# ## What a backbone already knows
+# ## What a pretrained network already knows
 #
-# The embedded EfficientNet was trained on photographs of a thousand other things. Before its last
-# layer it describes a picture by 1280 numbers. Nothing here has been trained on our classes, yet
-# pictures that look alike have descriptions that point the same way.
+# The embedded EfficientNet was trained on photographs of a thousand other things. Before its last layer it
+# describes a picture by 1280 numbers, its features. Nothing here was trained on our classes, yet pictures that
+# look alike have features that point the same way.
 
 # %%
 labels = table.frame["label"].to_numpy()
@@ -180,40 +180,40 @@ assert not bad
 # %% [markdown]
 # ## Copies that no hash finds
 #
-# Scaling a picture changes every byte of it and hardly anything in what it shows. `from_web.jpg` came
-# from somewhere: have we got it already? Its nearest neighbour tells. If one of the two were held
-# out, the network would be asked for what it has seen.
+# Scaling a picture changes every byte and hardly anything you see. `from_web.jpg` came from somewhere: do we
+# already have it? Its nearest neighbour tells. If one of the two were a test file, the network would be tested on
+# a picture that it has learnt.
 
 # %%
 names = [Path(path).name for path in table.frame["path"]]
 alike = features @ features.T
 np.fill_diagonal(alike, -1)
-asked = names.index("from_web.jpg")
-found = int(alike[asked].argmax())
+query = names.index("from_web.jpg")
+match = int(alike[query].argmax())
 figure, grid = plt.subplots(1, 2, figsize=(4.2, 2.2), layout="constrained")
-for axes, row in zip(grid, (asked, found), strict=True):
+for axes, row in zip(grid, (query, match), strict=True):
     picture = Image.open(table.frame["path"].iloc[row])
     axes.imshow(picture)
     axes.set_title(f"{names[row]}\n{picture.width} x {picture.height}", fontsize=8)
     axes.axis("off")
-figure.suptitle(f"Nearest: cosine {alike.max(axis=1)[asked]:.3f}", fontsize=10)
+figure.suptitle(f"Nearest: cosine {alike.max(axis=1)[query]:.3f}", fontsize=10)
 plt.show()
-assert names[found] == "blossom_05.jpg"
+assert names[match] == "blossom_05.jpg"
 
 # %% [markdown]
 # ## A first confusion matrix
 #
-# Each picture in turn is given the label of most of its five nearest neighbours. It takes no training
-# and gives a floor: a fine-tuned network that does worse has a mistake in it.
+# Each picture gets the most frequent label of its five nearest neighbours. This needs no training and gives a
+# baseline: a fine-tuned network that does worse has a mistake in it.
 #
-# (It flatters here, for patches of one photograph share pixels. Files of one origin belong into one
-# *group*, which a split then never cuts in two: notebook 02 shows what happens otherwise.)
+# (The result is optimistic here, because patches of one photograph share pixels. Files of one origin belong in
+# one *group*, which a split never divides: notebook 02 shows what happens otherwise.)
 
 # %%
 neighbours = KNeighborsClassifier(5, metric="cosine")
-found = cross_val_predict(neighbours, features, labels, cv=LeaveOneOut())
-matrix = confusion_matrix(labels, found, labels=table.classes)
-accuracy = float((found == labels).mean())
+predicted = cross_val_predict(neighbours, features, labels, cv=LeaveOneOut())
+matrix = confusion_matrix(labels, predicted, labels=table.classes)
+accuracy = float((predicted == labels).mean())
 figure, axes = plt.subplots(figsize=(4, 3.6), layout="constrained")
 axes.imshow(np.sqrt(matrix / matrix.sum(axis=1, keepdims=True)), cmap="cividis", vmin=0, vmax=1)
 for (row, column), count in np.ndenumerate(matrix):
@@ -230,8 +230,8 @@ assert accuracy > 0.93
 # %% [markdown]
 # ## Which labels are wrong?
 #
-# A picture whose neighbours all agree with each other, and not with its label, was perhaps put into
-# the wrong folder. Look at it: only you can tell a wrong label from a rare but right one.
+# If all neighbours of a picture agree with each other and not with its label, it may be in the wrong folder. Look
+# at it: only you can tell a wrong label from a rare but correct one.
 
 # %%
 nearest = labels[np.argsort(-alike, axis=1)[:, :5]]
@@ -246,9 +246,9 @@ assert len(suspects) <= 4
 # %% [markdown]
 # ## A map of the folder
 #
-# t-SNE lays the pictures out so that neighbours in 1280 dimensions stay neighbours in two. Distances
-# between far clusters mean nothing; what lies in the wrong cluster means a lot. The red circle is the
-# picture with the wrong label.
+# t-SNE places the pictures so that neighbours in 1280 dimensions stay neighbours in two. Distances between far
+# clusters mean nothing, but a picture in the wrong cluster means a lot. The red circle is the picture with the
+# wrong label.
 
 # %%
 place = TSNE(perplexity=15, init="pca", random_state=0).fit_transform(features.astype(np.float64))
@@ -271,9 +271,9 @@ axes.spines[:].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# ## And now?
+# ## Next
 #
-# Mend the folder (move the one file, delete the copy), and train:
+# Fix the folder (move one file, delete the copy), and train:
 #
 # ```
 # python -m learners.finetune --data FOLDER

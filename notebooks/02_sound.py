@@ -14,9 +14,8 @@
 # %% [markdown]
 # # Sound: hear it, see it, and split it honestly
 #
-# A network for pictures can be taught to hear, if sound is drawn for it. How it is drawn decides what
-# can be learnt; and how the files are split decides whether the accuracy you read is true. Both can be
-# seen before anything is trained.
+# A network for pictures can classify sounds if they are rendered as spectrograms. The spectrogram settings decide
+# what can be learnt, and the split decides whether the accuracy is true. Both can be examined before training.
 #
 # All sounds are **simulated** from textbook formulas, so that this runs offline.
 
@@ -48,7 +47,7 @@ from datasets.loaders import augment
 from datasets.sources.sounds import simulate
 from datasets.spectrograms.pictures import Source
 from datasets.spectrograms.windows import cut_windows, item_rows
-from learners.inference.embedding import embed
+from secondhand import embed
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 144, "axes.spines.top": False, "axes.spines.right": False})
@@ -66,8 +65,7 @@ Audio(soxr.resample(bird[:RATE], RATE, 16000), rate=16000)
 # %% [markdown]
 # ## Waveform
 #
-# Pressure against time says when something happens and how loud it is, and hardly anything of what
-# it is.
+# Pressure against time shows when something happens and how loud it is, but hardly what it is.
 
 # %%
 t = np.arange(len(bird)) / RATE
@@ -79,10 +77,9 @@ plt.show()
 # %% [markdown]
 # ## Linear or mel?
 #
-# A spectrogram cuts the sound into short frames and shows the power at each frequency. On a linear axis
-# half of the picture goes to frequencies above 5.5 kHz, where a voice or an engine has little to
-# say. The mel axis follows the ear: linear up to 1 kHz, then logarithmic. Above 1 kHz an octave thus
-# has the same height everywhere; below, one has half the height of the next.
+# A spectrogram cuts the sound into short frames and shows the power at each frequency. On a linear axis half of
+# the picture shows frequencies above 5.5 kHz, where a voice or an engine has little energy. The mel axis follows
+# the ear: linear up to 1 kHz, then logarithmic, so that every octave above 1 kHz has the same height.
 
 
 # %%
@@ -116,10 +113,10 @@ assert mel.shape == (128, 1 + len(pluck) // settings.hop)
 # %% [markdown]
 # ## Decibels or PCEN?
 #
-# Decibels show all there is, the hum and the hiss of the microphone with it. Per-channel energy
-# normalisation (PCEN) divides each band by its own recent past: what stays fades, what begins stands
-# out. What is there in the first tenth of a second counts as the past of the beginning. It helps outdoors, where the background is loud and steady; it loses steady sounds that are
-# the class themselves, an engine for one.
+# Decibels show everything, including the hum and hiss of the microphone. Per-channel energy normalisation (PCEN)
+# divides each band by its own recent past: steady sounds fade, new ones stand out. The first tenth of a second
+# serves as the past of the beginning. PCEN helps outdoors, where the noise is loud and steady; it loses classes
+# that are steady themselves, such as an engine.
 
 # %%
 rng = np.random.default_rng(0)
@@ -140,10 +137,10 @@ assert contrast["pcen"] < 0.5 * contrast["clip"]
 # %% [markdown]
 # ## Three windows at once
 #
-# A short frame tells *when*, a long one *which pitch*; $\Delta t\, \Delta f \ge 1 / 4\pi$ forbids both.
-# A picture has three channels and a grey spectrogram wastes two, so `colour="windows"` draws short,
-# usual and long frames as red, green and blue. What all three agree on is grey; a click, which long
-# frames smear in time, has a blue fringe, and a tone, which short frames smear in pitch, a red one.
+# A short frame shows *when*, a long one *which pitch*; $\Delta t\, \Delta f \ge 1 / 4\pi$ forbids both. A picture has
+# three channels and a grey spectrogram wastes two, so `colour="windows"` renders short, usual and long frames as
+# red, green and blue. Where all three agree the picture is grey. A click, which long frames smear in time, has a
+# blue fringe; a tone, which short frames smear in pitch, a red one.
 
 # %%
 mixture = simulate("Struck_Bar_sim", rng=1, rate=RATE, duration=2.0)
@@ -164,9 +161,8 @@ plt.show()
 # %% [markdown]
 # ## What each augmentation does
 #
-# Training pictures are varied in the ways in which recordings of one sound vary: when it starts, how
-# fast it goes, how loud it is, through which microphone, over which background, with which parts
-# missing. None is mirrored or turned: that would make a rising call a falling one.
+# Training clips are varied as recordings of one sound vary: in start time, speed, loudness, microphone, background
+# and missing parts. They are never mirrored or rotated: that would turn a rising call into a falling one.
 
 # %%
 draw = replace(settings, range_db=60.0)
@@ -194,15 +190,14 @@ figure.suptitle("The bird, varied as recordings vary")
 plt.show()
 
 # %% [markdown]
-# ## Why the split must go by recording
+# ## Why to split by recording
 #
 # Long recordings are cut into windows. Windows of one recording share the microphone, the room and the
-# background; if some are trained on and others held out, a model can recognise the *recording* and
-# read off the label. The accuracy looks splendid, and falls with the first recording from elsewhere.
+# background. If some are used for training and others for testing, a model can recognise the *recording* and
+# read off the label. The accuracy looks excellent, and drops with the first recording from another source.
 #
-# We make it happen: 24 recordings of eight windows, three classes. Each recording has a microphone
-# colour of its own and a steady background of its own, which is far louder than the sound, though not
-# in every band.
+# We make it happen: 24 recordings of eight windows, three classes. Each recording has its own microphone colour
+# and its own steady background, which is far louder than the sound in some bands.
 
 
 # %%
@@ -243,8 +238,8 @@ assert not bad + rejected
 assert len(windows) == 24 * WINDOWS
 
 # %% [markdown]
-# The same classifier, a logistic regression on the pretrained features, is judged by four-fold
-# cross-validation twice. Only the folds differ.
+# The same classifier, a logistic regression on the pretrained features, is evaluated twice by four-fold
+# cross-validation. Only the folds differ.
 
 # %%
 classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
@@ -283,8 +278,8 @@ figure.legend(*axes.get_legend_handles_labels(), frameon=False, ncols=2, loc="ou
 plt.show()
 
 # %% [markdown]
-# The gap is not the classifier's fault and no training mends it: the figure by window answers a question
-# that nobody asks. For files whose names say where they are from:
+# The gap is not the classifier's fault, and no training closes it: the figure by window answers a question that
+# nobody has. If the file names contain the origin:
 #
 # ```
 # python -m learners.finetune --data recordings --group-by '_(?P<group>[a-z]+)_'

@@ -12,15 +12,14 @@
 # ---
 
 # %% [markdown]
-# # Gravitational-wave strain, glitches, and what a picture of them shows
+# # Gravitational-wave strain, glitches, and what their spectrograms show
 #
-# A detector reports one number 4096 times a second: the strain $h = \Delta L / L$, by which its arms
-# of 4 km seem stretched. A merger of black holes moves it by $10^{-21}$ for a fraction of a second.
-# So do scattered light, mains hum, and things that nobody has understood: the *glitches*. We follow
-# the signal from the raw samples to the picture that a network is given.
+# A detector reports one number 4096 times per second: the strain $h = \Delta L / L$ of its 4 km arms. A merger of black
+# holes changes it by $10^{-21}$ for a fraction of a second. So do scattered light, mains hum, and noise of
+# unknown origin: the *glitches*. We follow the signal from the raw samples to the picture that a network receives.
 #
-# All strain here is **simulated**, offline, from published formulas. The last section shows a real event
-# to those who are online.
+# All strain here is **simulated**, offline, from published formulas. The last section shows a real event if you
+# are online.
 
 # %%
 import warnings
@@ -28,12 +27,12 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 
-from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.sources.glitches import CLASSES, detector_density, simulate
 from datasets.strain.files import Strain
 from datasets.strain.qscan import QGram, qtransform, spectral_density, whiten
 from datasets.strain.settings import QScanSettings
+from secondhand import SecondhandError
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # of a download that follows
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
@@ -42,9 +41,8 @@ plt.rcParams.update({"figure.dpi": 144, "axes.spines.top": False, "axes.spines.r
 # %% [markdown]
 # ## Strain
 #
-# Half a minute of detector noise with a merger in its middle, of which two seconds are drawn. It is a
-# loud one, and still hardly seen: below 30 Hz the ground and the suspensions move the mirrors more
-# than most waves do.
+# Half a minute of detector noise with a merger in the middle; two seconds of it are plotted. The event is loud and
+# still hardly visible: below 30 Hz the ground and the suspensions move the mirrors more than most waves do.
 
 # %%
 chirp = simulate("Chirp_sim", rng=13, duration=32)
@@ -60,9 +58,9 @@ plt.show()
 # %% [markdown]
 # ## How loud is the noise at each frequency?
 #
-# The amplitude spectral density (ASD) $\sqrt{S(f)}$ says it, in strain per $\sqrt{\mathrm{Hz}}$. It is
-# estimated as Welch did, from overlapping periodograms, but by their *median*: one loud glitch among
-# thirty then changes hardly anything, where it would rule a mean.
+# The amplitude spectral density (ASD) $\sqrt{S(f)}$, in strain per $\sqrt{\mathrm{Hz}}$. It is estimated by Welch's
+# method from overlapping periodograms, but with their *median*: one loud glitch among thirty changes the median
+# hardly at all, and would dominate the mean.
 
 # %%
 density = spectral_density(chirp.values, chirp.rate)
@@ -82,9 +80,9 @@ assert abs(ratio - 1) < 0.05
 # %% [markdown]
 # ## Whitening
 #
-# Divide each frequency by the noise there, $\tilde d(f) = \tilde h(f) / \sqrt{S(f)}$, and all
-# frequencies weigh the same: what is left of the noise has variance 1, and the merger stands out of
-# it. A matched filter would find it with the signal-to-noise ratio $\rho$ of
+# Dividing each frequency by its noise, $\tilde d(f) = \tilde h(f) / \sqrt{S(f)}$, gives all frequencies the same
+# weight. The remaining noise has variance 1, and the merger stands out of it. A matched filter would find it with
+# the signal-to-noise ratio $\rho$:
 #
 # $$\rho^2 = 4 \int \frac{|\tilde h(f)|^2}{S(f)}\, \mathrm{d}f .$$
 
@@ -150,12 +148,12 @@ assert peak.energy > 100
 assert abs(peak.time - centre) < 0.1
 
 # %% [markdown]
-# ## How much energy is beyond chance?
+# ## How much energy exceeds chance?
 #
-# The power of Gaussian noise in a tile is exponentially distributed. Over the *mean* of its row it
-# would exceed $E$ with probability $e^{-E}$; over the *median*, which noise exceeds half of the time,
-# with $P(> E) = 2^{-E}$. Among $N$ independent tiles the loudest is expected near $\log_2 N$: whoever
-# takes $e^{-E}$ for true expects $\ln N$, and takes noise for an event.
+# The power of Gaussian noise in a tile is exponentially distributed. Divided by the *mean* of its row it exceeds
+# $E$ with probability $e^{-E}$. Divided by the *median*, which noise exceeds half of the time, $P(> E) = 2^{-E}$. The
+# loudest of $N$ independent tiles is expected near $\log_2 N$. Using $e^{-E}$ here would expect $\ln N$ and mistake
+# noise for an event.
 
 # %%
 noise = np.random.default_rng(7).standard_normal(round(64 * chirp.rate))  # as if whitened
@@ -178,9 +176,9 @@ print(f"P(> 4) = {np.mean(tiles > 4):.4f}, 1/16 = {1 / 16:.4f}; the loudest of {
 assert abs(np.mean(tiles > 4) * 16 - 1) < 0.05
 
 # %% [markdown]
-# The pictures reach to 25.5, where a tile of noise comes with $2^{-25.5} = 2 \times 10^{-8}$: once in
-# fifty million, which is far beyond the tiles of a picture. An energy of 10 means nothing: one tile of
-# noise in a thousand has that.
+# The pictures are scaled to 25.5, which a tile of noise reaches with probability $2^{-25.5} = 2 \times 10^{-8}$: once
+# in fifty million tiles, far more than a picture has. An energy of 10 means nothing: one noise tile in a thousand
+# has it.
 
 # %% [markdown]
 # ## A gallery of glitches
@@ -217,8 +215,8 @@ figure.colorbar(mesh, ax=grid, label="normalised energy", shrink=0.7)
 plt.show()
 
 # %% [markdown]
-# A glitch lasts milliseconds or seconds, and one window does not suit both. The network therefore gets
-# three views of the same moment, 0.5, 1 and 4 s, as the red, green and blue channel of one picture.
+# A glitch lasts milliseconds or seconds, and one window does not suit both. The network therefore receives three
+# lengths of time around the same moment, 0.5, 1 and 4 s, as the red, green and blue channel of one picture.
 
 # %%
 arches = simulate("Repeating_Blips_sim", rng=4, duration=16)
@@ -239,11 +237,10 @@ assert settings.render(arches).shape == (160, 160, 3)
 # %% [markdown]
 # ## The energy depends on the context
 #
-# Whitening needs an estimate of the noise, and the estimate is made from the strain around the event.
-# From 6 s it is the median of five periodograms, noisy itself, and the event is in two or three of
-# them; from 32 s of thirty-one. One and the same event then has another energy, and a picture
-# another brightness. A network trained on pictures of one context and asked about another is asked
-# about other pictures: so the recipe, with its context, travels inside the model.
+# Whitening estimates the noise from the strain around the event. With 6 s the estimate is the median of five
+# periodograms, noisy itself, and the event is in two or three of them; with 32 s it is the median of thirty-one. The
+# same event then has another energy and its picture another brightness. A network trained with one context does
+# not fit pictures of another, so the spectrogram settings, including the context, are stored in the model.
 
 # %%
 CONTEXTS = (6, 8, 16, 32)
@@ -272,10 +269,10 @@ assert off[0] > 0.25
 assert off[2] < off[0]
 
 # %% [markdown]
-# ## A real one
+# ## A real event
 #
-# `gwosc:NAME` is an event of the Gravitational Wave Open Science Center, fetched on first use.
-# Offline this says so and goes on.
+# `gwosc:NAME` is an event of the Gravitational Wave Open Science Center, downloaded on first use. Offline, the
+# cell says so and continues.
 
 # %%
 try:
@@ -292,7 +289,7 @@ if events is not None:
     plt.show()
 
 # %% [markdown]
-# To train on such pictures and refuse a class that was never seen, the whistles:
+# To train on such pictures and refuse a class that the model never saw, the whistles:
 #
 # ```
 # python -m learners.finetune --data demo:glitches --size 96 --epochs 8

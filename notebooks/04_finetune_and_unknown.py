@@ -14,12 +14,11 @@
 # %% [markdown]
 # # Fine-tuning, and when to say "unknown"
 #
-# The command `python -m learners.finetune` is a thin shell around the calls on this page. Here they are
-# one by one: a table, its splits, a learner, two phases of training; then what most pages leave out:
-# whether the probabilities can be believed, and what the model says of things it has never been shown.
+# The command `python -m learners.finetune` calls the functions on this page. Here they are one by one: a table, its
+# split, a learner, training in two steps; and then whether the probabilities can be trusted, and what the model
+# says of classes that it has never seen.
 #
-# The pictures are scikit-learn's handwritten digits. 8 and 9 are kept back: nobody tells the model
-# that they exist.
+# The pictures are scikit-learn's handwritten digits. 8 and 9 are left out of training.
 
 # %%
 import tempfile
@@ -43,10 +42,10 @@ from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluation.figures import all_figures
 from learners.evaluation.held_out import calibrate, predict_held_out
-from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.training.callbacks import Ema
 from learners.training.learner import fine_tune, make_learner
+from secondhand import Predictor
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
@@ -54,11 +53,11 @@ set_seed(0, reproducible=True)
 _ = keep_memory()  # a fifth quicker on a CPU
 
 # %% [markdown]
-# ## Table and splits
+# ## Table and split
 #
-# Four parts with four tasks. *train* fits the weights; *valid* chooses among epochs; *calibration*,
-# which training never sees, sets the temperature and the threshold; the strangers show what is
-# refused. To be quick we keep 50 of each digit.
+# Four parts have four tasks. *train* fits the weights; *valid* chooses among epochs; *calibration*, which training
+# never sees, sets the temperature and the threshold; files of unknown classes show what is refused. To be quick we
+# keep 50 of each digit.
 
 # %%
 table = load_table("demo:digits")
@@ -72,7 +71,7 @@ assert len(table.frame) == 400
 # %% [markdown]
 # ## Network and loaders
 #
-# The backbone decides its own preprocessing. Digits are not mirrored, and are cropped little.
+# The backbone determines the preprocessing. Digits are not mirrored and only slightly cropped.
 
 # %%
 classes = table.classes
@@ -87,9 +86,8 @@ assert x.shape == (16, 3, 48, 48)
 # %% [markdown]
 # ## Raw weights and their average
 #
-# A step of the optimizer overshoots in some direction, and the next in another. The exponential moving
-# average of the weights (EMA) goes through the middle. This callback asks both, every few steps, for
-# their loss on the validation pictures.
+# Each step of the optimizer overshoots in some direction. The exponential moving average of the weights (EMA)
+# follows the middle. This callback records the validation loss of both every few steps.
 
 
 # %%
@@ -123,12 +121,12 @@ beside = Beside()
 learn = make_learner(dls, network, preprocessing, train, cbs=[Ema(horizon=0.2), beside])
 
 # %% [markdown]
-# ## The head, then everything
+# ## The head, then all layers
 #
-# First the head alone: one linear layer on what every stage of the body sees, fitted to its optimum
-# in a second (a linear probe). A head drawn at random would shake the body before it had learnt
-# anything (2202.10054). From there all weights take small steps; the rate rises and falls once.
-# Where a batch was bad, the average is the safer of the two.
+# First the head alone: one linear layer on the outputs of all stages of the network, fitted to its optimum in a second (a
+# linear probe). A random head would distort the network before it has learnt anything (arXiv 2202.10054). Then all
+# weights take small steps while the learning rate rises and falls once. After a bad batch the average is the
+# safer choice.
 
 # %%
 with learn.no_bar(), learn.no_logging():
@@ -145,25 +143,24 @@ plt.show()
 assert average.max() < raw.max()
 
 # %% [markdown]
-# With 28 pictures of each digit the steps add nothing that the fitted head did not have. The command
-# measures this after every epoch: it keeps what validates best of them, the head alone, and two blends
-# between (2109.01903).
+# With 28 pictures of each digit, the steps add nothing to the fitted head. The command measures this after every
+# epoch: it keeps the weights that validate best among the epochs, the head-only model, and two blends of the two
+# (arXiv 2109.01903).
 
 # %% [markdown]
 # ## Calibrate
 #
-# The averaged model becomes a bundle. On the calibration split, `calibrate` fits a temperature $T$,
-# which divides the logits, $p = \operatorname{softmax}(z / T)$, and the distance from the training
-# items beyond which an item is "out of distribution". `answer` asks the finished model about
-# everything that training did not see, and `all_figures` measures what it said.
+# The averaged model becomes a bundle. On the calibration files, `calibrate` fits a temperature $T$, which divides the
+# logits, $p = \operatorname{softmax}(z / T)$, and the distance from the training items beyond which an item is "out of
+# distribution". Then the finished model predicts all other files, and `all_figures` computes the metrics.
 
 # %%
 bundle = Bundle(learn.model_ema.eval(), spec, classes, preprocessing)
 predictor = Predictor(bundle)
 _ = calibrate(predictor, table.frame, table.frame, ConfidenceSettings(threshold=0.9), train)
 evaluation = predict_held_out(predictor, table, bs=64)
-found = all_figures(evaluation, bundle)
-valid = found["splits"]["valid"]
+metrics = all_figures(evaluation, bundle)
+valid = metrics["splits"]["valid"]
 print(f"{valid['accuracy']['value']:.1%} of the validation digits are right; "
       f"{valid['coverage']['value']:.0%} are answered, {valid['accuracy_of_accepted']['value']:.1%} "
       "of these right")  # fmt: skip
@@ -171,17 +168,17 @@ assert valid["accuracy"]["value"] > 0.85
 assert valid["accuracy_of_accepted"]["value"] >= valid["accuracy"]["value"]
 
 # %% [markdown]
-# ## Can the probabilities be believed?
+# ## Can the probabilities be trusted?
 #
-# Of the answers given with 80 %, 80 % should be right. A reliability diagram shows whether they are.
-# The bars are exact 95 % limits, and with 80 pictures they are long: such a picture can accuse a
-# model, and hardly acquit it. A temperature above 1 says that the network was too bold, one below 1
-# that it was too modest, as after so few epochs it may well be.
+# Of the predictions made with 80 %, 80 % should be right. A reliability diagram shows whether they are. The bars are
+# exact 95 % limits, and with 80 pictures they are long: they can show that a model is wrong, but hardly that it is right. A
+# temperature above 1 means that the network was too confident, one below 1 that it was not confident enough, which
+# is common after few epochs.
 
 # %%
 figure, grid = plt.subplots(1, 2, figsize=(7.5, 3.2), layout="constrained", sharey=True)
 for axes, when in zip(grid, ("before", "after"), strict=True):
-    bins = {name: np.array(value) for name, value in found["reliability"][when].items()}
+    bins = {name: np.array(value) for name, value in metrics["reliability"][when].items()}
     errors = np.abs(np.stack([bins["low"], bins["high"]]) - bins["accuracy"])
     axes.plot([0, 1], [0, 1], color="grey", lw=0.8, ls=":")
     axes.errorbar(bins["confidence"], bins["accuracy"], errors, fmt="o", color=BLUE, ms=4, lw=1)
@@ -195,13 +192,12 @@ assert 0.3 < temperature < 2
 # %% [markdown]
 # ## How much to answer
 #
-# A higher threshold answers less and is right more often. The risk-coverage curve shows all thresholds
-# at once. The dot is what the model does: the threshold of 0.9 that we set, and the refusals of the
-# distance besides, which is why it lies off the curve. Which point is best depends on what a mistake
-# costs, and what it costs to look oneself.
+# A higher threshold answers less and is right more often. The risk-coverage curve shows all thresholds at once. The
+# dot is the model's operating point: the threshold of 0.9 that we set, and the files refused by distance, which
+# is why it lies off the curve. The best point depends on what a mistake costs and what a manual check costs.
 
 # %%
-curve = found["risk_coverage"]
+curve = metrics["risk_coverage"]
 figure, axes = plt.subplots(figsize=(5.5, 2.8), layout="constrained")
 axes.plot(curve["coverage"], curve["risk"], color=BLUE)
 point = curve["point"]
@@ -213,14 +209,14 @@ plt.show()
 assert point["risk"] <= curve["risk"][-1]
 
 # %% [markdown]
-# ## The digits that nobody mentioned
+# ## Unknown classes
 #
-# The model has no class for an 8 or a 9. A plain softmax gives them one all the same. The score that
-# ranks known before unknown joins probability and distance; its AUROC is the chance that a known digit
-# ranks above a stranger.
+# The model has no class for an 8 or a 9. A plain softmax gives them one all the same. The score that ranks known
+# before unknown files combines probability and distance. Its AUROC is the probability that a known digit ranks above an
+# unknown one.
 
 # %%
-ood = found["unknown_classes"]
+ood = metrics["unknown_classes"]
 bars = ood["histogram"]
 figure, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
 for name, colour in (("known", BLUE), ("unknown", ORANGE)):
@@ -229,26 +225,26 @@ for name, colour in (("known", BLUE), ("unknown", ORANGE)):
         counts / counts.sum(), bars["edges"], fill=True, color=colour, alpha=0.5, label=name
     )
 axes.set(xlabel="score: higher is more known", ylabel="part of each",
-         title="Known digits (0 to 7) and strangers (8 and 9)")  # fmt: skip
+         title="Known digits (0 to 7) and unknown classes (8 and 9)")  # fmt: skip
 axes.legend(frameon=False, loc="upper left")
 plt.show()
 auroc = ood["scores"][0]["auroc"]
 refused = evaluation.predictions.query("split == 'unknown'")["label"].eq("unknown").mean()
-print(f"AUROC {auroc:.3f}; {refused:.0%} of the strangers are answered with unknown")
+print(f"AUROC {auroc:.3f}; {refused:.0%} of the unknown digits are refused")
 assert auroc > 0.8
 assert refused > 0.3
 
 # %% [markdown]
-# ## Save, load, ask
+# ## Save, load, predict
 #
-# The bundle is a folder of safetensors and JSON: loading it runs nobody's code. It answers as before.
+# The bundle is a folder of safetensors and JSON: loading it runs no code. Its predictions are the same as before.
 
 # %%
 folder = save_bundle(bundle, Path(scratch.name) / "model")
 print(", ".join(sorted(file.name for file in folder.iterdir())))
-asked = pd.concat([table.frame.query("split == 'valid'").head(9), table.unknown_items.head(9)])
-answers = list(Predictor(folder).predict(asked["path"]))
-before = list(Predictor(bundle).predict(asked["path"]))
+mixed = pd.concat([table.frame.query("split == 'valid'").head(9), table.unknown_items.head(9)])
+answers = list(Predictor(folder).predict(mixed["path"]))
+before = list(Predictor(bundle).predict(mixed["path"]))
 assert [a.label for a in answers] == [b.label for b in before]
 np.testing.assert_allclose(
     [a.probability for a in answers], [b.probability for b in before], atol=1e-4
@@ -256,12 +252,12 @@ np.testing.assert_allclose(
 
 # %%
 figure, grid = plt.subplots(2, 9, figsize=(9, 2.9), layout="constrained")
-for axes, given in zip(grid.flat, answers, strict=True):
-    axes.imshow(Image.open(given.path), cmap="gray")
-    axes.set_title(f"{given.label}\n{given.probability:.0%}", fontsize=9,
-                   color=ORANGE if given.label == "unknown" else BLUE)  # fmt: skip
+for axes, prediction in zip(grid.flat, answers, strict=True):
+    axes.imshow(Image.open(prediction.path), cmap="gray")
+    axes.set_title(f"{prediction.label}\n{prediction.probability:.0%}", fontsize=9,
+                   color=ORANGE if prediction.label == "unknown" else BLUE)  # fmt: skip
     axes.axis("off")
-figure.suptitle("Above: digits it knows. Below: eights and nines, which nobody mentioned")
+figure.suptitle("Above: digits it knows. Below: eights and nines, which it never saw")
 plt.show()
 
 # %% [markdown]

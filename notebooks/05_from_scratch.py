@@ -14,10 +14,9 @@
 # %% [markdown]
 # # From scratch
 #
-# A backbone that somebody else paid to train is easier to trust once you have seen that there is
-# nothing in it but sums and products. `learners/scratch/` has the networks put together by hand, one
-# a file. Here we count what they are made of, train a small GPT twice (in torch, and in NumPy
-# with the backward pass written by hand), and look at what it looks at.
+# A pretrained network is easier to trust once you have seen that it consists of sums and products.
+# `learners/scratch/` has the networks written out by hand, one per file. Here we count their parameters, train a small GPT
+# twice (in torch, and in NumPy with the backward pass derived by hand), and look at its attention.
 #
 # Everything runs offline, on two cores, in under two minutes.
 
@@ -43,8 +42,8 @@ _ = threadpool_limits(1)  # and so in NumPy
 # %% [markdown]
 # ## What are they made of?
 #
-# The number of parameters is the first thing that two people compare when they ask whether they have
-# the same network. The "meta" device gives tensors shapes but no memory, so counting is free.
+# The number of parameters is the first thing to compare when two people ask whether they have the same network. The
+# "meta" device gives tensors shapes but no memory, so counting is free.
 
 # %%
 with torch.device("meta"):
@@ -98,10 +97,10 @@ figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# ## A text that is always there
+# ## A text that is always available
 #
-# A language model needs a text. Python carries a poem, the Zen of Python, in the module `this`,
-# enciphered by a shift of 13 letters. (Importing the module prints the poem; we keep it quiet.)
+# A language model needs a text. Python contains a poem, the Zen of Python, in the module `this`, encrypted by a shift of
+# 13 letters. (Importing the module prints the poem; we suppress that.)
 
 # %%
 with contextlib.redirect_stdout(io.StringIO()):
@@ -111,8 +110,8 @@ text = codecs.decode(this.s, "rot13")
 print(text[:157])
 
 # %% [markdown]
-# Tokens are single characters: the simplest choice, and with so short a text a fair one. The last
-# 15 % are held out, to see whether the model learns English or learns the poem.
+# Tokens are single characters: the simplest choice, and adequate for so short a text. The last 15 % are the
+# validation text, to see whether the model learns English or memorises the poem.
 
 # %%
 characters = sorted(set(text))
@@ -127,8 +126,8 @@ print(
 # %% [markdown]
 # ## One network, twice
 #
-# `gpt.GPT` is GPT-2 in torch, `numpy_gpt.GPT` the same in NumPy alone. The parameters have the same
-# names, so that giving both the same start is one line.
+# `gpt.GPT` is GPT-2 in torch, `numpy_gpt.GPT` the same in NumPy alone. Their parameters have the same names, so copying the
+# initial values takes one line.
 
 # %%
 config = gpt.GPTConfig(vocabulary=len(characters), context=48, width=64, depth=2, heads=4)
@@ -141,8 +140,8 @@ print(f"{sum(p.numel() for p in in_torch.parameters()):,} parameters each")
 # %% [markdown]
 # ## Is the backward pass right?
 #
-# torch finds gradients by itself; in NumPy each was derived on paper. The two must agree to the
-# rounding of a float32, about 1e-7 of the largest number, times a little for the long sums.
+# torch computes gradients automatically; in NumPy each was derived on paper. The two must agree to the rounding of
+# float32, about 1e-7 of the largest number, times a little for the long sums.
 
 
 # %%
@@ -166,8 +165,8 @@ print(f"loss {loss:.4f} nats; {len(off)} gradients, the worst is {off[worst]:.1e
 assert off[worst] < 1e-4
 
 # %% [markdown]
-# Before it has seen anything, a model can do no better than to give all characters the same
-# probability, and its loss is the logarithm of their number.
+# Before training, a model can do no better than to give all characters the same probability. Its loss is then the
+# logarithm of their number.
 
 # %%
 print(f"log({len(characters)}) = {np.log(len(characters)):.4f}")
@@ -223,12 +222,12 @@ assert losses["torch"][-1] < 0.4
 assert losses["held out"][-1] > min(losses["held out"]) + 0.2
 
 # %% [markdown]
-# The two curves lie on each other. What is left between them is rounding: sums taken in another
-# order differ in the last digit, and each step builds on the one before.
+# The two curves coincide. The remaining difference is rounding: sums in another order differ in the last digit, and
+# each step builds on the one before.
 #
-# The third curve is the point of the other notebooks. On text that the model has not seen it soon
-# gets worse, while it learns the poem by heart: seven hundred characters are far too few to learn
-# English from. That is what pretrained weights are for.
+# The third curve is the point of the other notebooks. On text that the model has not seen the loss soon rises, while
+# the model memorises the poem: seven hundred characters are far too few to learn English. That is what pretrained
+# weights are for.
 
 # %%
 figure, (top, below) = plt.subplots(
@@ -247,43 +246,43 @@ below.set(xlabel="step", ylabel="difference\n(nats)")
 plt.show()
 
 # %% [markdown]
-# ## What does it say?
+# ## What does it write?
 #
-# A text comes out one token after another: the model gives probabilities, one token is drawn, and
-# it is put behind the others. Low temperatures sharpen the probabilities. At 0 the likeliest token
-# is always taken, and the poem comes back; at 1.5 the spelling gives way.
+# Text is generated one token at a time: the model gives probabilities, one token is sampled and appended. Low
+# temperatures sharpen the probabilities. At 0 the most probable token is always taken, and the poem comes back; at 1.5
+# the spelling breaks down.
 
 # %%
 start = "Beautiful"
-said = {}
+texts = {}
 prompt = torch.tensor([[number[character] for character in start]])
 for temperature in (0.0, 0.7, 1.5):
     out = in_torch.generate(
         prompt, 110, temperature=temperature, generator=torch.Generator().manual_seed(0)
     )
-    said[temperature] = "".join(characters[i] for i in out[0].tolist())
-    print(f"--- temperature {temperature}\n{said[temperature]}\n")
-assert said[0.0].startswith("Beautiful is better than ugly.")
+    texts[temperature] = "".join(characters[i] for i in out[0].tolist())
+    print(f"--- temperature {temperature}\n{texts[temperature]}\n")
+assert texts[0.0].startswith("Beautiful is better than ugly.")
 
 # %% [markdown]
-# The keys and values of past tokens do not change, so they are kept. The cache changes the time a
-# token takes, and how much memory is held; it must not change the tokens.
+# Keys and values of past tokens do not change, so they are cached. The cache changes the time per token and the memory;
+# it must not change the tokens.
 
 # %%
-drawn = [
+generated = [
     in_torch.generate(prompt, 60, cached=c, generator=torch.Generator().manual_seed(1))
     for c in (True, False)
 ]
-assert torch.equal(drawn[0], drawn[1])
+assert torch.equal(generated[0], generated[1])
 size = sum(cache.nbytes for cache in in_torch.new_caches(batch=1))
 print(f"the same 60 tokens with and without; the caches take {size / 1024:.0f} KiB")
 
 # %% [markdown]
 # ## What does it look at?
 #
-# Each row of an attention map is one character asking; the columns are the characters it may look
-# at, itself and those before. A row sums to 1. In the first layer the heads gather from many of the
-# last characters; in the second each asks for a few particular ones.
+# Each row of an attention map belongs to one character; the columns are the characters it may look at, itself and
+# those before. A row sums to 1. In the first layer the heads average over many of the last characters; in the second
+# each looks at a few particular ones.
 
 # %%
 line = "Explicit is better than"
@@ -313,11 +312,10 @@ figure.colorbar(picture, ax=grid, label="attention weight (a row sums to 1)", sh
 plt.show()
 
 # %% [markdown]
-# ## And the pictures?
+# ## And pictures?
 #
-# The convolutional networks and the ViT of `learners/scratch/` are backbones like any other. They
-# read the files that torchvision and timm publish, and a fine-tuned one is saved and answers like
-# the library's own:
+# The convolutional networks and the ViT of `learners/scratch/` are backbones like any other. They read the files that
+# torchvision and timm publish, and a fine-tuned one is saved and predicts like the library's own:
 #
 # ```
 # python -m learners.finetune --data photos --backbone scratch/resnet18 --weights resnet18-f37072fd.pth

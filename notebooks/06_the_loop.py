@@ -12,13 +12,13 @@
 # ---
 
 # %% [markdown]
-# # The loop
+# # Improve a model step by step
 #
-# Nobody trains once. One asks, corrects, adds what is missing, and trains on. This page goes round once:
-# a small first model, what it gets wrong, a correction with a class that it had never heard of, the files
-# that are worth a label, and more files like one.
+# A model is rarely trained once. You predict, correct, add what is missing, and train again. This page goes round once: a
+# small first model, its mistakes, a correction with a new class, the files that are worth labelling, and files similar to an
+# example.
 #
-# The pictures are scikit-learn's handwritten digits. At first the model is shown eight each of 0 to 6.
+# The pictures are scikit-learn's handwritten digits. The first model sees eight each of 0 to 6.
 
 # %%
 import tempfile
@@ -32,11 +32,10 @@ from PIL import Image
 from datasets.items.table import load_table
 from learners.active import labelled_in
 from learners.cli.settings import Settings
-from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from learners.runs import prepare
 from learners.runs.stages import calibrate, train
-from secondhand import Embeddings, suggest
+from secondhand import Embeddings, Predictor, suggest
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
@@ -44,11 +43,10 @@ scratch = tempfile.TemporaryDirectory()  # removed with the kernel
 root = Path(scratch.name)
 
 # %% [markdown]
-# ## Eight labels a digit
+# ## Eight labels per digit
 #
-# The files lie in three heaps: a few with labels; a pool of 160 without, sevens among them; and 120
-# that nobody learns, to measure by. The labels of the pool are the ones that we would give if we were
-# asked.
+# There are three sets of files: a few with labels; a pool of 160 without, sevens among them; and 120 test files. The true
+# labels of the pool stand in for the ones that you would give.
 
 # %%
 digits = load_table("demo:digits").frame.sample(frac=1, random_state=0)
@@ -66,45 +64,45 @@ assert len(pool) == 160
 
 # %%
 def fit(name: str, **settings: object) -> Path:
-    """A run as far as its model, whose folder it gives. The head alone is fitted, a linear probe."""
+    """Fit the head of a model (a linear probe); returns its folder."""
     folder = root / name
     folder.mkdir()
-    asked = Settings().but(valid=0.2, calibration=0.2, workers=0, **settings)
-    run = prepare(folder, asked)
+    settings_of_run = Settings().but(valid=0.2, calibration=0.2, workers=0, **settings)
+    run = prepare(folder, settings_of_run)
     train(run)
     calibrate(run)
     return save_bundle(run.bundle, folder / "model")
 
 
-def answers(model: Path, files: pd.Series) -> pd.DataFrame:
-    """What a model says of files, and what they are."""
-    found = pd.DataFrame(Predictor(model).predict(files, workers=1))
-    return found.assign(truth=truth[found["path"]].to_numpy())
+def predictions(model: Path, files: pd.Series) -> pd.DataFrame:
+    """Predictions for files, with their true classes."""
+    table = pd.DataFrame(Predictor(model).predict(files, workers=1))
+    return table.assign(truth=truth[table["path"]].to_numpy())
 
 
 def accuracy(model: Path) -> float:
-    """The part of the 120 whose best class is right."""
-    found = answers(model, test["path"])
-    return float(found["best"].eq(found["truth"]).mean())
+    """Fraction of the 120 test files whose best class is right."""
+    table = predictions(model, test["path"])
+    return float(table["best"].eq(table["truth"]).mean())
 
 
-reached = {}
+accuracies = {}
 model = fit("first", data=str(root / "first.csv"), epochs=0, size=48, flip=False, min_scale=0.7)
-reached["first"] = accuracy(model)
-print(f"{reached['first']:.1%} of the 120 are right; the sevens among them cannot be")
-assert 0.5 < reached["first"] < 0.9
+accuracies["first"] = accuracy(model)
+print(f"{accuracies['first']:.1%} of the 120 are right; the sevens among them cannot be")
+assert 0.5 < accuracies["first"] < 0.9
 
 # %% [markdown]
 # ## Correct
 #
-# Forty files come in. What is wrong is put right in the table that the model wrote: the column `label`
-# says what it is. A seven is a new class, and nothing has to be declared for that. The page writes the
-# same table, from *This is wrong* or from its table of several files.
+# Forty files come in. We correct mistakes in the table of predictions: the column `label` holds the true class. A
+# seven is a new class and needs no declaration. The page writes the same table, from *This is wrong* or from its table of
+# several files.
 
 # %%
-came = answers(model, pool["path"].iloc[:40])
-wrong = came.loc[came["best"].ne(came["truth"])]
-came.assign(label=came["truth"]).loc[wrong.index, ["path", "label"]].to_csv(
+table = predictions(model, pool["path"].iloc[:40])
+wrong = table.loc[table["best"].ne(table["truth"])]
+table.assign(label=table["truth"]).loc[wrong.index, ["path", "label"]].to_csv(
     root / "corrected.csv", index=False
 )
 print(f"{len(wrong)} of 40 corrected, {wrong['truth'].eq('7').sum()} of them sevens")
@@ -117,66 +115,67 @@ figure.suptitle("What the first model took for something else")
 plt.show()
 
 # %% [markdown]
-# ## Go on from there
+# ## Continue from the model
 #
-# `--from` takes network, size and recipe from the model, and the rows of the head for the classes that
-# both know. Its own files are learnt again beside the new ones, each in the part that it was in, so
-# nothing that was held out is trained on.
+# `--from` takes network, size and preprocessing from the model, and the head's rows for the classes that both know. Items of
+# the earlier run are trained on again (rehearsal), each in its old part of the split, so no validation or
+# calibration file is trained on.
 
 # %%
 second = fit("second", data=str(root / "corrected.csv"), **{"from": model}, epochs=0)
-reached["corrected"] = accuracy(second)
-print(f"{len(first) + len(wrong)} labels: {reached['corrected']:.1%}, and it knows sevens")
+accuracies["corrected"] = accuracy(second)
+print(f"{len(first) + len(wrong)} labels: {accuracies['corrected']:.1%}, and it knows sevens")
 assert "7" in Predictor(second).classes
 
 # %% [markdown]
 # ## What to label next?
 #
-# Not the files it is sure of, and not fifty of one kind. `suggest` takes the unsure ones, or those unlike
-# anything it knows, each as far as can be from those taken before (1708.00489, weighed as in 1906.03671).
+# Not the files that the model is sure of, and not fifty of one kind. `suggest` selects files that the model is unsure of or that are
+# unlike its training data, each as different as possible from those already selected (arXiv 1708.00489, weighted as
+# in 1906.03671).
 
 # %%
-asker = Predictor(second)
+predictor = Predictor(second)
 rest = pool["path"].iloc[40:]
-found = suggest(asker, rest, n=24, labelled=labelled_in(second), workers=1)
+suggestions = suggest(predictor, rest, n=24, labelled=labelled_in(second), workers=1)
 figure, grid = plt.subplots(2, 8, figsize=(9, 3.2), layout="constrained")
-for axes, one in zip(grid.flat, found.rows, strict=False):
+for axes, one in zip(grid.flat, suggestions.rows, strict=False):
     axes.imshow(Image.open(one.source.path), cmap="gray")
     likely = one.why.split(": ")[-1].replace(" or ", "\n")
     axes.set_title(likely, fontsize=8, color=BLUE)
     axes.axis("off")
 figure.suptitle("Worth a label: what the model hesitates between")
 plt.show()
-chosen = [one.source.path for one in found.rows]
+chosen = [one.source.path for one in suggestions.rows]
 new = truth[chosen].eq("7").mean()
 print(f"{new:.0%} of them are sevens, of which it has seen few; of the pool it is {1 / 8:.0%}")
 assert new > 1 / 8
 
 # %% [markdown]
-# We label the 24, and go on once more. The page does this in its tab *Label*
-# (`python -m app MODEL --label new/`), one file at a time, by keys.
+# We label the 24 and train again. On the page, the tab *Label* does this one file at a time, by keys
+# (`python -m app MODEL --label new/`).
 
 # %%
 pd.DataFrame({"path": chosen, "label": truth[chosen].to_numpy()}).to_csv(
     root / "next.csv", index=False
 )
 third = fit("third", data=str(root / "next.csv"), **{"from": second}, epochs=0)
-reached["suggested"] = accuracy(third)
+accuracies["suggested"] = accuracy(third)
 counts = np.cumsum([len(first), len(wrong), len(chosen)])
 figure, axes = plt.subplots(figsize=(5.5, 2.8), layout="constrained")
-axes.plot(counts, list(reached.values()), "o-", color=GREEN)
-for x, (name, y) in zip(counts, reached.items(), strict=True):
+axes.plot(counts, list(accuracies.values()), "o-", color=GREEN)
+for x, (name, y) in zip(counts, accuracies.items(), strict=True):
     axes.annotate(f"{name}: {y:.0%}", (x, y), xytext=(6, -12), textcoords="offset points")
 axes.set(xlabel="labels", ylabel="accuracy on 120 digits", title="Twice round", ylim=(0.5, 1),
          xlim=(counts[0] - 4, counts[-1] + 18))  # fmt: skip
 plt.show()
-assert reached["suggested"] > reached["first"] + 0.03
+assert accuracies["suggested"] > accuracies["first"] + 0.03
 
 # %% [markdown]
-# ## More like this
+# ## Find similar files
 #
-# Are there more like this one? No class need be known for that. The features of the pool are computed once, kept in a
-# Parquet file, and searched exactly by their cosine.
+# Are there more files like this one? No class needs to be known. The features of the pool are computed once, stored in a
+# Parquet file, and searched exactly by cosine similarity.
 
 # %%
 kept = Embeddings(root / "pool.parquet", third, Predictor(third))
@@ -184,14 +183,14 @@ kept.extend(pool["path"], workers=1)
 example = test.loc[test["label"].eq("0"), "path"].iloc[0]
 near = kept.search(example, top=8)
 figure, grid = plt.subplots(1, 9, figsize=(9, 1.6), layout="constrained")
-for axes, file, said in zip(
+for axes, file, title in zip(
     grid,
     [example, *(one.source.path for one in near)],
     ["the example", *(f"{one.similarity:.2f}" for one in near)],
     strict=True,
 ):
     axes.imshow(Image.open(file), cmap="gray")
-    axes.set_title(said, fontsize=9, color=ORANGE if file == example else BLUE)
+    axes.set_title(title, fontsize=9, color=ORANGE if file == example else BLUE)
     axes.axis("off")
 figure.suptitle("The nearest of the pool, with the cosine of their features and the example's")
 plt.show()
@@ -200,7 +199,7 @@ print(f"{same} of 8 are the same digit; by chance it would be 1")
 assert same >= 3
 
 # %% [markdown]
-# The same by commands:
+# The same with commands:
 #
 # ```
 # python -m learners.finetune --from runs/first/model --data corrected.csv
