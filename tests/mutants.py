@@ -440,7 +440,7 @@ def write_models(folder: Path) -> None:
             classes=["cat", "dog", "Vögel, groß"],
             preprocessing=preprocessing,
             spectrogram=spectrogram,
-            views=(TTAView(), views[kind]) if kind in views else (TTAView(),),
+            tta_views=(TTAView(), views[kind]) if kind in views else (TTAView(),),
             confidence=confidence,
             provenance={"data": "photos/", "seed": 3},
             metrics={"valid_accuracy": 0.75},

@@ -24,7 +24,7 @@ from datasets.items.labels import names_of, split_labels
 SPLITS = ("train", "valid", "calibration", "test")
 #: Columns whose values may be folds: published ones, and the groups, one left out at a time.
 FOLD_COLUMNS = ("fold", "group")
-#: Seconds of strain that are whitened around a trigger (`StrainRecipe.context`): rows of one file
+#: Seconds of strain that are whitened around a trigger (`QScanSettings.context`): rows of one file
 #: that are nearer to each other share data.
 CONTEXT = 32.0
 

@@ -65,7 +65,7 @@ class _Augmentation(RandTransform):
     """Applied to a part `p` of the pictures of a training batch, each with its own draw.
 
     Those that speak of dB suit grey and "windows" pictures, whose levels are proportional to dB, not
-    colour maps or PCEN; `range_db` is `AudioRecipe.range_db`, the dB from black to white.
+    colour maps or PCEN; `range_db` is `MelSettings.range_db`, the dB from black to white.
     """
 
     order = 50  # after IntToFloatTensor (10), before Normalize (99)
@@ -224,7 +224,7 @@ def spectrogram_tfms(
 
     Parameters
     ----------
-    recipe : AudioRecipe or StrainRecipe.
+    recipe : MelSettings or QScanSettings.
     strength : 0 for none, 1 for the usual, up to 2.
     mixed : another recording may be laid underneath: not where what is heard beside counts, too.
     """

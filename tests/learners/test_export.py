@@ -217,7 +217,7 @@ def test_no_file_tells_where_it_was_made(onnx_file: Path) -> None:
 @pytest.mark.parametrize("spectrogram", [MelSettings(rate=8000, window=1.0), QScanSettings()])
 def test_models_of_signals_carry_their_recipe(spectrogram: Any, small: Bundle) -> None:
     heard = replace(small, spectrogram=spectrogram.to_dict())
-    told = json.loads(metadata(heard)["secondhand.recipe"])
+    told = json.loads(metadata(heard)["secondhand.spectrogram"])
     assert spectrogram_from_dict(told).fingerprint() == spectrogram.fingerprint()
     assert "drawn by the recipe" in export_limitations(heard)[0]
     assert export_limitations(small) == []
@@ -228,7 +228,7 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     features = rng.normal(size=(60, 5))
     held = Outputs(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
     fitted = Confidence.fit(held, held)
-    model = replace(small, views=VIEWS, confidence=fitted)
+    model = replace(small, tta_views=VIEWS, confidence=fitted)
     once, near = export_limitations(model)
     assert "mean of 3 views" in once
     assert "no distance" in near

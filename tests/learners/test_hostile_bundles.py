@@ -151,7 +151,7 @@ REFUSED: dict[str, Spoil] = {
     "label that turns text round": config(classes=["a", "b", "\u202egnp.exe"]),
     "label with a nul": config(classes=["a", "b", "c\0.png"]),
     "a million labels": config(classes=[str(n) for n in range(10**6)], network={"n_classes": 10**6}),
-    "views without end": config(views=[{}] * 100_000),
+    "views without end": config(tta=[{}] * 100_000),
     "nested deep": text(lambda content: content.replace('"metrics": {', '"metrics": {"x": ' + "[" * 100_000)),
     "key twice": text(lambda content: content.replace("{", '{"format": 1, ', 1)),
     "number of a megabyte": text(lambda content: content.replace('"size": 32', f'"size": {"9" * 10**6}', 1)),

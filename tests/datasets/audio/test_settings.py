@@ -208,10 +208,10 @@ class TestPicture:
     def test_same_bytes_whatever_the_number_of_threads(self):
         code = (
             "import sys, hashlib, numpy as np\n"
-            "from datasets.audio.settings import AudioRecipe\n"
+            "from datasets.audio.settings import MelSettings\n"
             "signal = np.random.default_rng(0).standard_normal(44_100).astype('f') / 5\n"
             "for colour in ('grey', 'windows'):\n"
-            "    drawn = AudioRecipe(window=1.0, colour=colour).render(signal)\n"
+            "    drawn = MelSettings(window=1.0, colour=colour).render(signal)\n"
             "    print(hashlib.sha256(drawn.tobytes()).hexdigest())\n"
             "assert 'librosa' not in sys.modules and 'torch' not in sys.modules\n"
         )

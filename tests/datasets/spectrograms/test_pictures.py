@@ -266,8 +266,8 @@ def get_many(root, paths):
 KILLED = """
 import os, sys, threading, time
 from datasets.spectrograms.pictures import PictureCache
-from datasets.audio.settings import AudioRecipe
-recipe = AudioRecipe(rate=8000, window=0.5, size=(64, 64))
+from datasets.audio.settings import MelSettings
+recipe = MelSettings(rate=8000, window=0.5, size=(64, 64))
 print("ready", flush=True)
 PictureCache(sys.argv[1]).render_all(sys.argv[2:], recipe, workers=int(os.environ["WORKERS"]))
 """

@@ -1,4 +1,4 @@
-"""StrainRecipe: what it draws, what its fingerprint covers, and what it makes of untrusted JSON."""
+"""QScanSettings: what it draws, what its fingerprint covers, and what it makes of untrusted JSON."""
 
 import json
 import warnings
