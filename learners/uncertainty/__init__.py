@@ -1,7 +1,8 @@
-"""Logits and features -> accept or "unknown", and why: calibration by temperature, thresholds with a
-promise (selective prediction), out-of-distribution scores for open-set recognition, prediction sets.
+"""Accept a prediction or answer "unknown": calibration, thresholds with a guarantee (selective prediction),
+out-of-distribution scores for open-set recognition, and prediction sets.
 
-scipy is imported by the functions that fit: an answer takes none of it."""
+Only the functions that fit import scipy, so that predictions do without it.
+"""
 
 from learners.uncertainty.arrays import (
     Floats,

@@ -1,4 +1,4 @@
-"""What every numeric part shares: array types, items, checks that name the remedy, softmax."""
+"""Array types, network outputs, input checks and softmax, shared by the whole package."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from datasets.core.errors import SecondhandError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-#: Numbers of what belongs together, [n]; where none are known, each item is one.
+#: Group number of each item, [n]; None: each item is its own group.
 Groups = NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """``logits [n, classes]`` (divided by the temperature), ``labels [n]`` and, where the network
-    gives them, penultimate ``features [n, d]``. Strangers have no labels. ``groups [n]`` are the
-    numbers of what belongs together; without them each item is by itself."""
+    """Outputs of a network for n items, with their labels.
+
+    Attributes
+    ----------
+    logits : ``[n, classes]``. Functions say whether they expect them divided by the temperature.
+    labels : ``[n]`` class indices; None for items of unknown classes.
+    features : ``[n, d]`` penultimate features; None where the network gives none.
+    groups : ``[n]`` group numbers (burst, speaker, recording); None where items are independent.
+    """
 
     logits: Floats
     labels: Ints | None = None
@@ -40,14 +46,17 @@ class Outputs:
 
 
 def known_labels(items: Outputs) -> Ints:
-    """The labels, checked; raises SecondhandError for items without."""
+    """Labels ``[n]``, checked. Raises SecondhandError where there are none."""
     if items.labels is None:
         raise SecondhandError("known items need their labels")
     return check_labels(items.labels, len(items.logits), items.logits.shape[1])
 
 
 def check_logits(logits: ArrayLike, *, paths: Sequence[str] | None = None) -> Floats:
-    """``[n, classes]`` as float64, all finite; else an error that names the first bad file."""
+    """Logits ``[n, classes]`` as float64.
+
+    Raises SecondhandError naming the first file (from ``paths``) whose logits are not finite.
+    """
     values = np.asarray(logits, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] < 2:
         raise SecondhandError(
@@ -64,7 +73,7 @@ def check_logits(logits: ArrayLike, *, paths: Sequence[str] | None = None) -> Fl
 
 
 def check_labels(labels: ArrayLike, n: int, classes: int) -> Ints:
-    """``[n]`` class indices in 0..classes-1."""
+    """Labels as ``[n]`` integers from 0 to classes - 1; raises SecondhandError for others."""
     values = np.asarray(labels)
     if values.shape != (n,) or (n and not np.issubdtype(values.dtype, np.integer)):
         raise SecondhandError(
@@ -79,7 +88,7 @@ def check_labels(labels: ArrayLike, n: int, classes: int) -> Ints:
 
 
 def check_probabilities(probabilities: ArrayLike) -> Floats:
-    """``[n, classes]`` as float64, each from 0 to 1."""
+    """Probabilities ``[n, classes]`` as float64; raises SecondhandError where one is outside 0..1."""
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 2 or p.shape[1] < 2 or not ((p >= 0) & (p <= 1 + 1e-6)).all():
         raise SecondhandError(f"probabilities of shape {p.shape}: expected [n, 2 or more] in 0..1")
@@ -89,7 +98,8 @@ def check_probabilities(probabilities: ArrayLike) -> Floats:
 def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = False) -> Floats:
     """``softmax(logits / temperature)`` over the last axis, without overflow.
 
-    ``background`` : beside a logit of 0, whose share is left out: they sum to less than 1.
+    ``background`` adds a class with logit 0 to the denominator and leaves it out of the result, so that
+    probabilities sum to less than 1.
     """
     z = np.asarray(logits, dtype=np.float64) / temperature
     top = z.max(axis=-1, keepdims=True)
@@ -99,10 +109,11 @@ def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = F
 
 
 def with_margin(scores: ArrayLike) -> Floats:
-    """``[n]`` cuts that items of these scores pass, also asked again by another engine or in another
-    batch, where the last bits differ (answers by 1e-5): at an item's own score it would be left to
-    chance. Lower by 1e-4 of the scores' spread, or of themselves where that is less, and at
-    most half way to the next score, so that no other item passes with it.
+    """Thresholds ``[n]`` just below the given scores, so that rounding does not reject the items themselves.
+
+    Another engine or batch size changes scores by about 1e-5. The margin is 1e-4 of the scores' standard
+    deviation (or of the score itself, if smaller), and at most half the gap to the next lower score, so
+    that no other item passes.
     """
     s, item = np.unique(np.asarray(scores, dtype=np.float64), return_inverse=True)
     finite = s[item][np.isfinite(s[item])]

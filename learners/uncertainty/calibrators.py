@@ -1,7 +1,7 @@
-"""Calibrators: what makes the probabilities of a network's logits mean what they say.
+"""Calibrators turn logits into calibrated probabilities.
 
-One temperature of all logits where classes exclude one another (`Scaling`); of several labels an item
-each label's own scale and shift (`Platt`).
+`Scaling`: one temperature for mutually exclusive classes. `Platt`: a scale and a shift for each label of
+a multi-label model.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from learners.uncertainty.arrays import Floats, Ints, Mask, check_labels, check_
 ENOUGH = 100
 TEMPERATURES = (0.01, 100.0)
 FOLDS = 10
-#: Items with a label, and without it, from which on its probability is calibrated by itself.
+#: Least number of items with and without a label for a scale and shift of its own.
 ENOUGH_OF_A_LABEL = 10
-#: What a label's own scale and shift weigh against those of all labels: 1 / variance, as of a prior.
+#: Strength of the prior that pulls a label's scale and shift to those of all labels: 1 / variance.
 PULL = 10.0
 SCALES, SHIFTS = (1e-3, 1e3), (-1e3, 1e3)
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """What `fit_temperature` found.
+    """A fitted temperature: the logits are divided by ``value``.
 
-    ``value`` divides the logits. ``low, high`` enclose the NLL's minimum with 95 % confidence.
-    ``message`` is empty, or says why the value deserves less trust.
+    ``low, high`` are its 95 % limits, ``n`` the number of calibration items. ``message`` is empty, or says
+    why the value is less reliable.
     """
 
     value: float = ranged(*TEMPERATURES)
@@ -43,7 +43,7 @@ class Temperature:
 
     @property
     def calibrated(self) -> bool:
-        """Whether it was fitted on enough items for probabilities to be called calibrated."""
+        """Whether enough items (`ENOUGH`) were fitted to call probabilities calibrated."""
         return self.n >= ENOUGH
 
 
@@ -56,7 +56,7 @@ def logits_nll(logits: Floats, labels: Ints, temperature: float = 1.0) -> float:
 
 
 def _slope(b: float, centred: Floats, labels: Ints) -> tuple[Floats, Floats]:
-    """First and second derivative of each item's NLL in b = 1 / temperature."""
+    """First and second derivative of each item's NLL with respect to b = 1 / temperature, ``[n]`` each."""
     p = np.exp(b * centred)
     p /= p.sum(axis=1, keepdims=True)
     mean = (p * centred).sum(axis=1)
@@ -65,7 +65,7 @@ def _slope(b: float, centred: Floats, labels: Ints) -> tuple[Floats, Floats]:
 
 
 def _minimise(centred: Floats, labels: Ints) -> float:
-    """The temperature of least NLL within `TEMPERATURES`. The NLL is convex in 1/T: one root."""
+    """The temperature within `TEMPERATURES` that minimises the NLL, which is convex in 1 / T."""
     import scipy
 
     low, high = np.log(TEMPERATURES)
@@ -73,19 +73,19 @@ def _minimise(centred: Floats, labels: Ints) -> float:
     def slope(log_t: float) -> float:
         return float(_slope(np.exp(-log_t), centred, labels)[0].mean())
 
-    if slope(low) <= 0:  # still falls at the coldest
+    if slope(low) <= 0:  # the NLL still falls at the lowest temperature
         return TEMPERATURES[0]
     if slope(high) >= 0:
         return TEMPERATURES[1]
     return float(np.exp(scipy.optimize.brentq(slope, low, high, xtol=1e-6)))
 
 
-def _as_sure_as(wanted: float, centred: Floats) -> float:
-    """The temperature where the mean top probability is that, at most 1."""
+def _as_sure_as(confidence: float, centred: Floats) -> float:
+    """The temperature, at most 1, at which the mean top probability equals ``confidence``."""
     import scipy
 
     def excess(log_t: float) -> float:
-        return float(softmax(centred, np.exp(log_t)).max(axis=1).mean()) - wanted
+        return float(softmax(centred, np.exp(log_t)).max(axis=1).mean()) - confidence
 
     low = float(np.log(TEMPERATURES[0]))
     if excess(0.0) >= 0 or excess(low) <= 0:
@@ -94,7 +94,7 @@ def _as_sure_as(wanted: float, centred: Floats) -> float:
 
 
 def _helps(centred: Floats, labels: Ints) -> bool:
-    """Does a temperature fitted on some items lower the NLL of the others?"""
+    """Whether a temperature lowers the NLL of items it was not fitted on (tenfold cross-validation)."""
     n = len(labels)
     if n < 2:
         return False
@@ -111,27 +111,25 @@ def _helps(centred: Floats, labels: Ints) -> bool:
 def fit_temperature(
     logits: ArrayLike, labels: ArrayLike, *, paths: Sequence[str] | None = None
 ) -> Temperature:
-    """The temperature that minimises the NLL of held-out labels (1706.04599, section 4.2).
+    """The temperature that minimises the NLL of the calibration labels (arXiv:1706.04599, section 4.2).
 
-    Found as the one root of the derivative in 1/T, between 0.01 and 100; the NLL after is never
-    above the NLL before. Two cases depart from the plain minimum:
+    The derivative in 1/T has one root between 0.01 and 100; the NLL never rises. Two exceptions:
 
-    - fewer than 100 items: kept only where it also helps on items it was not fitted to (tenfold
-      cross-validation), else 1;
-    - every item right: the NLL falls for ever as T goes to 0, and n right answers show no more
-      than the rule of succession's (n + 1) / (n + 2), so T goes no lower than that mean confidence;
-      its upper limit is where that is the least accuracy that n right answers leave open (97.5 %).
+    - Fewer than 100 items: the temperature is kept only if it helps in tenfold cross-validation, else 1.
+    - Every item right: the NLL falls without limit as T goes to 0. T then goes no lower than where the mean
+      confidence is (n + 1) / (n + 2), the rule of succession; its upper limit is where the mean confidence is
+      the lowest accuracy compatible with n right items (97.5 %).
 
     Parameters
     ----------
     logits : ``[n, classes]``, finite. labels : ``[n]`` integers; a class may be missing.
-    paths : names of the items, for the error about a logit that is not finite.
+    paths : file names, for the error about logits that are not finite.
 
     Examples
     --------
-    >>> logits = [[4.0, 0.0]] * 200  # sure of the first class, which three quarters are
-    >>> found = fit_temperature(logits, [0] * 150 + [1] * 50)
-    >>> softmax(logits[0], found.value).round(3).tolist()
+    >>> logits = [[4.0, 0.0]] * 200  # 98 % for the first class, which is right for three quarters
+    >>> fitted = fit_temperature(logits, [0] * 150 + [1] * 50)
+    >>> softmax(logits[0], fitted.value).round(3).tolist()
     [0.75, 0.25]
     """
     z = check_logits(logits, paths=paths)
@@ -160,10 +158,10 @@ def fit_temperature(
 
 
 def cautious(fitted: Temperature) -> Temperature:
-    """Of a temperature below 1, which makes answers surer, its upper limit, and at most 1.
+    """A temperature below 1 is replaced by its upper limit, at most 1.
 
-    What was held out is of the places and days of what was learnt, and easier than files from
-    elsewhere: being surer needs evidence.
+    Calibration files come from the same places and days as the training files and are easier than files
+    from another source, so raising the confidence needs evidence.
     """
     return fitted if fitted.value >= 1 else replace(fitted, value=min(fitted.high, 1.0))
 
@@ -185,10 +183,10 @@ def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class Scaling:
-    """The calibrator of one label an item: softmax(logits / temperature).
+    """Calibrator of mutually exclusive classes: softmax(logits / temperature).
 
-    With a ``background`` the logits are relative to that one's, which is 0 and takes its share of the
-    probability; the temperature is the classes' alone.
+    With a ``background`` (negative) class the logits are relative to its logit, 0, and it takes a share of
+    the probability; the temperature is fitted to the other classes.
     """
 
     temperature: Temperature
@@ -199,29 +197,29 @@ class Scaling:
     def fit(
         cls, logits: Floats, labels: Ints, background: bool, paths: Sequence[str] | None = None
     ) -> Scaling:
-        """On calibration items: of ``logits`` [n, classes] and ``labels`` [n]."""
+        """Fit to calibration items: ``logits`` [n, classes] and ``labels`` [n]."""
         return cls(cautious(fit_temperature(logits, labels, paths=paths)), background)
 
     def scaled(self, logits: Floats) -> Floats:
-        """What the gates and scores are given in place of the logits, [n, classes]."""
+        """Logits divided by the temperature, [n, classes]; the input of gates and scores."""
         return logits / self.temperature.value
 
     def probabilities(self, scaled: Floats) -> Floats:
-        """Of scaled logits [n, classes], in [0, 1]; they sum to 1, or to less beside a background."""
+        """Probabilities [n, classes] from scaled logits. They sum to 1, or less beside a background class."""
         return softmax(scaled, background=self.background)
 
     def class_subset(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
-        """``[n, classes]`` given that it is none of the classes that are not ``possible``; and what those
-        had, ``[n]``.
+        """Probabilities ``[n, classes]`` given that only the ``possible`` classes occur, and the probability
+        ``[n]`` that the excluded classes had.
 
-        By Bayes: with a prior of 0 for them, and the ratios of the others as they were, what is left is
-        scaled to its whole, a background's share with it. So they stay calibrated where the classes left
-        out do not occur, and the others do as they did in training.
+        Bayes' rule with a prior of 0 for the excluded classes: the other probabilities, with that of the
+        background, are rescaled. They stay calibrated if the excluded classes do not occur and the others occur
+        as often as in training.
         """
         probabilities = self.probabilities(scaled)
         others = probabilities[:, ~possible].sum(axis=1)
-        left = np.where(possible, probabilities, 0.0)
-        return left / np.maximum(1 - others, np.finfo(np.float64).tiny)[:, None], others
+        remaining = np.where(possible, probabilities, 0.0)
+        return remaining / np.maximum(1 - others, np.finfo(np.float64).tiny)[:, None], others
 
     def to_dict(self) -> dict[str, object]:
         return {"temperature": jsonable(self.temperature), "background": self.background}
@@ -229,8 +227,10 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class Platt:
-    """The calibrator of several labels an item: of each the sigmoid of its logit times ``scale`` plus
-    ``shift`` (both [classes]), fitted on ``items``."""
+    """Calibrator of a multi-label model: sigmoid(``scale`` * logit + ``shift``) for each label.
+
+    ``scale`` and ``shift`` are [classes]; ``items`` is the number of calibration items.
+    """
 
     scale: Floats
     shift: Floats
@@ -239,49 +239,48 @@ class Platt:
     exclusive: ClassVar[bool] = False
 
     @classmethod
-    def fit(cls, logits: Floats, known: Mask, there: Mask) -> tuple[Platt, list[str]]:
-        """From logits, whether a label is known of an item and whether it is there, all [n, classes].
+    def fit(cls, logits: Floats, known: Mask, present: Mask) -> tuple[Platt, list[str]]:
+        """Fit to logits [n, classes]; ``known`` and ``present`` say for which the label is known and is there.
 
-        First scale and shift of all labels at once, then each label's own, pulled to them. Beside it a
-        sentence for each label, empty where its own items suffice.
+        One scale and shift is fitted to all labels together; each label's own is then pulled towards it.
+        Also returns a message for each label, empty where it has enough items.
         """
-        scale, shift, instead = 1.0, 0.0, ""
-        if min(there.sum(), (known & ~there).sum()) >= ENOUGH_OF_A_LABEL:
-            instead = "; it is calibrated as all labels together are"
-            scale, shift = fit_platt(logits[known], there[known])
+        scale, shift, fallback = 1.0, 0.0, ""
+        if min(present.sum(), (known & ~present).sum()) >= ENOUGH_OF_A_LABEL:
+            fallback = "; it is calibrated as all labels together are"
+            scale, shift = fit_platt(logits[known], present[known])
         scales, shifts = np.full(logits.shape[1], scale), np.full(logits.shape[1], shift)
         messages = []
         for k, rows in enumerate(known.T):
-            count, without = int(there[rows, k].sum()), int((~there[rows, k]).sum())
+            count, without = int(present[rows, k].sum()), int((~present[rows, k]).sum())
             message = ""
             if min(count, without) < ENOUGH_OF_A_LABEL:
                 few = f"{count} items with it and {without} without, {ENOUGH_OF_A_LABEL} of each are needed"
-                message = f"not enough to calibrate: {few}{instead}"
+                message = f"not enough to calibrate: {few}{fallback}"
             else:
-                times, more = _near(scale * logits[rows, k] + shift, there[rows, k])
-                scales[k] = np.clip(times * scale, *SCALES)
-                shifts[k] = np.clip(times * shift + more, *SHIFTS)
+                factor, offset = _near(scale * logits[rows, k] + shift, present[rows, k])
+                scales[k] = np.clip(factor * scale, *SCALES)
+                shifts[k] = np.clip(factor * shift + offset, *SHIFTS)
             messages.append(message)
         return cls(scales, shifts, int(known.sum(axis=0).max())), messages
 
     @property
     def temperature(self) -> Temperature:
-        """None, of as many items."""
+        """Temperature 1: a multi-label model has none."""
         return Temperature(1.0, *TEMPERATURES, self.items)
 
     def scaled(self, logits: Floats) -> Floats:
-        """What the gates are given in place of the logits, [n, classes]."""
+        """Logits with scale and shift applied, [n, classes]; the input of the gates."""
         return np.asarray(logits, np.float64) * self.scale + self.shift
 
     def probabilities(self, scaled: Floats) -> Floats:
-        """Of scaled logits [n, classes], each by itself, in [0, 1]."""
+        """Probability of each label [n, classes], in [0, 1], from scaled logits."""
         import scipy
 
         return np.asarray(scipy.special.expit(scaled))
 
     def class_subset(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
-        """Those of the ``possible`` labels, 0 of the others, ``[n, classes]``; which took nothing from
-        them, ``[n]``."""
+        """Probabilities ``[n, classes]``, 0 for labels that are not ``possible``; and zeros ``[n]``: labels do not compete."""
         return np.where(possible, self.probabilities(scaled), 0.0), np.zeros(len(scaled))
 
     def to_dict(self) -> dict[str, object]:
@@ -289,7 +288,7 @@ class Platt:
 
 
 def read_calibrator(values: object, classes: int) -> Scaling | Platt:
-    """The inverse of ``to_dict``, for files that anybody may have written."""
+    """The calibrator from the JSON of ``to_dict``. Raises SecondhandError naming an invalid key."""
     name = "confidence.calibrator"
     if not (isinstance(values, Mapping) and "scale" in values):
         read = read_as(_StoredScaling, values, name)
@@ -314,42 +313,45 @@ class _StoredPlatt:
     items: int = ranged(0, 2**53)
 
 
-def fit_platt(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
-    """Scale and shift of the least NLL of ``sigmoid(scale * logit + shift)`` (Platt 1999).
+def fit_platt(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]:
+    """Scale and shift that minimise the NLL of ``sigmoid(scale * logit + shift)`` (Platt 1999).
 
-    With his targets, (N+ + 1) / (N+ + 2) and 1 / (N- + 2), instead of 1 and 0: labels that a
-    threshold tells apart without a mistake would make it sure without an end. The scale is positive:
-    the order of items stays.
+    The targets are Platt's, (N+ + 1) / (N+ + 2) and 1 / (N- + 2), instead of 1 and 0: they keep the scale finite
+    where a threshold separates the labels perfectly. The scale is positive, so the order of items stays.
     """
     import scipy
 
-    n, count = len(there), int(there.sum())
-    wanted = np.where(there, (count + 1) / (count + 2), 1 / (n - count + 2))
-    middle, spread = float(logits.mean()), float(logits.std()) or 1.0
-    x = (logits - middle) / spread
+    n, count = len(present), int(present.sum())
+    targets = np.where(present, (count + 1) / (count + 2), 1 / (n - count + 2))
+    mean, spread = float(logits.mean()), float(logits.std()) or 1.0
+    x = (logits - mean) / spread
 
-    def nll(found: Floats) -> tuple[float, Floats]:
-        z = found[0] * x + found[1]
-        pull = (scipy.special.expit(z) - wanted) / n
-        return float(np.mean(np.logaddexp(0, z) - wanted * z)), np.array([pull @ x, pull.sum()])
+    def nll(parameters: Floats) -> tuple[float, Floats]:
+        z = parameters[0] * x + parameters[1]
+        residual = (scipy.special.expit(z) - targets) / n
+        return float(np.mean(np.logaddexp(0, z) - targets * z)), np.array(
+            [residual @ x, residual.sum()]
+        )
 
     limits = [(1e-3, 1e3), (-1e3, 1e3)]
     a, b = scipy.optimize.minimize(nll, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=limits).x
     scale = float(np.clip(a / spread, *SCALES))
-    return scale, float(np.clip(b - scale * middle, *SHIFTS))
+    return scale, float(np.clip(b - scale * mean, *SHIFTS))
 
 
-def _near(logits: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
-    """Scale and shift of the least NLL as `fit_platt` has it, of 1 and 0, and of a prior that both
-    change nothing: normal, the scale's of its logarithm."""
+def _near(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]:
+    """Scale and shift that minimise the NLL with a normal prior around no change (scale 1, shift 0).
+
+    The prior of the scale is on its logarithm; `PULL` is 1 / variance of both.
+    """
     import scipy
 
-    def loss(found: Floats) -> tuple[float, Floats]:
-        grown = np.exp(found[0]) * logits
-        z = grown + found[1]
-        pull = scipy.special.expit(z) - there
-        value = np.sum(np.logaddexp(0, z) - there * z) + PULL / 2 * (found @ found)
-        return float(value), np.array([pull @ grown, pull.sum()]) + PULL * found
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        scaled = np.exp(parameters[0]) * logits
+        z = scaled + parameters[1]
+        residual = scipy.special.expit(z) - present
+        value = np.sum(np.logaddexp(0, z) - present * z) + PULL / 2 * (parameters @ parameters)
+        return float(value), np.array([residual @ scaled, residual.sum()]) + PULL * parameters
 
     limits = [(-7, 7), SHIFTS]
     a, b = scipy.optimize.minimize(loss, [0.0, 0.0], jac=True, method="L-BFGS-B", bounds=limits).x

@@ -1,10 +1,10 @@
-"""Accept a prediction, or say "unknown", and why:
+"""Accept a prediction or answer "unknown", with the reason.
 
-    logits --> the calibrator --> probabilities --> what an item is named: a class, a node, some labels
-    features --> distance to the training items, and the score that tells known items from strangers
-    these --> gates, in this order: background, class subset, distance, threshold, score
+    logits   -> calibrator -> probabilities -> the class, tree node or labels named
+    features -> distance to the training items, out-of-distribution score
+    these    -> gates, in order: background, class subset, distance, threshold, score
 
-Everything is fitted on the calibration split, which training has not seen. Numpy alone.
+Everything is fitted on the calibration split, which training does not use. Needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -48,20 +48,28 @@ from learners.uncertainty.scores import (
 from learners.uncertainty.thresholds import Threshold, check_alpha, check_threshold
 from learners.uncertainty.tree import Naming, Tree, too_sure
 
-#: The part of known items that the distance may refuse.
+#: Fraction of known items that the distance may refuse.
 ALPHA = 0.05
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """One entry an item. ``label`` is -1 where unknown; ``best`` is the best class all the same.
+    """Decisions for n items; each attribute has one entry per item.
 
-    ``probability`` is the calibrated one of ``best``; ``reason`` is "" where that is accepted, and
-    where ``label`` is a node above the classes it says why it is no class;
-    ``distance_p`` in (0, 1], nan where the distance is off; ``known`` ranks items from stranger to
-    known by the chosen score; ``probabilities`` is ``[n, classes]``. ``named`` is what was judged,
-    ``best`` or a node of the tree, and ``sure`` its probability. Where an item has several labels,
-    ``predicted`` bool [n, classes] are those that are answered; ``label`` is the likeliest of them.
+    Attributes
+    ----------
+    label : accepted class, or node of the tree; -1 for unknown.
+    best : the most probable class, whether accepted or not.
+    probability : calibrated probability of ``best``.
+    reason : why it was refused, "" where ``best`` was accepted; for a node above the classes, why no class
+        was named.
+    distance_p : conformal p-value of the distance in (0, 1]; NaN where the distance is off.
+    known : out-of-distribution score, higher for known items.
+    probabilities : [n, classes].
+    named : what was judged: ``best``, or a node of the tree.
+    sure : probability of ``named``.
+    predicted : bool [n, classes], the labels assigned by a multi-label model, whose ``label`` is the most
+        probable of them; None otherwise.
     """
 
     label: Ints
@@ -76,26 +84,27 @@ class Decisions:
     predicted: Mask | None = None
 
     def labels(self, names: Sequence[str]) -> list[str]:
-        """What each item is answered, in words; ``names`` are those of the classes, or of the tree's nodes."""
+        """Predicted label of each item; ``names`` are the classes, or the nodes of the tree."""
         if self.predicted is None:
             return [UNKNOWN if number < 0 else names[number] for number in self.label]
         return [
-            join_labels(name for name, there in zip(names, row, strict=True) if there) or UNKNOWN
+            join_labels(name for name, is_present in zip(names, row, strict=True) if is_present)
+            or UNKNOWN
             for row in self.predicted
         ]
 
     def listed(self, row: int, top: int) -> int:
-        """How many of its likeliest classes an answer lists, where ``top`` are asked for."""
+        """Number of classes to list for item ``row``: ``top``, or more if more labels were assigned."""
         return top if self.predicted is None else max(top, int(self.predicted[row].sum()))
 
 
 @dataclass
 class Confidence:
-    """A calibrator and gates of one model. Made by `fit`, `fit_labels` or `from_dict`.
+    """The calibrator and gates of a model, made by `fit`, `fit_labels` or `from_dict`.
 
-    ``subset`` is there where not all classes may be answered, ``naming`` where a tree stands above
-    them and items are named by its nodes, too. ``sets`` makes sets of classes, where they were asked
-    for. ``notes`` says, one sentence each, what is off or could not be guaranteed.
+    ``subset`` restricts the classes that may be predicted, ``naming`` names items by the nodes of a class
+    tree, ``sets`` makes prediction sets; each is None where it is not used. ``notes`` are sentences on what
+    is off or could not be guaranteed.
     """
 
     classes: int
@@ -111,7 +120,7 @@ class Confidence:
     @classmethod
     def fit(
         cls,
-        held: Outputs,
+        calibration: Outputs,
         reference: Outputs | None = None,
         settings: ConfidenceSettings | None = None,
         *,
@@ -125,20 +134,19 @@ class Confidence:
 
         Parameters
         ----------
-        held : the calibration items, their logits as the network gives them; what a target guarantees
-            counts their groups.
-        reference : training items as prediction will see them (no augmentation), likewise; all are
-            kept, with their logits and labels. Without features of both the distance is off.
-        settings : threshold, target, score and coverage, as ``--threshold`` and the others; `fit_rule`
-            says how they go together. Sets of classes are RAPS (2009.14193).
-        alpha : fraction of known items that the distance may refuse; 0 switches the refusal off.
-        background : the logits are those of `learners.backbones.building.drop_background_row`.
-        paths : names of the calibration items, for errors.
-        tree : of the classes; what a target accuracy guarantees then, `guaranteed` says.
-        names : of the classes, for ``notes`` on those that can be guaranteed nothing.
+        calibration : outputs of the calibration items with raw logits. Guarantees count their groups.
+        reference : outputs of all training items without augmentation, with logits and labels. The distance is
+            off unless both have features.
+        settings : threshold, target accuracy, score and coverage; `fit_rule` says how they combine. Prediction
+            sets are RAPS (arXiv:2009.14193).
+        alpha : fraction of known items that the distance may refuse; 0 refuses none.
+        background : the logits are those of `learners.backbones.building.against_last`.
+        paths : file names of the calibration items, for errors.
+        tree : class tree; `guaranteed` says what a target accuracy then guarantees.
+        names : class names, for ``notes``.
         """
         asked = settings or ConfidenceSettings()
-        logits, labels = check_logits(held.logits, paths=paths), known_labels(held)
+        logits, labels = check_logits(calibration.logits, paths=paths), known_labels(calibration)
         check_threshold(asked.threshold)
         check_alpha(alpha)
         score, needs = str(asked.score), make_score(asked.score).needs
@@ -147,15 +155,15 @@ class Confidence:
         notes, z = [message] if message else [], calibrator.scaled(logits)
 
         x, distance, passed = None, DistanceGate(alpha), np.ones(len(z), dtype=bool)
-        if reference is None or reference.features is None or held.features is None:
+        if reference is None or reference.features is None or calibration.features is None:
             notes.append("distance off: no reference features; strangers are told by logits")
             if needs == "features":
                 notes.append(f"score {score} needs features: msp instead")
                 score = "msp"
         else:
-            x = check_features(held.features, len(z), paths=paths)
-            distance, passed, more = DistanceGate.fit(reference, x, alpha)
-            notes += more
+            x = check_features(calibration.features, len(z), paths=paths)
+            distance, passed, distance_notes = DistanceGate.fit(reference, x, alpha)
+            notes += distance_notes
         if background:
             passed &= z.max(axis=1, initial=0) > 0
 
@@ -163,7 +171,7 @@ class Confidence:
         known, probabilities = ranking.score.calibrate(x, z), calibrator.probabilities(z)
         if tree is not None:
             notes += too_sure(tree, probabilities, labels)
-        items = Calibrating(z, x, labels, probabilities, known, passed, held.groups, tree)
+        items = Calibrating(z, x, labels, probabilities, known, passed, calibration.groups, tree)
         rule = fit_rule(items, ranking, distance.knn, asked, names)
         notes += rule.notes
         sets = None
@@ -178,7 +186,7 @@ class Confidence:
     @classmethod
     def fit_labels(
         cls,
-        held: Outputs,
+        calibration: Outputs,
         targets: Floats,
         settings: ConfidenceSettings,
         names: Sequence[str],
@@ -186,39 +194,40 @@ class Confidence:
         reference: Outputs | None = None,
         paths: Sequence[str] | None = None,
     ) -> Confidence:
-        """Fit as `fit` does where an item has several labels, each there or not by itself.
+        """Fit a multi-label model, in which each label is present or absent by itself.
 
         Parameters
         ----------
-        targets : of the calibration items ``held`` [n, classes]: 1 is there, 0 is not, NaN is not known.
-        settings : ``threshold`` is each label's, or ``target_accuracy`` the precision that each
-            guarantees by itself (`thresholds_by_label`).
-        names : of the classes, for ``notes`` on those that can be guaranteed nothing.
-        reference : training items; of known ones `ALPHA` may be refused as unlike the nearest of these.
-            Without them the distance is off.
+        calibration : outputs of the calibration items.
+        targets : [n, classes] of the calibration items: 1 present, 0 absent, NaN not known.
+        settings : ``threshold`` of each label, or ``target_accuracy``, the precision guaranteed for each label
+            (`thresholds_by_label`).
+        names : class names, for ``notes``.
+        reference : outputs of the training items; the distance to the nearest may refuse `ALPHA` of known items.
+            None: the distance is off.
         """
-        z = check_logits(held.logits, paths=paths)
-        known, there = ~np.isnan(targets), targets == 1
+        z = check_logits(calibration.logits, paths=paths)
+        known, present = ~np.isnan(targets), targets == 1
         distance, passed, notes = DistanceGate(), np.ones(len(z), bool), list[str]()
         if reference is not None:
-            x = check_features(held.features, paths=paths)
+            x = check_features(calibration.features, paths=paths)
             distance, passed, notes = DistanceGate.fit(replace(reference, labels=None), x, ALPHA)
-        calibrator, messages = Platt.fit(z, known, there)
-        # Of those that do not pass nothing is said.
+        calibrator, messages = Platt.fit(z, known, present)
+        # Items that the distance refuses get no label.
         p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)
         cut = LabelThresholdGate.of(
-            thresholds_by_label(p, known, there, messages, settings, held.groups)
+            thresholds_by_label(p, known, present, messages, settings, calibration.groups)
         )
         notes += [
-            f"{n}: {one.message}"
-            for n, one in zip(names, cut.guarantees, strict=True)
-            if one.message
+            f"{n}: {threshold.message}"
+            for n, threshold in zip(names, cut.guarantees, strict=True)
+            if threshold.message
         ]
         return cls(len(names), calibrator, distance, cut, notes=notes)
 
     @classmethod
     def uncalibrated(cls, classes: int, *, exclusive: bool = True) -> Confidence:
-        """Temperature 1, or logits as they are, the default threshold and no distance."""
+        """A confidence with temperature 1 (or unscaled logits), the default threshold and no distance."""
         if exclusive:
             return cls.fit(Outputs(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
         cut = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
@@ -227,17 +236,17 @@ class Confidence:
 
     @property
     def exclusive(self) -> bool:
-        """An item is of one class: probabilities sum to 1 at most. Else each is there or not by itself."""
+        """Whether classes are mutually exclusive; False for multi-label models."""
         return self.calibrator.exclusive
 
     @property
     def tree(self) -> Tree | None:
-        """What stands above the classes, where they have a tree."""
+        """The tree above the classes, or None."""
         return None if self.naming is None else self.naming.tree
 
     @property
     def gates(self) -> list[Gate]:
-        """All that may refuse an item, in the order in which the first gives the reason."""
+        """All gates in order; the first that refuses an item gives the reason."""
         background = [BackgroundGate()] if self.calibrator.background else []
         subset = [] if self.subset is None else [self.subset]
         likely = [NoLikelyLabelGate(self.cut)] if isinstance(self.cut, LabelThresholdGate) else []
@@ -251,12 +260,12 @@ class Confidence:
         paths: Sequence[str] | None = None,
         trained: bool = False,
     ) -> Decisions:
-        """Judge ``logits [n, classes]`` and ``features [n, d]`` (unused if the distance is off).
+        """Decide on ``logits [n, classes]`` and ``features [n, d]`` (not used if the distance is off).
 
-        ``trained`` says that these are training items: they are never unlike the training data.
+        ``trained`` marks training items, which are never out of distribution.
 
-        Raises `SecondhandError` for another number of classes, for features that are missing though
-        the distance is on, and for values that are not finite (naming the file by ``paths``).
+        Raises `SecondhandError` for another number of classes, missing features though the distance is on, and
+        values that are not finite (naming the file by ``paths``).
         """
         values = check_logits(logits, paths=paths)
         if values.shape[1] != self.classes:
@@ -268,7 +277,9 @@ class Confidence:
             predicted = self.cut.predicted(batch) & accepted[:, None]
             likeliest = np.where(predicted, batch.probabilities, -1.0).argmax(axis=1)
             label = np.where(accepted, likeliest, NO_CLASS)
-        for above in np.flatnonzero(label >= self.classes):  # why it is no class
+        for above in np.flatnonzero(
+            label >= self.classes
+        ):  # no class is sure enough, only a node above it
             reasons[above] = AMBIGUOUS
         return Decisions(
             label, batch.best, batch.probability, reasons, batch.distance_p, batch.known,
@@ -278,7 +289,7 @@ class Confidence:
     def _batch(
         self, logits: Floats, features: ArrayLike | None, paths: Sequence[str] | None, trained: bool
     ) -> Batch:
-        """The items as the gates see them."""
+        """The items as the gates take them."""
         z = self.calibrator.scaled(logits)
         x, p, scores = self.distance.measure(features, len(z), paths, trained)
         possible = np.ones(self.classes, bool) if self.subset is None else self.subset.possible
@@ -295,28 +306,29 @@ class Confidence:
     def with_overrides(
         self, threshold: float | Sequence[float | None] | None, score: str | None
     ) -> Confidence:
-        """With another threshold or score, or both, where they are given."""
-        found = self if threshold is None else self.with_threshold(threshold)
-        return found if score is None else found.with_score(score)
+        """A copy with another threshold or score; None leaves either as it is."""
+        confidence = self if threshold is None else self.with_threshold(threshold)
+        return confidence if score is None else confidence.with_score(score)
 
     def with_threshold(self, value: float | Sequence[float | None]) -> Confidence:
-        """The same with a threshold on the calibrated probability, or one a class; without floors.
+        """A copy with another threshold on the calibrated probability, or one per class, and no score floors.
 
-        A class with None keeps the model's whole rule, floor and promise with it.
+        A class with None keeps the model's own rule, with its floor and guarantee.
         """
         cut = self.cut.at(value)
-        if cut.own is not None:
-            return replace(self, cut=cut, ranking=replace(self.ranking, exempt=~np.isnan(cut.own)))
+        if cut.class_thresholds is not None:
+            return replace(
+                self, cut=cut, ranking=replace(self.ranking, exempt=~np.isnan(cut.class_thresholds))
+            )
         naming = self.naming and Naming(self.naming.tree, cut.threshold.value)
         ranking = replace(self.ranking, floors={}, exempt=None)
         return replace(self, cut=cut, ranking=ranking, naming=naming)
 
     def with_score(self, name: str) -> Confidence:
-        """The same with another score, to rank by and for the floor; the threshold stays.
+        """A copy that ranks by another score and uses its floor; the threshold stays.
 
-        Raises `SecondhandError` where an item has several labels, where the threshold cuts the old
-        score, and for scores that the model does not hold: of those that need features, it has
-        ``knn`` and the one it was fitted with, or its parts.
+        Raises `SecondhandError` for multi-label models, where the threshold is on the old score, and for a score
+        the model does not hold. Of the scores that need features it holds ``knn``, its own, and its parts.
         """
         if not self.exclusive:
             raise SecondhandError(
@@ -329,28 +341,28 @@ class Confidence:
                 f"score {name}: the model's threshold is one on {self.ranking.name}; give a "
                 "--threshold on the probability too"
             )
-        if name not in (held := self.scores()):
+        if name not in (available := self.scores()):
             raise SecondhandError(
-                f"score {name!r} is none that this model holds: {', '.join(held)}. Fine-tune with "
+                f"score {name!r} is none that this model holds: {', '.join(available)}. Fine-tune with "
                 f"--score NAME for another"
             )
-        return replace(self, ranking=replace(self.ranking, name=name, score=held[name]))
+        return replace(self, ranking=replace(self.ranking, name=name, score=available[name]))
 
     def only(self, possible: Sequence[bool]) -> Confidence:
-        """The same, with answers among those of the classes that are ``possible``, at least one."""
+        """A copy that predicts only the ``possible`` classes (bool [classes], at least one true)."""
         return replace(self, subset=ClassSubsetGate(np.array(possible)))
 
     def scores(self) -> dict[str, Score]:
-        """All scores that can be had without the training items, ready to use."""
+        """All scores available without the training items, by name."""
         return self.ranking.held(self.distance.knn)
 
     def probabilities(self, logits: ArrayLike) -> Floats:
-        """Calibrated ones of logits [n, classes], with a background that has its share in them."""
+        """Calibrated probabilities of logits [n, classes]; with a background class they sum to less than 1."""
         scaled = self.calibrator.scaled(np.asarray(logits, np.float64))
         return self.calibrator.probabilities(scaled)
 
     def to_dict(self) -> dict[str, object]:
-        """The settings, fit for JSON. What is large is in `arrays`; ``subset`` is not stored."""
+        """Settings as JSON. `arrays` has the large parts; ``subset`` is not stored."""
         return {
             "classes": self.classes,
             "calibrator": self.calibrator.to_dict(),
@@ -363,8 +375,7 @@ class Confidence:
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """What belongs in ``reference.safetensors``: `Distance.arrays`, and what the score needs besides,
-        under ``score.``; empty where the distance is off."""
+        """Arrays for ``reference.safetensors``: those of the distance, and of the score under ``score.``; empty if the distance is off."""
         out = {f"score.{key}": value for key, value in self.ranking.score.arrays().items()}
         if self.distance.knn is not None:
             out.pop(f"score.{SHARED.get(self.ranking.name)}", None)
@@ -377,11 +388,11 @@ class Confidence:
         arrays: Mapping[str, ArrayLike] | None = None,
         tree: Tree | None = None,
     ) -> Confidence:
-        """The inverse of `to_dict` and `arrays`, for files that anybody may have written.
+        """A confidence from `to_dict` and `arrays`; the values are checked, as the files may come from anyone.
 
-        Without the arrays the distance is off, a score that needs them becomes msp, and ``notes`` say
-        so; a threshold that was cut on that score cannot be kept, and is an error. Raises
-        `SecondhandError` naming the key for a value that is missing, foreign, out of range or not finite.
+        Without the arrays the distance is off and a score that needs them becomes msp; ``notes`` say so. A
+        threshold on that score is then an error. Raises `SecondhandError` naming a key that is missing, foreign,
+        out of range or not finite.
         """
         arrays = arrays or {}
         read = read_as(_Stored, settings, "confidence")
@@ -394,8 +405,8 @@ class Confidence:
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         naming = None if tree is None else Naming.from_dict(read.tree, tree)
-        distance, more = DistanceGate.from_dict(read.distance, arrays)
-        notes += more
+        distance, distance_notes = DistanceGate.from_dict(read.distance, arrays)
+        notes += distance_notes
         if not calibrator.exclusive:
             if not cut.guarantees:
                 raise SecondhandError(
@@ -420,7 +431,7 @@ class Confidence:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stored:
-    """The confidence in a config.json."""
+    """The confidence as config.json stores it."""
 
     classes: int = ranged(2, 1_000_000)
     calibrator: object

@@ -76,7 +76,7 @@ def fit_rule(
     items: Calibrating,
     ranking: ScoreGate,
     knn: KNN | None,
-    asked: ConfidenceSettings,
+    settings: ConfidenceSettings,
     names: Sequence[str],
 ) -> Rule:
     """Threshold and floor as the settings have them.
@@ -87,19 +87,19 @@ def fit_rule(
     `threshold_for_accuracy` says what it guarantees; it cuts the score. ``knn`` is the distance's,
     ``names`` of the classes.
     """
-    target = asked.target_accuracy
+    target = settings.target_accuracy
     if target is None:
-        return _without_target(items, ranking, knn, asked, float(asked.threshold))
-    rule, low = _for_target(items, ranking, target, asked.per_class, names)
-    whole = rule.cut.threshold
-    if not whole.message or any(not one.message for one in rule.cut.guarantees):
+        return _without_target(items, ranking, knn, settings, float(settings.threshold))
+    rule, low = _for_target(items, ranking, target, settings.per_class, names)
+    overall = rule.cut.threshold
+    if not overall.message or any(not threshold.message for threshold in rule.cut.guarantees):
         return rule
-    least = max(float(asked.threshold), target)
+    least = max(float(settings.threshold), target)
     missed = (
-        f"{whole.message}. Nothing is guaranteed: the model answers as without a target, from a "
+        f"{overall.message}. Nothing is guaranteed: the model answers as without a target, from a "
         f"probability of {least:.4g} on. Add calibration files, or ask for less"
     )
-    rule = _without_target(items, ranking, knn, asked, least)
+    rule = _without_target(items, ranking, knn, settings, least)
     threshold = replace(rule.cut.threshold, accuracy_low=low, message=missed, target=target)
     return replace(rule, cut=replace(rule.cut, threshold=threshold), notes=[missed])
 
@@ -114,48 +114,48 @@ def _for_target(
     on, known = ranking.name, as_named.known
     if on == "msp":
         on, known = "probability", as_named.sure
-    each, guarantees, notes = None, list[Threshold](), list[str]()
+    by_name, guarantees, notes = None, list[Threshold](), list[str]()
     if naming is None:
         passed = items.passed
         groups = None if items.groups is None else items.groups[passed]
-        whole = threshold_for_accuracy(known[passed], right[passed], target, groups=groups)
+        overall = threshold_for_accuracy(known[passed], right[passed], target, groups=groups)
         share = float(passed.sum()) / max(1, len(passed))
-        whole = replace(whole, coverage=whole.coverage * share)
+        overall = replace(overall, coverage=overall.coverage * share)
     else:
-        whole, each, notes = guaranteed(
+        overall, by_name, notes = guaranteed(
             naming.tree, as_named.named, known, right, items.passed, target, items.groups
         )
-    if whole.message:
-        notes.append(whole.message)
-    low = whole.accuracy_low
+    if overall.message:
+        notes.append(overall.message)
+    low = overall.accuracy_low
     if per_class:
         best = np.where(items.passed, items.logits.argmax(axis=1), NO_CLASS)
         classes = names or range(items.logits.shape[1])
-        whole, guarantees, more = thresholds_by_class(
-            whole, best, known, right, classes, items.groups
+        overall, guarantees, class_notes = thresholds_by_class(
+            overall, best, known, right, classes, items.groups
         )
-        each, notes = values_of(guarantees), notes + more
-    return Rule(ThresholdGate(whole, on, each, guarantees), ranking, naming, notes), low
+        by_name, notes = values_of(guarantees), notes + class_notes
+    return Rule(ThresholdGate(overall, on, by_name, guarantees), ranking, naming, notes), low
 
 
 def _without_target(
     items: Calibrating,
     ranking: ScoreGate,
     knn: KNN | None,
-    asked: ConfidenceSettings,
+    settings: ConfidenceSettings,
     threshold: float,
 ) -> Rule:
     """A threshold on the probability, and beside it a floor of each score that can be had."""
     n = len(items.logits)
-    if n and threshold > 0 and asked.keep_known < 1:  # 0 accepts everything
-        held = ranking.held(knn).items()
-        each = {name: score.score(items.features, items.logits) for name, score in held}
-        each[ranking.name] = items.known
+    if n and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
+        available = ranking.held(knn).items()
+        scores = {name: score.score(items.features, items.logits) for name, score in available}
+        scores[ranking.name] = items.known
         ranking = replace(
             ranking,
             floors={
-                name: threshold_for_coverage(score, asked.keep_known)
-                for name, score in each.items()
+                name: threshold_for_coverage(score, settings.keep_known)
+                for name, score in scores.items()
             },
         )
     as_named = items.named(threshold, ranking.score)
@@ -171,9 +171,9 @@ def _without_target(
 def thresholds_by_label(
     p: Floats,
     known: Mask,
-    there: Mask,
+    present: Mask,
     messages: Sequence[str],
-    asked: ConfidenceSettings,
+    settings: ConfidenceSettings,
     groups: Groups = None,
 ) -> list[Threshold]:
     """The threshold of each label, where an item has several: the one of the settings for all, or with a
@@ -188,18 +188,18 @@ def thresholds_by_label(
     p : calibrated [n, classes], 0 where nothing is said of an item; ``known`` and ``there`` likewise.
     messages : on each label's calibration, which its own follows.
     """
-    usual, target = check_threshold(asked.threshold), asked.target_accuracy
+    usual, target = check_threshold(settings.threshold), settings.target_accuracy
     most = int((known & (p >= LIKELY)).sum(axis=0).max())
     cuts = []
     for k, message in enumerate(messages):
         rows = known[:, k]
-        mine, right = p[rows, k], there[rows, k]
+        probability, right = p[rows, k], present[rows, k]
         value, low, missed = usual, np.nan, ""
         if target is not None:
-            likely = mine >= LIKELY
+            likely = probability >= LIKELY
             together = None if groups is None else groups[rows][likely]
             cut = threshold_for_accuracy(
-                mine[likely], right[likely], target, among=most, groups=together
+                probability[likely], right[likely], target, at_least=most, groups=together
             )
             value, low = cut.value, cut.accuracy_low
             if cut.message:
@@ -209,12 +209,12 @@ def thresholds_by_label(
                     f"it is said from a probability of {value:.4g} on: add calibration files, or ask for "
                     "less"
                 )
-        taken = mine >= value
+        accepted = probability >= value
         cuts.append(
             Threshold(
                 value,
-                float(taken.mean()) if len(mine) else np.nan,
-                float(right[taken].mean()) if taken.any() else np.nan,
+                float(accepted.mean()) if len(probability) else np.nan,
+                float(right[accepted].mean()) if accepted.any() else np.nan,
                 low,
                 "; ".join(filter(None, (message, missed))),
                 np.nan if target is None else target,

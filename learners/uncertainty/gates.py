@@ -70,9 +70,9 @@ class Reason(str):
     detail: str
 
     def __new__(cls, why: Why = Why.ACCEPTED, detail: str = "") -> Reason:
-        made = super().__new__(cls, f"{why}: {detail}" if why in UNANSWERED else why)
-        made.why, made.detail = why, detail
-        return made
+        reason = super().__new__(cls, f"{why}: {detail}" if why in UNANSWERED else why)
+        reason.why, reason.detail = why, detail
+        return reason
 
     def __getnewargs__(self) -> tuple[Why, str]:  # type: ignore[override]
         # Pickled as it was made: predictions come from the workers of a cluster.
@@ -304,7 +304,7 @@ class ThresholdGate:
     ``threshold`` cuts ``on``: "probability", or the name of the score where a target chose it.
     ``each`` are thresholds by what an item is named, [classes] or [names of the tree], instead, infinite
     where it is not answered, and ``guarantees`` what is known of those of the classes where a target
-    chose them (`thresholds_by_class`). ``own``, [classes], are thresholds on the probability that stand
+    chose them (`thresholds_by_class`). ``class_thresholds``, [classes], are thresholds on the probability that stand
     for the whole rule of their classes but the distance; NaN leaves a class the model's.
     """
 
@@ -312,7 +312,7 @@ class ThresholdGate:
     on: str = "probability"
     each: Floats | None = None
     guarantees: list[Threshold] = field(default_factory=list)
-    own: Floats | None = None
+    class_thresholds: Floats | None = None
     reason: ClassVar[Reason] = AMBIGUOUS
 
     def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
@@ -322,17 +322,17 @@ class ThresholdGate:
             return ThresholdGate(Threshold(check_threshold(value), np.nan, np.nan))
         values = np.array([np.nan if v is None else check_threshold(v) for v in value])
         if np.isnan(values).any():
-            return replace(self, own=values)
+            return replace(self, class_thresholds=values)
         return ThresholdGate(Threshold(float(values.min()), np.nan, np.nan), each=values)
 
     def refuse(self, batch: Batch) -> Mask:
         sure = batch.sure if self.on == "probability" else batch.known
         least = self.threshold.value if self.each is None else self.each[batch.named]
         refused = sure < least
-        if self.own is None:
+        if self.class_thresholds is None:
             return np.asarray(refused)
-        own = self.own[batch.best]
-        return np.where(np.isnan(own), refused, batch.probability < own)
+        class_threshold = self.class_thresholds[batch.best]
+        return np.where(np.isnan(class_threshold), refused, batch.probability < class_threshold)
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -353,8 +353,8 @@ class ThresholdGate:
         low, high = (0.0, 1.0) if read.on == "probability" else (-1e9, 1e9)
         cut = Threshold.from_dict(read.cut, "confidence.threshold.cut", low=low, high=high)
         guarantees = read_guarantees(read.guarantees, classes, low=low, high=high)
-        each = values_of(guarantees) if guarantees else _read_each(read.each, names)
-        return cls(cut, read.on, each, guarantees)
+        by_name = values_of(guarantees) if guarantees else _read_each(read.each, names)
+        return cls(cut, read.on, by_name, guarantees)
 
 
 @dataclass(frozen=True)
@@ -385,7 +385,7 @@ class LabelThresholdGate(ThresholdGate):
     @classmethod
     def of(cls, guarantees: Sequence[Threshold]) -> LabelThresholdGate:
         """With a threshold for each label."""
-        least = min(cut.value for cut in guarantees)
+        least = min(threshold.value for threshold in guarantees)
         return cls(
             Threshold(least, np.nan, np.nan),
             each=values_of([*guarantees]),
@@ -397,8 +397,8 @@ class LabelThresholdGate(ThresholdGate):
         values = value if isinstance(value, Sequence) else [value] * len(self.guarantees)
         return self.of(
             [
-                cut if v is None else Threshold(check_threshold(v), np.nan, np.nan)
-                for v, cut in zip(values, self.guarantees, strict=True)
+                threshold if v is None else Threshold(check_threshold(v), np.nan, np.nan)
+                for v, threshold in zip(values, self.guarantees, strict=True)
             ]
         )
 

@@ -77,12 +77,12 @@ def fit_prediction_sets(
     y = check_labels(labels, *p.shape)
     n, classes = p.shape
     order, score = _scores(p, penalty, rank)
-    own = np.sort(score[order == y[:, None]])
+    label_scores = np.sort(score[order == y[:, None]])
     # Rounded, so that 0.9 x 10 is 9 and not a hair more.
     at = int(np.ceil(round((n + 1) * coverage, 9)))
     quantile, message = ALL, ""
     if at <= n:
-        quantile = float(-with_margin(-own)[at - 1])
+        quantile = float(-with_margin(-label_scores)[at - 1])
     else:
         needed = int(np.ceil(round(coverage / (1 - coverage), 9)))
         message = (

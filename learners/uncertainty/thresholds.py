@@ -53,13 +53,13 @@ def read_guarantees(values: object, classes: int, *, low: float, high: float) ->
     name = "confidence.guarantees"
     if not isinstance(values, list) or len(values) not in (0, classes):
         raise SecondhandError(f"{name}: expected a list of a threshold a class, or an empty one")
-    found = []
-    for number, one in enumerate(values):
-        never = isinstance(one, Mapping) and one.get("value", low) is None
-        filled = {**one, "value": low} if never else one
-        cut = Threshold.from_dict(filled, f"{name}.{number}", low=low, high=high)
-        found.append(replace(cut, value=np.inf) if never else cut)
-    return found
+    thresholds = []
+    for number, value in enumerate(values):
+        is_infinite = isinstance(value, Mapping) and value.get("value", low) is None
+        filled = {**value, "value": low} if is_infinite else value
+        threshold = Threshold.from_dict(filled, f"{name}.{number}", low=low, high=high)
+        thresholds.append(replace(threshold, value=np.inf) if is_infinite else threshold)
+    return thresholds
 
 
 def values_of(guarantees: list[Threshold]) -> Floats:
@@ -96,7 +96,7 @@ def threshold_for_accuracy(
     target: float,
     risk: float = RISK,
     *,
-    among: int = 0,
+    at_least: int = 0,
     groups: Groups = None,
 ) -> Threshold:
     """The smallest threshold that can promise ``target`` accuracy of what it accepts.
@@ -118,8 +118,8 @@ def threshold_for_accuracy(
     Parameters
     ----------
     score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : that it does not hold.
-    among : items that the limits are taken for where those are more: several such thresholds, of
-        nearly as many items each, then share the work. It guarantees as much, or more.
+    at_least : number of items that the limits are computed for at least. Several thresholds from
+        nearly equal numbers of items then share one computation; each still guarantees ``target``.
     groups : ``[n]``, the number of each item's group; without it each item is one.
     """
     import scipy
@@ -130,29 +130,31 @@ def threshold_for_accuracy(
         )
     s, right = _pair(score, correct)
     n = len(s)
-    values, taken, errors, effect = _accepted(with_margin(s), right, groups)
-    alone = int(np.max(taken / effect, initial=0))
-    share = _joint_risk(max(alone, among), target, risk)
+    values, n_accepted, errors, effect = _accepted(with_margin(s), right, groups)
+    n_independent = int(np.max(n_accepted / effect, initial=0))
+    share = _joint_risk(max(n_independent, at_least), target, risk)
     needed = int(np.ceil(np.log(share) / np.log(target)))
-    belong = f", which belong together and are worth {alone} independent ones," * (alone < n)
+    grouped = f", which belong together and are worth {n_independent} independent ones," * (
+        n_independent < n
+    )
     unsupported = (
-        f"these {n} calibration items{belong} cannot support an accuracy of {target:.4g}: at least "
+        f"these {n} calibration items{grouped} cannot support an accuracy of {target:.4g}: at least "
         f"{needed} accepted items, all right, would be needed; {{:.3g}} is the most they show"
     )
     if n == 0:
         return Threshold(1.0, 0.0, float("nan"), 0.0, unsupported.format(0.0), target)
     low = np.zeros(len(values))
-    some = errors < taken
+    some = errors < n_accepted
     bounds = scipy.special.betaincinv(
-        (errors / effect)[some] + 1, ((taken - errors) / effect)[some], 1 - share
+        (errors / effect)[some] + 1, ((n_accepted - errors) / effect)[some], 1 - share
     )
     low[some] = 1 - bounds
     holds = np.flatnonzero(low >= target)
     best = int(holds[-1] if len(holds) else np.argmax(low))
     return Threshold(
         float(values[best]),
-        float(taken[best] / n),
-        float(1 - errors[best] / taken[best]),
+        float(n_accepted[best] / n),
+        float(1 - errors[best] / n_accepted[best]),
         float(low[best]),
         "" if len(holds) else unsupported.format(low[best]),
         target,
@@ -170,8 +172,8 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
 
     m, binom = np.arange(1, n + 1), scipy.stats.binom
 
-    def chance(each: float) -> float:
-        few = binom.ppf(each, m, 1 - target).astype(np.int64) - 1  # errors that still pass
+    def chance(single_risk: float) -> float:
+        few = binom.ppf(single_risk, m, 1 - target).astype(np.int64) - 1  # errors that still pass
         if n == 0 or few[-1] < 0:
             return 0.0
         start = int(np.searchsorted(few, 0))
@@ -202,7 +204,7 @@ def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
 
 
 def thresholds_by_class(
-    whole: Threshold,
+    overall: Threshold,
     named: NDArray[np.int64],
     known: Floats,
     right: NDArray[np.bool_],
@@ -236,51 +238,51 @@ def thresholds_by_class(
     """
     import scipy
 
-    target = whole.target
+    target = overall.target
     groups = np.arange(len(named)) if groups is None else groups
-    found = [
-        threshold_for_accuracy(known[here], right[here], target, groups=groups[here])
-        for here in (named == k for k in range(len(names)))
+    thresholds = [
+        threshold_for_accuracy(known[in_class], right[in_class], target, groups=groups[in_class])
+        for in_class in (named == k for k in range(len(names)))
     ]
-    kept = not whole.message or all(cut.message for cut in found)
-    beside: dict[str, list[str]] = {}
-    for k, cut in enumerate(found):
+    overall_usable = not overall.message or all(cut.message for cut in thresholds)
+    classes_by_rule: dict[str, list[str]] = {}
+    for k, cut in enumerate(thresholds):
         if not cut.message:
             continue
-        inside = named == k
-        taken = inside & (known >= whole.value)
-        n, hits = int(taken.sum()), int(right[taken].sum())
-        good, size = effective_counts(right[taken], groups[taken])
+        in_class = named == k
+        accepted = in_class & (known >= overall.value)
+        n, hits = int(accepted.sum()), int(right[accepted].sum())
+        good, size = effective_counts(right[accepted], groups[accepted])
         worse = hits < n and scipy.special.betaincinv(good + 1, size - good, 1 - RISK) < target
-        answered = kept and not worse
-        found[k] = replace(
+        answered = overall_usable and not worse
+        thresholds[k] = replace(
             cut,
-            value=whole.value if answered else np.inf,
-            coverage=n / max(int(inside.sum()), 1) if answered else 0.0,
+            value=overall.value if answered else np.inf,
+            coverage=n / max(int(in_class.sum()), 1) if answered else 0.0,
             accuracy=hits / n if n and answered else np.nan,
         )
-        how = "from the threshold of all classes on" if answered else "nowhere"
-        beside.setdefault(how, []).append(f"{names[k]} ({hits} of {n} right)")
-    taken = known >= np.array([*(cut.value for cut in found), np.inf])[named]
-    whole = replace(
-        whole,
-        coverage=float(taken.mean()) if len(taken) else float("nan"),
-        accuracy=float(right[taken].mean()) if taken.any() else float("nan"),
+        rule = "from the threshold of all classes on" if answered else "nowhere"
+        classes_by_rule.setdefault(rule, []).append(f"{names[k]} ({hits} of {n} right)")
+    accepted = known >= np.array([*(cut.value for cut in thresholds), np.inf])[named]
+    overall = replace(
+        overall,
+        coverage=float(accepted.mean()) if len(accepted) else float("nan"),
+        accuracy=float(right[accepted].mean()) if accepted.any() else float("nan"),
         accuracy_low=float("nan"),
         target=float("nan"),
     )
-    return whole, found, [
-        f"calibration items do not suffice to promise {target:.4g} of these, answered {how}: "
+    return overall, thresholds, [
+        f"calibration items do not suffice to promise {target:.4g} of these, answered {rule}: "
         f"{', '.join(classes)}"
-        for how, classes in beside.items()
+        for rule, classes in classes_by_rule.items()
     ]  # fmt: skip
 
 
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     """Error among the accepted against the fraction accepted, for every threshold."""
     s, right = _pair(score, correct)
-    values, taken, errors, _ = _accepted(s, right)
-    return RiskCoverage(values, taken / max(len(s), 1), errors / taken)
+    values, n_accepted, errors, _ = _accepted(s, right)
+    return RiskCoverage(values, n_accepted / max(len(s), 1), errors / n_accepted)
 
 
 def aurc(score: ArrayLike, correct: ArrayLike) -> float:
@@ -291,9 +293,9 @@ def aurc(score: ArrayLike, correct: ArrayLike) -> float:
     s, right = _pair(score, correct)
     if len(s) == 0:
         return float("nan")
-    _, taken, errors, _ = _accepted(s, right)
+    _, n_accepted, errors, _ = _accepted(s, right)
     ranks = np.arange(1, len(s) + 1)
-    return float(np.mean(np.interp(ranks, np.r_[0, taken], np.r_[0, errors]) / ranks))
+    return float(np.mean(np.interp(ranks, np.r_[0, n_accepted], np.r_[0, errors]) / ranks))
 
 
 def _accepted(

@@ -66,31 +66,31 @@ class Tree:
         """The nodes above the classes by their depth, from the top, and the classes; with names."""
         nodes = np.arange(len(self.names))
         above = nodes >= self.classes
-        found = [
+        levels = [
             (f"depth {depth}", nodes[above & (self.depths == depth)])
             for depth in range(1, int(self.depths[above].max()) + 1)
         ]
-        return [*found, ("class", nodes[~above])]
+        return [*levels, ("class", nodes[~above])]
 
     def class_subset(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
         """[n, nodes + 1] the probabilities of ``nodes`` that lie beside each other, and of all else; and
         which of these holds each label."""
         masses = self.masses(probabilities)[:, nodes]
-        beside = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
+        remainder = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
         place = np.full(len(self.names) + 1, len(nodes))
         place[nodes] = np.arange(len(nodes))
-        at, found = labels, place[labels]
+        at, position = labels, place[labels]
         for _ in range(self.depths.max()):
             at = np.where(at == TOP, TOP, self.parents[at])
-            found = np.minimum(found, place[at])
-        return np.hstack([masses, beside]), found
+            position = np.minimum(position, place[at])
+        return np.hstack([masses, remainder]), position
 
     def path(self, node: int) -> list[int]:
         """From the top down to a node."""
-        found = [node]
+        path = [node]
         while (node := int(self.parents[node])) != TOP:
-            found.insert(0, node)
-        return found
+            path.insert(0, node)
+        return path
 
     def masses(self, probabilities: Floats) -> Floats:
         """[n, names]: each class's probability, and the sum of them below each node."""
@@ -121,10 +121,10 @@ class Tree:
         first of the chain; and that probability."""
         masses = self.masses(probabilities)
         chains = self.chains(masses)
-        each = np.take_along_axis(masses, chains, axis=1)
-        last = np.maximum((each >= reach).cumprod(axis=1).sum(axis=1) - 1, 0)
+        chain_masses = np.take_along_axis(masses, chains, axis=1)
+        last = np.maximum((chain_masses >= reach).cumprod(axis=1).sum(axis=1) - 1, 0)
         rows = np.arange(len(chains))
-        return chains[rows, last], each[rows, last]
+        return chains[rows, last], chain_masses[rows, last]
 
     def branches(self, probabilities: Floats) -> list[tuple[tuple[str, float], ...]]:
         """Of each item its chain with the probabilities."""
@@ -137,11 +137,11 @@ class Tree:
     def holds(self, nodes: Ints, labels: Ints) -> NDArray[np.bool_]:
         """[n]: whether each node is the class of the label, or stands above it; a label of -1 is no
         class."""
-        at, found = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
+        at, matches = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
         for _ in range(self.depths.max()):
-            found |= (at == nodes) & (at != TOP)
+            matches |= (at == nodes) & (at != TOP)
             at = np.where(at == TOP, TOP, self.parents[at])
-        return found
+        return matches
 
     def right(self, answers: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
         """`holds`, of names; what is no name of the tree is wrong."""
@@ -175,37 +175,39 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     """
     rows = _rows(Path(file))
     begin = f"classes table {file}"
-    same: dict[str, int] = {spelling_key(UNKNOWN): 0}
+    seen_names: dict[str, int] = {spelling_key(UNKNOWN): 0}
     for number, (name, _) in rows.items():
         if fault := label_error(name, multi_label=True):
             raise SecondhandError(
                 f"{begin}, row {number}: the label {quoted(name)} {fault}: name it otherwise"
             )
-        if other := same.get(spelling_key(name)) or (name == UNKNOWN and "reserved"):
+        if earlier_row := seen_names.get(spelling_key(name)) or (name == UNKNOWN and "reserved"):
             where = (
-                other if isinstance(other, str) else f"in row {other} too, perhaps cased otherwise"
+                earlier_row
+                if isinstance(earlier_row, str)
+                else f"in row {earlier_row} too, perhaps cased otherwise"
             )
             raise SecondhandError(f"{begin}, row {number}: {quoted(name)} is {where}: keep one")
-        same[spelling_key(name)] = number
+        seen_names[spelling_key(name)] = number
     parents = dict(rows.values())
-    of = {name: number for number, (name, _) in rows.items()}
+    row_numbers = {name: number for number, (name, _) in rows.items()}
     for name, parent in parents.items():
         if parent and parent not in parents:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {quoted(parent)}, the parent of {quoted(name)}, has no row: add "
+                f"{begin}, row {row_numbers[name]}: {quoted(parent)}, the parent of {quoted(name)}, has no row: add "
                 f"one, with an empty parent if it is at the top"
             )
-    _check_steps(parents, of, begin)
+    _check_steps(parents, row_numbers, begin)
     above = {parent for parent in parents.values() if parent}
     for name in parents:
         if name in above and name in classes:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {quoted(name)} is a class and has others below it: name the one "
+                f"{begin}, row {row_numbers[name]}: {quoted(name)} is a class and has others below it: name the one "
                 "above otherwise"
             )
         if name not in above and name not in classes:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {quoted(name)} is no class of the data, and nothing is below "
+                f"{begin}, row {row_numbers[name]}: {quoted(name)} is no class of the data, and nothing is below "
                 "it: leave the row out, or correct its name"
             )
     if missing := [name for name in classes if name not in parents]:
@@ -229,8 +231,8 @@ def _rows(file: Path) -> dict[int, tuple[str, str]]:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
         columns, rows = read_dicts(lines, strict=True)
         if not {*COLUMNS} <= {*columns}:
-            there = ", ".join(columns)[:200] or "none"
-            raise SecondhandError(f"{begin}: columns {there}; label and parent are needed")
+            found_columns = ", ".join(columns)[:200] or "none"
+            raise SecondhandError(f"{begin}: columns {found_columns}; label and parent are needed")
         return {
             number: (clean_label(row["label"] or ""), clean_label(row["parent"] or ""))
             for number, row in enumerate(rows, start=2)
@@ -279,10 +281,10 @@ class Naming:
         """Of items ``z [n, classes]``, logits divided by the temperature, the node that each is named
         by, its probability, and its score msp: what its siblings share is no doubt about it."""
         named, sure = self.tree.named(probabilities, self.reach)
-        own = MSP().score(None, z)
+        msp = MSP().score(None, z)
         rows = np.arange(len(z))
-        held = self.tree.masses(softmax(z))[rows, named]
-        return named, sure, np.where(named == z.argmax(1), own, np.log(np.maximum(held, 1e-300)))
+        mass = self.tree.masses(softmax(z))[rows, named]
+        return named, sure, np.where(named == z.argmax(1), msp, np.log(np.maximum(mass, 1e-300)))
 
     def to_dict(self) -> dict[str, object]:
         """For JSON; the tree itself is a file of its own."""
@@ -304,14 +306,14 @@ def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
 
     No depth has a temperature of its own.
     """
-    said = []
+    messages = []
     for name, nodes in tree.levels[:-1]:
         masses, truth = tree.class_subset(nodes, probabilities, labels)
         best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth)
         if best.low > 1:
             limits = f"{best.value:.2f} [{best.low:.2f}, {best.high:.2f}]"
-            said.append(f"{name}: its probabilities are too sure (a temperature of {limits})")
-    return said
+            messages.append(f"{name}: its probabilities are too sure (a temperature of {limits})")
+    return messages
 
 
 def guaranteed(
@@ -338,40 +340,40 @@ def guaranteed(
     levels = np.where(classes, tree.depths.max(), tree.depths - 1)
     at, deepest = levels[named], int(levels.max())
     order = [level for level in range(deepest, -1, -1) if (levels == level).any()]
-    wanted = 2 * np.log(RISK / len(order)) / np.log(target)
+    needed = 2 * np.log(RISK / len(order)) / np.log(target)
     groups = np.arange(len(at)) if groups is None else groups
     pools: list[list[int]] = [[]]
     for level in order:
         pools[-1].append(level)
         inside = np.isin(at, pools[-1]) & passed
-        if effective_counts(right[inside], groups[inside])[1] >= wanted:
+        if effective_counts(right[inside], groups[inside])[1] >= needed:
             pools.append([])
-    if (left := pools.pop()) and pools:
-        pools[-1] += left
-    pools = pools or [left]
-    cuts, found, notes = np.full(deepest + 1, np.inf), [], []
+    if (remaining := pools.pop()) and pools:
+        pools[-1] += remaining
+    pools = pools or [remaining]
+    cuts, pool_thresholds, notes = np.full(deepest + 1, np.inf), [], []
     for pool in pools:
         inside = np.isin(at, pool) & passed
         cut = threshold_for_accuracy(
             score[inside], right[inside], target, RISK / len(pools), groups=groups[inside]
         )
-        found.append((cut, int(inside.sum())))
-        said = ", ".join(
+        pool_thresholds.append((cut, int(inside.sum())))
+        names = ", ".join(
             "the classes" if level == deepest else f"depth {level + 1}" for level in pool
         )
         if cut.message and len(pools) > 1:
-            notes.append(f"{said}: not answered, for {cut.message}")
+            notes.append(f"{names}: not answered, for {cut.message}")
             continue
         cuts[pool] = cut.value
         if len(pool) > 1:
-            notes.append(f"{said}: one threshold and one promise, for few items are named there")
-    kept = [one for one in found if not one[0].message] or found
-    taken = np.array([round(cut.coverage * count) for cut, count in kept])
-    hits = np.array([cut.accuracy for cut, _ in kept])
-    whole = replace(
-        kept[0][0],
-        coverage=float(taken.sum()) / max(1, len(named)),
-        accuracy=float(np.average(hits, weights=taken)) if taken.sum() else float("nan"),
-        accuracy_low=min(cut.accuracy_low for cut, _ in kept),
+            notes.append(f"{names}: one threshold and one promise, for few items are named there")
+    supported = [pool for pool in pool_thresholds if not pool[0].message] or pool_thresholds
+    n_accepted = np.array([round(cut.coverage * count) for cut, count in supported])
+    hits = np.array([cut.accuracy for cut, _ in supported])
+    overall = replace(
+        supported[0][0],
+        coverage=float(n_accepted.sum()) / max(1, len(named)),
+        accuracy=float(np.average(hits, weights=n_accepted)) if n_accepted.sum() else float("nan"),
+        accuracy_low=min(cut.accuracy_low for cut, _ in supported),
     )
-    return whole, cuts[levels], notes
+    return overall, cuts[levels], notes

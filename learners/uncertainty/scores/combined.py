@@ -40,9 +40,11 @@ class Combined(Score):
         """Keep the calibration items' scores; returns each one's combination among the others."""
         total = np.zeros(len(np.asarray(logits)))
         for name, part in self.parts.items():
-            own = part.score(features, logits)
-            self.calibration[name] = np.sort(with_margin(own))
-            total += np.log(np.searchsorted(self.calibration[name], own, side="right") / len(own))
+            scores = part.score(features, logits)
+            self.calibration[name] = np.sort(with_margin(scores))
+            total += np.log(
+                np.searchsorted(self.calibration[name], scores, side="right") / len(scores)
+            )
         return total
 
     def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:

@@ -68,10 +68,10 @@ def _sphere(x: Floats) -> Floats:
     few = len(x) < x.shape[1]
     products = centred @ centred.T if few else centred.T @ centred
     values, vectors = np.linalg.eigh(products)
-    kept = np.arange(len(values))[::-1][:size]
-    kept = kept[: max(1, int((values[kept] > values[-1] * LEAST).sum()))]
-    scale = np.sqrt(np.maximum(values[kept], 1e-12))
-    axes = centred.T @ (vectors[:, kept] / scale) if few else vectors[:, kept]
+    axes_kept = np.arange(len(values))[::-1][:size]
+    axes_kept = axes_kept[: max(1, int((values[axes_kept] > values[-1] * LEAST).sum()))]
+    scale = np.sqrt(np.maximum(values[axes_kept], 1e-12))
+    axes = centred.T @ (vectors[:, axes_kept] / scale) if few else vectors[:, axes_kept]
     return np.asarray(axes * (np.sqrt(len(x)) / scale), dtype=np.float64)
 
 
