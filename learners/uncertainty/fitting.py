@@ -1,4 +1,4 @@
-"""The threshold and the floor of a model, or the threshold of each label, fitted on its calibration items."""
+"""Fits a model's threshold and score floors, or the threshold of each label, to calibration items."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ NO_CLASS = -1
 
 @dataclass(frozen=True)
 class Calibrating:
-    """Calibration items, n of each: scaled ``logits``, ``probabilities`` [n, classes], ``features`` [n, d],
-    ``labels``; the score ``known``; which have ``passed`` the gates before the threshold."""
+    """n calibration items: scaled ``logits``, ``probabilities`` [n, classes], ``features`` [n, d], ``labels``, the
+    out-of-distribution score ``known``, and which items ``passed`` the gates before the threshold.
+    """
 
     logits: Floats
     features: NDArray[np.float32] | None
@@ -40,7 +41,7 @@ class Calibrating:
     tree: Tree | None
 
     def named(self, reach: float, score: Score) -> Named:
-        """As a model names and ranks them that names by nodes of this probability."""
+        """The items as named and scored by a model that names tree nodes from the probability ``reach`` on."""
         if self.tree is None:
             best, top = self.logits.argmax(axis=1), self.probabilities.max(axis=1, initial=0)
             return Named(None, best, top, best == self.labels, self.known)
@@ -52,8 +53,9 @@ class Calibrating:
 
 @dataclass(frozen=True)
 class Named:
-    """What calibration items are ``named``, classes or nodes of the tree, with what probability
-    (``sure``), whether that is right, and their score."""
+    """Calibration items as named: ``named`` classes or tree nodes, their probability ``sure``, whether they are
+    ``right``, and the score ``known``.
+    """
 
     naming: Naming | None
     named: Ints
@@ -64,7 +66,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Rule:
-    """The two gates fitted to settings, how items are named, and sentences on what could not be had."""
+    """The fitted threshold and score gates, how items are named, and notes on what could not be guaranteed."""
 
     cut: ThresholdGate
     ranking: ScoreGate
@@ -79,13 +81,13 @@ def fit_rule(
     settings: ConfidenceSettings,
     names: Sequence[str],
 ) -> Rule:
-    """Threshold and floor as the settings have them.
+    """Fit threshold and score floors to the settings.
 
-    The threshold and ``keep_known`` are not used where a target accuracy is given and reached, nor this
-    one beside a threshold of 0, which accepts everything. A target that is not reached leaves them in
-    force, the threshold at least at the target: more asked for must not mean less care.
-    `threshold_for_accuracy` says what it guarantees; it cuts the score. ``knn`` is the distance's,
-    ``names`` of the classes.
+    A target accuracy that is reached replaces the threshold and ``keep_known``; a threshold of 0 accepts
+    everything and leaves ``keep_known`` out. A target that is not reached leaves both in force, with a
+    threshold at least as high as the target, so that asking for more never accepts more.
+    `threshold_for_accuracy` says what is guaranteed; that threshold is on the score. ``knn`` is the score of
+    the distance, ``names`` are the classes.
     """
     target = settings.target_accuracy
     if target is None:
@@ -107,8 +109,7 @@ def fit_rule(
 def _for_target(
     items: Calibrating, ranking: ScoreGate, target: float, per_class: bool, names: Sequence[str]
 ) -> tuple[Rule, float]:
-    """With the threshold that a target accuracy chooses; and the lower limit of the accuracy by one
-    threshold for all classes."""
+    """The rule for a target accuracy, and the lower limit of the accuracy with one threshold for all classes."""
     as_named = items.named(target, ranking.score)
     right, naming = as_named.right, as_named.naming
     on, known = ranking.name, as_named.known
@@ -145,7 +146,7 @@ def _without_target(
     settings: ConfidenceSettings,
     threshold: float,
 ) -> Rule:
-    """A threshold on the probability, and beside it a floor of each score that can be had."""
+    """The rule with a threshold on the probability and a floor for each available score."""
     n = len(items.logits)
     if n and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
         available = ranking.held(knn).items()
@@ -176,17 +177,18 @@ def thresholds_by_label(
     settings: ConfidenceSettings,
     groups: Groups = None,
 ) -> list[Threshold]:
-    """The threshold of each label, where an item has several: the one of the settings for all, or with a
-    target accuracy what guarantees this precision of the label by itself.
+    """Threshold of each label of a multi-label model.
 
-    What it is said of shows it at least so often, for 95 % of draws of the calibration items
-    (`threshold_for_accuracy`, over those of which it is likely). Where they cannot support that, it is
-    said from the settings' threshold on, or that probability where it is higher.
+    Without a target accuracy every label has the threshold of the settings. With one, each label has the
+    lowest threshold that guarantees this precision for 95 % of draws of the calibration items
+    (`threshold_for_accuracy`, over the items where its probability is at least `LIKELY`). Where the items
+    cannot support that, the threshold is the larger of the settings' and the target.
 
     Parameters
     ----------
-    p : calibrated [n, classes], 0 where nothing is said of an item; ``known`` and ``there`` likewise.
-    messages : on each label's calibration, which its own follows.
+    p : calibrated probabilities [n, classes], 0 for refused items.
+    known, present : [n, classes], where the label is known, and where it is there.
+    messages : on the calibration of each label; they precede the messages about its threshold.
     """
     usual, target = check_threshold(settings.threshold), settings.target_accuracy
     most = int((known & (p >= LIKELY)).sum(axis=0).max())

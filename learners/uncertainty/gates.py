@@ -1,5 +1,7 @@
-"""The rules that may refuse an item, one class each, and the reasons that they give. A model's gates stand
-in an order, and the first that refuses an item gives the reason."""
+"""Gates, the rules that may refuse an item, and the reasons they give.
+
+The gates of a model have an order; the first that refuses an item gives the reason.
+"""
 
 from __future__ import annotations
 
@@ -34,36 +36,36 @@ from learners.uncertainty.thresholds import (
     values_of,
 )
 
-#: Cosine similarity from which two pictures are one to the network, but for rounding; as a distance.
+#: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
 SAME = 0.9999
 SAME_DISTANCE = float(np.sqrt(2 - 2 * SAME))
-#: A label less probable is likelier not there.
+#: Probability from which a label is more likely there than not.
 LIKELY = 0.5
 
 
 class Why(StrEnum):
-    """All the reasons there are."""
+    """All reasons for a refusal."""
 
     ACCEPTED = ""
     AMBIGUOUS = "ambiguous"
     OUT_OF_DISTRIBUTION = "out of distribution"
-    UNUSUAL = "unusual"  # sure of its class, but among the known files that are most like strangers
-    BACKGROUND = "background"  # learnt as none of the classes, and likelier than each of them
-    OTHER_CLASS = "other class"  # likelier one that cannot be here (--classes) than any that can
+    UNUSUAL = "unusual"  # sure of its class, but among the known files most like unknown classes
+    BACKGROUND = "background"  # the negative class is more probable than every class
+    OTHER_CLASS = "other class"  # probably a class that --classes excludes
     NO_SIGNAL = "no signal"
     BAD_FILE = "bad file"
-    NO_MOMENT = "no such moment"  # a good file, asked about a moment or span that it does not hold
+    NO_MOMENT = "no such moment"  # a good file that lacks this moment or span
 
 
-#: Of these the detail says more: the file could not be asked about.
+#: Reasons with a detail: no prediction was possible.
 UNANSWERED = (Why.BAD_FILE, Why.NO_MOMENT)
 
 
 class Reason(str):
-    """A `Why` and, where a file could not be asked about, its ``detail``.
+    """A `Why`, with a ``detail`` where the file could not be read.
 
-    As text it is what tables, JSON and pages have of it, as "bad file: empty file". Nobody takes
-    that text apart: both parts are there.
+    Its text is what tables, JSON and pages show, for example "bad file: empty file". Use ``why`` and ``detail``
+    instead of parsing it.
     """
 
     why: Why
@@ -75,12 +77,12 @@ class Reason(str):
         return reason
 
     def __getnewargs__(self) -> tuple[Why, str]:  # type: ignore[override]
-        # Pickled as it was made: predictions come from the workers of a cluster.
+        # For pickling: predictions come from the workers of a cluster.
         return self.why, self.detail
 
     @property
     def unanswered(self) -> bool:
-        """Neither a class nor "unknown": the file is bad, or does not hold that moment."""
+        """Whether there is neither a class nor "unknown": the file is bad or lacks that moment."""
         return self.why in UNANSWERED
 
 
@@ -91,13 +93,18 @@ AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL, BACKGROUND, OTHER_CLASS = map(
 
 @dataclass(frozen=True)
 class Batch:
-    """Items as the gates see them, n of each.
+    """n items as the gates take them.
 
-    ``logits`` [n, classes] are scaled; ``probabilities`` [n, classes] those of the ``possible``
-    [classes], and ``others`` [n] what the classes left out had. ``best`` is the likeliest class and
-    ``probability`` its own; ``named`` is what is judged, a class or a node of the tree, and ``sure`` its
-    probability. ``known`` is the score, higher where more known, ``distance_p`` the conformal p-value of
-    the distance in (0, 1], nan where it is off.
+    Attributes
+    ----------
+    logits : [n, classes], scaled.
+    probabilities : [n, classes], of the ``possible`` classes.
+    possible : bool [classes].
+    others : [n], probability of the excluded classes together.
+    best, probability : most probable class and its probability.
+    named, sure : class or tree node to judge, and its probability.
+    known : out-of-distribution score, higher for known items.
+    distance_p : conformal p-value of the distance in (0, 1]; NaN where it is off.
     """
 
     logits: Floats
@@ -113,17 +120,19 @@ class Batch:
 
 
 class Gate(Protocol):
-    """A rule that may refuse. Fitted by a function beside it; where it is stored its ``to_dict`` stands
-    under its name in config.json, and ``from_dict`` is the inverse."""
+    """A rule that may refuse items.
+
+    A gate that is stored has a ``to_dict``, kept under its name in config.json, and a ``from_dict``.
+    """
 
     reason: ClassVar[Reason]
 
     def refuse(self, batch: Batch) -> Mask:
-        """``[n]``, true for items that are not answered, for the gate's ``reason``."""
+        """``[n]``, true for items that are refused for the gate's ``reason``."""
 
 
 def apply_gates(gates: Sequence[Gate], batch: Batch) -> tuple[Mask, list[Reason]]:
-    """Which items of a batch all gates let pass, and why the others do not."""
+    """Which items ``[n]`` pass all gates, and the reason why each other one does not."""
     accepted, reasons = np.ones(len(batch.logits), bool), [Reason()] * len(batch.logits)
     for gate in reversed(gates):  # the first that refuses gives the reason
         refused = gate.refuse(batch)
@@ -134,7 +143,7 @@ def apply_gates(gates: Sequence[Gate], batch: Batch) -> tuple[Mask, list[Reason]
 
 @dataclass(frozen=True)
 class BackgroundGate:
-    """Refuses what is likelier the background, whose logit is 0, than each of the classes."""
+    """Refuses items for which the background (negative) class, of logit 0, is the most probable."""
 
     reason: ClassVar[Reason] = BACKGROUND
 
@@ -144,7 +153,7 @@ class BackgroundGate:
 
 @dataclass(frozen=True)
 class ClassSubsetGate:
-    """Refuses what is likelier one of the classes left out than any of the ``possible`` [classes]."""
+    """Refuses items whose excluded classes together have a probability above 0.5."""
 
     possible: Mask
     reason: ClassVar[Reason] = OTHER_CLASS
@@ -155,16 +164,14 @@ class ClassSubsetGate:
 
 @dataclass(frozen=True)
 class DistanceGate:
-    """How far items are from the training items, as the part of calibration items at least as far; refuses
-    where that is less than ``alpha``.
+    """Refuses items that lie farther from the training items than a fraction 1 - ``alpha`` of known items.
 
-    By ``score``, which the files of another place change least, to the nearest class; or to the nearest
-    training item where that is None: of several labels an item, and without labels. ``knn`` holds the
-    training items; None where the distance is off. ``calibration`` are the calibration items' scores,
-    ascending. An item within ``copy`` of a training item, Euclidean between features of length 1, is that
-    file or a copy of it (`copy_distance`), and like the training items wherever these lie: its p is 1.
-    They may lie outside themselves, for the principal axes of fewer items than features fit these closer
-    than new files.
+    ``score`` measures the Mahalanobis distance to the nearest class, which changes least on data from another
+    source. It is None for multi-label models and items without labels; then the distance to the nearest
+    training item counts. ``knn`` holds the training items (None: the distance is off), ``calibration`` the
+    scores of the calibration items, ascending. An item within ``copy`` of a training item (Euclidean, features
+    of length 1; `copy_distance`) counts as a copy and has p = 1: with fewer items than features the principal
+    axes fit training items more closely than new files, so training items may lie outside themselves.
     """
 
     alpha: float = 0.0
@@ -178,8 +185,10 @@ class DistanceGate:
     def fit(
         cls, reference: Outputs, features: NDArray[np.float32], alpha: float
     ) -> tuple[DistanceGate, Mask, list[str]]:
-        """To the ``reference``, training items with features, calibrated by items of ``features`` [n, d];
-        which of those pass at ``alpha``, the fraction of known items that may be refused; and notes."""
+        """Fit to training items (``reference``) and calibration ``features`` [n, d].
+
+        Returns the gate, which calibration items pass at ``alpha``, and notes.
+        """
         check_alpha(alpha)
         knn, count, score, copy = KNN(), len(features), None, 0.0
         knn.fit(reference.features, (), ())
@@ -190,7 +199,7 @@ class DistanceGate:
             copy = copy_distance(near, knn.apart(reference.labels), alpha)
         away = score.score(features, ()) if score is not None and count else near
         calibration = np.sort(with_margin(away))
-        # Each item against the others: it would count itself as at least as far.
+        # Each item is compared with the others: n, not n + 1.
         passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
         passed |= near >= -copy
         notes = []
@@ -201,20 +210,23 @@ class DistanceGate:
 
     @property
     def reference(self) -> NDArray[np.float32] | None:
-        """Features of training items, rows of length 1 [m, d]; None where the distance is off."""
+        """Features of the training items, rows of length 1 [m, d]; None where the distance is off."""
         return None if self.knn is None else self.knn.reference
 
     @property
     def mild(self) -> float:
-        """Of files of another place refused, over the part of known ones, where figures still hold
-        there: 2 by the nearest item, 1 by the nearest class (docs/decisions.md)."""
+        """Largest ratio of refused files to known files refused at which accuracy estimates still hold on data
+        from another source: 2 with the nearest item, 1 with the nearest class (docs/decisions.md).
+        """
         return 2 if self.score is None else 1
 
     def measure(
         self, features: ArrayLike | None, n: int, paths: Sequence[str] | None, trained: bool
     ) -> tuple[NDArray[np.float32] | None, Floats, dict[str, Floats]]:
-        """The ``features`` [n, d], checked; each item's p-value in (0, 1], 1 for training items; and the
-        score of the nearest training item by its name. None, NaN and none where the distance is off."""
+        """Checked ``features`` [n, d], p-values [n] in (0, 1] (1 for training items), and the ``knn`` score by name.
+
+        None, NaN and an empty dict where the distance is off.
+        """
         if self.knn is None:
             return None, np.full(n, np.nan), {}
         if features is None:
@@ -224,7 +236,7 @@ class DistanceGate:
         return x, np.ones(n) if trained else self.p(x, near), {"knn": near}
 
     def p(self, features: NDArray[np.float32], near: Floats) -> Floats:
-        """`conformal_p` of items, whose scores by the nearest training item are ``near`` [n]."""
+        """`conformal_p` of items whose score to the nearest training item is ``near`` [n]."""
         away = near if self.score is None else self.score.score(features, ())
         return np.where(near >= -self.copy, 1.0, conformal_p(self.calibration, away))
 
@@ -232,12 +244,11 @@ class DistanceGate:
         return np.asarray(batch.distance_p < self.alpha)  # nan: never
 
     def to_dict(self) -> dict[str, object]:
-        """The settings, fit for JSON; what is large is in `arrays`."""
+        """Settings as JSON; `arrays` has the large parts."""
         return {"alpha": self.alpha, "on": self.knn is not None}
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """For `safetensors`; empty where the distance is off. ``distance.reference [m, d]`` float32 are
-        rows of length 1."""
+        """Arrays for `safetensors`, with ``distance.reference [m, d]`` as float32 rows of length 1; empty where off."""
         if self.knn is None:
             return {}
         values: dict[str, NDArray[np.generic]] = {"reference": self.knn.reference}
@@ -252,7 +263,7 @@ class DistanceGate:
     def from_dict(
         cls, settings: object, arrays: Mapping[str, ArrayLike]
     ) -> tuple[DistanceGate, list[str]]:
-        """The inverse of `to_dict` and `arrays`; off, with a note, where the arrays are not there."""
+        """The gate from `to_dict` and `arrays`; off, with a note, where the arrays are missing."""
         read = read_as(_StoredDistance, settings, "confidence.distance")
         check_alpha(read.alpha)
         if "distance.reference" not in arrays:
@@ -286,12 +297,12 @@ class _StoredDistance:
 
 
 def copy_distance(near: Floats, apart: Floats, alpha: float) -> float:
-    """How far at most a copy of a training item lies from it, between features of length 1.
+    """Largest distance at which an item counts as a copy of a training item (features of length 1).
 
-    Nearer than all but ``alpha`` of the calibration items are to a training item (``near`` [n]) and all
-    but ``alpha`` of the training items to one of another class (``apart`` [m]), both scores of `KNN`;
-    where there are twins among them, still what rounding is. Of strangers, who come from further classes,
-    as few are taken for copies.
+    The smaller of two quantiles at ``alpha``: distances of calibration items to the nearest training item
+    (``near`` [n]) and of training items to the nearest of another class (``apart`` [m]), both as scores of `KNN`.
+    At least `SAME_DISTANCE`, which covers rounding. Few items of unknown classes are taken for copies, as they
+    are from other classes.
     """
     limits = [float(-np.quantile(scores, 1 - alpha)) for scores in (near, apart) if len(scores)]
     return max(SAME_DISTANCE, min(limits, default=0.0))
@@ -299,13 +310,15 @@ def copy_distance(near: Floats, apart: Floats, alpha: float) -> float:
 
 @dataclass(frozen=True)
 class ThresholdGate:
-    """Refuses what is less sure than a threshold, on the probability or on the score.
+    """Refuses items below a threshold on the probability or on the score.
 
-    ``threshold`` cuts ``on``: "probability", or the name of the score where a target chose it.
-    ``each`` are thresholds by what an item is named, [classes] or [names of the tree], instead, infinite
-    where it is not answered, and ``guarantees`` what is known of those of the classes where a target
-    chose them (`thresholds_by_class`). ``class_thresholds``, [classes], are thresholds on the probability that stand
-    for the whole rule of their classes but the distance; NaN leaves a class the model's.
+    Attributes
+    ----------
+    threshold : applies to ``on``: "probability", or the name of the score where a target accuracy chose it.
+    each : thresholds by name instead, [classes] or [tree names]; infinite where a name is never answered.
+    guarantees : thresholds of the classes with what they guarantee (`thresholds_by_class`).
+    class_thresholds : [classes], thresholds on the probability that replace all rules of a class but the
+        distance; NaN keeps the model's rules.
     """
 
     threshold: Threshold
@@ -316,8 +329,7 @@ class ThresholdGate:
     reason: ClassVar[Reason] = AMBIGUOUS
 
     def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
-        """With another threshold on the probability, or one a class, without a promise; a class with None
-        keeps the whole rule that it has."""
+        """A copy with another threshold on the probability, or one per class (None keeps its rule), without guarantee."""
         if not isinstance(value, Sequence):
             return ThresholdGate(Threshold(check_threshold(value), np.nan, np.nan))
         values = np.array([np.nan if v is None else check_threshold(v) for v in value])
@@ -344,7 +356,7 @@ class ThresholdGate:
 
     @classmethod
     def from_dict(cls, values: object, score: str, names: int, classes: int) -> ThresholdGate:
-        """Of a model with this ``score``, ``classes`` and ``names`` of its tree (its classes without)."""
+        """The gate of a model with this ``score``, ``classes``, and ``names`` in its tree (its classes without one)."""
         read = read_as(_StoredThreshold, values, "confidence.threshold")
         if read.on not in ("probability", score):
             raise SecondhandError(
@@ -366,7 +378,7 @@ class _StoredThreshold:
 
 
 def _read_each(values: object, names: int) -> Floats | None:
-    """Thresholds by name from JSON; null is one that nothing reaches."""
+    """Thresholds by name from JSON; null is infinite."""
     if values is None:
         return None
     fits = isinstance(values, list) and len(values) == names
@@ -379,12 +391,11 @@ def _read_each(values: object, names: int) -> Floats | None:
 
 @dataclass(frozen=True)
 class LabelThresholdGate(ThresholdGate):
-    """Of several labels an item: each has its own threshold, of ``guarantees``, and those that reach theirs
-    are said. Refuses items of which none is."""
+    """Assigns the labels that reach their thresholds in ``guarantees``; refuses items without any (multi-label)."""
 
     @classmethod
     def of(cls, guarantees: Sequence[Threshold]) -> LabelThresholdGate:
-        """With a threshold for each label."""
+        """The gate with one threshold for each label."""
         least = min(threshold.value for threshold in guarantees)
         return cls(
             Threshold(least, np.nan, np.nan),
@@ -393,7 +404,7 @@ class LabelThresholdGate(ThresholdGate):
         )
 
     def at(self, value: float | Sequence[float | None]) -> LabelThresholdGate:
-        """With another threshold for all labels, or for those without None."""
+        """A copy with another threshold for all labels, or one per label (None keeps it)."""
         values = value if isinstance(value, Sequence) else [value] * len(self.guarantees)
         return self.of(
             [
@@ -403,7 +414,7 @@ class LabelThresholdGate(ThresholdGate):
         )
 
     def predicted(self, batch: Batch) -> Mask:
-        """[n, classes]: the labels that reach their thresholds."""
+        """bool [n, classes], the labels that reach their thresholds."""
         return np.asarray((batch.probabilities >= values_of(self.guarantees)) & batch.possible)
 
     def refuse(self, batch: Batch) -> Mask:
@@ -412,7 +423,7 @@ class LabelThresholdGate(ThresholdGate):
 
 @dataclass(frozen=True)
 class NoLikelyLabelGate:
-    """Refuses those of the items that ``cut`` refuses in which no label is likelier there than not."""
+    """Refuses items that ``cut`` refuses and in which no label reaches the probability `LIKELY`."""
 
     cut: LabelThresholdGate
     reason: ClassVar[Reason] = BACKGROUND
@@ -423,10 +434,10 @@ class NoLikelyLabelGate:
 
 @dataclass(frozen=True)
 class ScoreGate:
-    """Refuses what the score ``name`` puts beside the known items that are most like strangers.
+    """Refuses items whose score is below the floor, next to the known items most like unknown classes.
 
-    ``floors`` are the least values that an answer may have of each score the model holds, of which
-    that of ``name`` counts; without any all pass. ``exempt`` [classes] are not asked.
+    ``floors`` are the lowest accepted values of each score the model holds; that of ``name`` applies, and
+    without one all items pass. ``exempt`` [classes] are classes without a floor.
     """
 
     name: str = "msp"
@@ -437,18 +448,17 @@ class ScoreGate:
 
     @property
     def floor(self) -> float:
-        """The least value of the score in use."""
+        """Lowest accepted value of the score in use."""
         return self.floors.get(self.name, -np.inf)
 
     def held(self, knn: KNN | None) -> dict[str, Score]:
-        """All scores that can be had without the training items, ready to use, by name; ``knn`` is that
-        of the distance."""
+        """All scores available without the training items, by name; ``knn`` is that of the distance."""
         out = {self.name: self.score, **self.score.parts}
         out |= {} if knn is None else {"knn": knn}
         return out | {"msp": MSP()}
 
     def rank(self, features: ArrayLike | None, z: Floats, have: Mapping[str, Floats]) -> Floats:
-        """[n] the score of items; ``have`` are scores that are there already, by name."""
+        """Score of items [n]; ``have`` are scores already computed, by name."""
         if isinstance(self.score, Combined):
             parts = self.score.parts.items()
             return self.score.join(
@@ -465,7 +475,7 @@ class ScoreGate:
 
     @classmethod
     def from_dict(cls, values: object) -> ScoreGate:
-        """With an unfitted score."""
+        """The gate with an unfitted score."""
         read = read_as(_StoredScore, values, "confidence.score")
         floors = read.floors
         if not isinstance(floors, Mapping) or any(

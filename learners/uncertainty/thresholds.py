@@ -1,12 +1,11 @@
-"""Answer or abstain: thresholds with a stated promise, and the curve that judges a score.
+"""Thresholds with a guarantee, and the risk-coverage curve that judges a score.
 
-A *score* is any number that is higher where the model knows better (a calibrated probability, the
-negative of a distance). An item is accepted where ``score >= threshold``.
+A *score* is any number that is higher where the model knows better (a calibrated probability, a negative
+distance). An item is accepted where ``score >= threshold``.
 
-Items that belong together (a burst, a speaker, the spans of one recording) err together, and a limit for
-independent items would be too narrow for them. With the design effect d of the errors (Kish 1965), n items
-say as much as n / d independent ones, and limits are taken of that number, as Korn and Graubard (1998)
-have it.
+Errors within a group (burst, speaker, recording) are correlated, so limits for independent items would be
+too narrow. With the design effect d of the errors (Kish 1965), n items count as n / d independent ones in
+every limit (Korn and Graubard 1998).
 """
 
 from __future__ import annotations
@@ -22,17 +21,16 @@ from datasets.core.errors import SecondhandError
 from learners.files import ranged, read_as
 from learners.uncertainty.arrays import Floats, Groups, with_margin
 
-#: That a guaranteed accuracy does not hold, over the draw of the calibration items.
+#: Probability that a guaranteed accuracy fails, over the draw of the calibration items.
 RISK = 0.05
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Where to cut, and what that gave on the items it was chosen on.
+    """A threshold, and its effect on the items it was chosen on.
 
-    ``accuracy_low`` is the lower limit that these items show for the accuracy of accepted ones, and
-    ``target`` the limit guaranteed (both only from `threshold_for_accuracy`; else nan). ``message`` is
-    empty, or says what could not be had.
+    ``accuracy_low`` is the lower limit of the accuracy of accepted items and ``target`` the accuracy guaranteed
+    (both only from `threshold_for_accuracy`, else NaN). ``message`` is empty, or says what was not reached.
     """
 
     value: float
@@ -44,12 +42,12 @@ class Threshold:
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
-        """From JSON called ``name``, each value checked; ``value`` from ``low`` to ``high``."""
+        """A threshold from the JSON called ``name``, checked; ``value`` lies between ``low`` and ``high``."""
         return read_as(cls, values, name, value=(low, high))
 
 
 def read_guarantees(values: object, classes: int, *, low: float, high: float) -> list[Threshold]:
-    """The thresholds of each class from JSON, or none; null is one that nothing reaches."""
+    """Thresholds of each class from JSON, or an empty list; null is infinite."""
     name = "confidence.guarantees"
     if not isinstance(values, list) or len(values) not in (0, classes):
         raise SecondhandError(f"{name}: expected a list of a threshold a class, or an empty one")
@@ -63,13 +61,13 @@ def read_guarantees(values: object, classes: int, *, low: float, high: float) ->
 
 
 def values_of(guarantees: list[Threshold]) -> Floats:
-    """The thresholds [classes]."""
+    """The threshold values [classes]."""
     return np.array([cut.value for cut in guarantees])
 
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """Points from strict to loose, one a distinct score: accept all items scoring at least it."""
+    """Points of the curve from strict to loose, one for each distinct score as the threshold."""
 
     threshold: Floats
     coverage: Floats
@@ -77,7 +75,7 @@ class RiskCoverage:
 
 
 def check_threshold(value: object) -> float:
-    """A number from 0 (accept all) to 1 (accept only certainty)."""
+    """A threshold as float, from 0 (accept all) to 1; raises SecondhandError for others."""
     number = float(value) if isinstance(value, int | float | np.number) else np.nan
     if isinstance(value, bool) or not 0 <= number <= 1:
         raise SecondhandError(f"threshold {value!r}: expected a number from 0 to 1")
@@ -85,7 +83,7 @@ def check_threshold(value: object) -> float:
 
 
 def check_alpha(value: float) -> None:
-    """Raise SecondhandError for what is no part of known items that may be refused."""
+    """Raise SecondhandError unless ``value`` is a fraction from 0 to below 1."""
     if not 0 <= value < 1:
         raise SecondhandError(f"alpha {value!r}: expected 0 (off) to below 1")
 
@@ -99,28 +97,25 @@ def threshold_for_accuracy(
     at_least: int = 0,
     groups: Groups = None,
 ) -> Threshold:
-    """The smallest threshold that can promise ``target`` accuracy of what it accepts.
+    """The lowest threshold that guarantees the accuracy ``target`` of accepted items.
 
-    The exact (Clopper-Pearson, one-sided) upper limit on the error of the accepted items must be
-    at most ``1 - target`` (1705.08500). Looking at every threshold and keeping the luckiest would
-    break the promise, which that paper mends by dividing the risk of 5 % among the log2(n) steps of
-    a binary search. Here all thresholds are looked at, each at one smaller risk, found exactly:
-    where the error is ``1 - target`` whatever the score, the chance that any of the n limits passes
-    is 5 %. The promise is over the draw of the calibration items: for 95 % of draws, accepted items are
-    right at least ``target``.
+    The exact one-sided (Clopper-Pearson) upper limit on the error of accepted items must be at most
+    ``1 - target`` (arXiv:1705.08500). Testing every threshold and keeping the best would break the guarantee;
+    that paper divides the risk of 5 % among log2(n) steps of a binary search. Here every threshold is tested at
+    one smaller risk, computed exactly: with an error of ``1 - target`` everywhere, the chance that any of the n
+    limits passes is 5 %. So for 95 % of draws of the calibration items, at least ``target`` of accepted items
+    are right.
 
-    Items of one group err together, so each limit is that of as many independent items as they are
-    worth (`design_effects`), and the number of limits counts likewise.
+    Items of a group count as fewer independent items (`design_effects`), in each limit and in their number.
 
-    Where no threshold qualifies, the one with the best limit is returned with a ``message``, and it
-    guarantees nothing.
+    If no threshold qualifies, the one with the best limit is returned with a ``message`` and no guarantee.
 
     Parameters
     ----------
-    score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : that it does not hold.
+    score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : probability that it fails.
     at_least : number of items that the limits are computed for at least. Several thresholds from
         nearly equal numbers of items then share one computation; each still guarantees ``target``.
-    groups : ``[n]``, the number of each item's group; without it each item is one.
+    groups : ``[n]`` group numbers; None: items are independent.
     """
     import scipy
 
@@ -163,10 +158,10 @@ def threshold_for_accuracy(
 
 @lru_cache
 def _joint_risk(n: int, target: float, risk: float) -> float:
-    """The risk at which each of n nested limits is taken so that all hold together.
+    """Risk of each of n nested limits at which all hold together with probability 1 - ``risk``.
 
-    Follows the number of errors among the first m items, each wrong with ``1 - target``, and adds
-    up the chance of ever meeting few enough errors for the limit to pass.
+    Follows the number of errors among the first m items, each wrong with probability ``1 - target``, and sums
+    the chance of ever meeting few enough errors for a limit to pass.
     """
     import scipy
 
@@ -196,7 +191,7 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
 
 
 def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
-    """The largest threshold that accepts at least this fraction (above 0, at most 1) of the items."""
+    """The highest threshold that accepts at least the fraction ``coverage`` of items (above 0, at most 1)."""
     if not 0 < coverage <= 1:
         raise SecondhandError(f"coverage {coverage!r}: expected a number above 0, at most 1")
     cuts = np.sort(with_margin(_scores(score)))[::-1]
@@ -211,30 +206,27 @@ def thresholds_by_class(
     names: Sequence[object],
     groups: Groups = None,
 ) -> tuple[Threshold, list[Threshold], list[str]]:
-    """A threshold for each class, with the promise of `threshold_for_accuracy` for what is named so.
+    """A threshold for each class, with the guarantee of `threshold_for_accuracy` for the items named so.
 
-    Which class an item is named follows from its logits alone, never from its label, so that the
-    items of a class are a sample by themselves. Each promise is one by itself, at a risk of 5 %, as
-    the whole model's is: of twenty classes one may break it.
+    The named class depends on the logits alone, not on the label, so the items named as a class are a sample of
+    their own. Each guarantee holds by itself at a risk of 5 %: of twenty classes one may fail.
 
-    A class whose items cannot support the target keeps the threshold of the ``whole`` model: refused
-    altogether, every class with fewer calibration items than the target takes (149 for 0.98, all
-    right) would be lost, though nothing speaks against it. Where something does it is answered
-    nowhere: where its items show, at the same risk, that it is right less often than the target from
-    that threshold on; and where the whole model reaches the target nowhere while other classes do.
+    A class with too few items keeps the threshold of all classes: 0.98 takes 149 calibration items, all right,
+    and refusing every smaller class would lose them without evidence. It is never answered where its items
+    show (at the same risk) that it misses the target there, or where the common threshold misses the target
+    while other classes reach it.
 
     Parameters
     ----------
-    whole : the threshold of all classes, from the same items, with its ``target``.
-    named : ``[n]`` the number of the best class, -1 for items that are refused anyway.
-    known, right : ``[n]``. names : of the classes. groups : as `threshold_for_accuracy` has them.
+    overall : threshold of all classes from the same items, with its ``target``.
+    named : ``[n]`` most probable class, -1 for items that other gates refuse.
+    known, right : ``[n]``. names : of the classes. groups : as in `threshold_for_accuracy`.
 
     Returns
     -------
-    the whole model's threshold with what all of these give together, which guarantees nothing more; one
-    for each class, whose ``coverage`` is of the items named so, with a ``message`` where it guarantees
-    nothing, and infinite where the class is not answered; and sentences on the classes that are
-    guaranteed nothing.
+    The overall threshold with the joint effect of all classes, which guarantees nothing further; a threshold
+    for each class (``coverage`` is of the items named so; ``message`` where nothing is guaranteed; infinite
+    where never answered); and sentences on classes without a guarantee.
     """
     import scipy
 
@@ -279,16 +271,16 @@ def thresholds_by_class(
 
 
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
-    """Error among the accepted against the fraction accepted, for every threshold."""
+    """Error rate of accepted items against the fraction accepted, for every threshold."""
     s, right = _pair(score, correct)
     values, n_accepted, errors, _ = _accepted(s, right)
     return RiskCoverage(values, n_accepted / max(len(s), 1), errors / n_accepted)
 
 
 def aurc(score: ArrayLike, correct: ArrayLike) -> float:
-    """Area under the risk-coverage curve: the mean risk over coverages 1/n ... 1 (1805.08206).
+    """Area under the risk-coverage curve: mean risk over coverages 1/n ... 1 (arXiv:1805.08206).
 
-    Lower is better; 0 where all are right. Items of equal score count in their mean order.
+    Lower is better; 0 where all are right. Ties count in their mean order.
     """
     s, right = _pair(score, correct)
     if len(s) == 0:
@@ -301,8 +293,9 @@ def aurc(score: ArrayLike, correct: ArrayLike) -> float:
 def _accepted(
     s: Floats, right: np.ndarray, groups: Groups = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """For each distinct score, from the highest: itself, items taken, errors among them, and the
-    errors' design effect."""
+    """For each distinct score, from the highest: the score, items accepted, errors among them, and the design
+    effect of the errors.
+    """
     order = np.argsort(-s, kind="stable")
     last = np.flatnonzero(np.r_[np.diff(s[order]) != 0, True]) if len(s) else np.empty(0, int)
     wrong = ~right[order]
@@ -326,17 +319,16 @@ def _scores(values: ArrayLike) -> Floats:
 
 
 def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
-    """``[n]``: the variance of the mean of the first 1, 2, ... n items over that of independent ones.
+    """Design effect ``[n]`` of the first 1, 2, ... n items: variance of their mean over that of independent items.
 
-    The variance is that between groups (Taylor linearised). Few groups show little of it, and none at
-    all where every item is right, so that one group more that is all wrong and one that is all right
-    are counted with them, each of the mean size that an item's group has. So d starts at that size,
-    where a group counts as one item, and comes down as the groups show that their items differ.
+    The variance is that between groups (Taylor linearisation). Few groups show little of it, and none at all if
+    every item is right, so two groups are added, one all wrong and one all right, of the mean group size. The
+    effect thus starts at that size, where a group counts as one item, and falls as groups prove mixed.
 
     Parameters
     ----------
-    wrong : ``[n]``, 0 or 1, or between for a mean of several tries.
-    groups : ``[n]`` the number of each item's group; of items that are all alone d is 1, exactly.
+    wrong : ``[n]``, 0 or 1, or between for a mean of several trials.
+    groups : ``[n]`` group numbers; the effect is exactly 1 where every group has one item.
     """
     w = np.asarray(wrong, dtype=np.float64)
     if groups is None or len(np.unique(groups)) == len(w):
@@ -345,14 +337,14 @@ def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
     first = np.flatnonzero(np.r_[True, np.diff(groups[order]) != 0])
 
     def before(values: Floats) -> Floats:
-        """Of each item the sum over those of its group that come before it."""
+        """Sum over the earlier items of each item's group, ``[n]``."""
         sums = np.cumsum(values[order]) - values[order]
         out = np.empty(len(w))
         out[order] = sums - np.repeat(sums[first], np.diff(np.r_[first, len(w)]))
         return out
 
     size, errors = before(np.ones(len(w))), before(w)
-    # Sums over groups of sizes squared, errors squared, and their product.
+    # Sums over groups of squared sizes, squared errors, and size times errors.
     sizes = np.cumsum(2 * size + 1)
     squares = np.cumsum(w * (2 * errors + w))
     products = np.cumsum(errors + w * (size + 1))
@@ -366,7 +358,7 @@ def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
 
 
 def effective_counts(right: ArrayLike, groups: Groups = None) -> tuple[float, float]:
-    """Right ones and items ``[n]``, as numbers of independent items that say as much."""
+    """Number of right items and of all items ``[n]``, as equivalent numbers of independent items."""
     outcomes = np.asarray(right, dtype=np.float64)
     if not len(outcomes):
         return 0.0, 0.0

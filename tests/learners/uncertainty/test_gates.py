@@ -77,9 +77,18 @@ def test_thresholds_by_name_and_of_classes_of_their_own():
     assert CUT.at([0.95, 0.1]).threshold.value == 0.1
     named = replace(BATCH, named=np.array([0, 1]))
     assert CUT.at([0.95, 0.1]).refuse(named).tolist() == [True, False]
-    assert replace(on_score, class_thresholds=np.array([0.895, np.nan])).refuse(BATCH).tolist() == [False, True]
-    assert replace(on_score, class_thresholds=np.array([0.1, np.nan])).refuse(BATCH).tolist() == [False, False]
-    assert replace(on_score, class_thresholds=np.array([np.nan, 0.1])).refuse(BATCH).tolist() == [False, True]
+    assert replace(on_score, class_thresholds=np.array([0.895, np.nan])).refuse(BATCH).tolist() == [
+        False,
+        True,
+    ]
+    assert replace(on_score, class_thresholds=np.array([0.1, np.nan])).refuse(BATCH).tolist() == [
+        False,
+        False,
+    ]
+    assert replace(on_score, class_thresholds=np.array([np.nan, 0.1])).refuse(BATCH).tolist() == [
+        False,
+        True,
+    ]
     spared = ScoreGate(floors={"msp": -1.0}, exempt=np.array([True, False]))
     assert not spared.refuse(BATCH).any()
 
