@@ -1,6 +1,6 @@
-"""Files -> DataLoaders. Knows nothing of ``learners`` or ``app``.
+"""Reads pictures, sound and strain into item tables and DataLoaders; imports nothing of ``learners`` or ``app``.
 
 Shares its name with a Hugging Face package; inside this project ours wins, see docs/architecture.md.
 """
 
-RENDERER_VERSION = 1  # raised whenever the same settings would draw another picture
+RENDERER_VERSION = 1  # raise it whenever the same settings would render other pixels

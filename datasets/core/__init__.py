@@ -1,1 +1,1 @@
-"""What everything else stands on, file by file: each is imported by its own name."""
+"""Shared basics (errors, files, tables, processes, caches); each module is imported by its own name."""

@@ -1,8 +1,7 @@
-"""Table files of any program -> their cells as text, and the way back.
+"""Reads and writes table files, with all cells as text.
 
-A spreadsheet computes a cell that begins with ``=``, ``+``, ``-`` or ``@``, whoever named the file or the
-class that stands in it. All CSV files of this project are written here with an apostrophe before such a
-text, and read here without it.
+A spreadsheet evaluates a cell that begins with ``=``, ``+``, ``-`` or ``@``, even if it is the name of a
+file or class. The project writes such cells with a leading apostrophe and removes it when reading.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_COLUMNS = 1000
-#: Of the tables that are read.
+#: Suffixes of the table files that can be read.
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
-#: Seconds, a few periods of a high note: what has less cannot be told from a slip of the hand.
+#: Shortest valid span in seconds; a shorter one is probably an accidental click.
 SHORTEST_SPAN = 1e-3
-#: What a spreadsheet may compute (OWASP, "CSV injection"; the last four are the signs in full width), and
-#: as many apostrophes before it as there are: each guard adds one.
+#: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
+#: any number of apostrophes: each `guard` adds one.
 _COMPUTED = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def guard(cell: T) -> T | str:
-    """A cell as it is written: a text that a spreadsheet would compute with an apostrophe before it.
+    """Prefix a text that a spreadsheet would evaluate with an apostrophe; return other cells unchanged.
 
     Examples
     --------
@@ -48,14 +47,14 @@ def guard(cell: T) -> T | str:
 
 
 def unguard(cell: T) -> T | str:
-    """What `guard` was given."""
+    """Undo `guard`."""
     if isinstance(cell, str) and cell.startswith("'") and _COMPUTED.match(cell):
         return cell[1:]
     return cell
 
 
 def write_rows(stream: TextIO, rows: Iterable[Iterable[object]]) -> None:
-    """Rows as CSV, each cell behind `guard`; one after the other as they come."""
+    """Write rows as CSV, each cell through `guard`."""
     csv.writer(stream, lineterminator="\n").writerows(map(guard, row) for row in rows)
 
 
@@ -84,12 +83,12 @@ def read_dicts(lines: Iterable[str], **options: Any) -> tuple[list[str], Iterato
 
 
 def read_cells(path: Path) -> pd.DataFrame:
-    """All cells as text, empty ones as "".
+    """Read a CSV, TSV or Parquet file with all cells as text; empty cells are "".
 
     Raises
     ------
-    BadFile : not a table, or one whose rows are longer than its first line: pandas would take
-        their first cells for an index, and shift the others.
+    BadFile : it is not a table, or a row is longer than the first line (pandas would then use the first
+        cells as an index and shift the others).
     """
     import pandas as pd  # here, for an answer about strain needs `read_text` alone
 
@@ -111,7 +110,7 @@ def read_cells(path: Path) -> pd.DataFrame:
 
 
 def span_error(start: float, end: float) -> str:
-    """What is wrong with a span in seconds that is shorter than `SHORTEST_SPAN`; "" for others."""
+    """Error message for a span (s) shorter than `SHORTEST_SPAN`; "" for a longer one."""
     if round(end - start, 9) >= SHORTEST_SPAN:  # 1.001 - 1.0 is a little less
         return ""
     return (
@@ -136,11 +135,11 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
 
 
 def file_named(base: Path, cell: str) -> str:
-    """The file that a cell of a table in the folder ``base`` names.
+    """Absolute path of the file that a cell of a table in the folder ``base`` names.
 
-    The cell as it stands, to the byte; where no such file is, without spaces around it, with ``~``
-    for the home folder, with ``/`` for backslashes. The folder is the table's, or the working
-    directory: from there ``learners.predict`` names what it answers.
+    The exact text is tried first, then without surrounding spaces, with ``~`` expanded, and with ``/``
+    for backslashes; each relative to ``base`` and to the working directory, because
+    ``learners.predict`` writes paths relative to the latter.
     """
     plain = cell.strip()
     for name in (cell, plain, plain.replace("\\", "/")):
@@ -151,19 +150,18 @@ def file_named(base: Path, cell: str) -> str:
     return absolute_path(base / plain)
 
 
-_LARGEST = 1 << 26  # bytes of a text that is read whole
+_LARGEST = 1 << 26  # bytes; larger text files are refused
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 def read_text(path: Path, *, first: int | None = None) -> str:
-    """A text as programs of all systems write it: UTF-8, UTF-16 (Windows), else Windows-1252, which
-    holds Latin-1.
+    """Decode a text file as UTF-8, UTF-16 or Windows-1252.
 
-    ``first`` : only so many bytes of it, of which the last may be half a letter.
+    ``first`` : read only this many bytes; the last character may be incomplete.
 
     Raises
     ------
-    BadFile : it cannot be read, or has more than 64 MiB.
+    BadFile : it cannot be read, or is larger than 64 MiB.
     """
     try:
         with open(path, "rb") as file:
@@ -173,7 +171,7 @@ def read_text(path: Path, *, first: int | None = None) -> str:
     if len(data) > _LARGEST:
         raise BadFile(path, f"more than {_LARGEST >> 20} MiB: no table of labels")
     marked = [name for mark, name in _MARKS.items() if data.startswith(mark)]
-    # Without a mark: every second byte of English in UTF-16 is none.
+    # UTF-16 without a byte order mark: every second byte of English text is zero.
     zeros = ["utf-16-be" if data[0] == 0 else "utf-16-le"] if b"\0" in data[:64] else []
     for encoding in (*marked, *zeros, "utf-8"):
         try:

@@ -1,4 +1,4 @@
-"""The one root of every error a user can cause, and the record of a file that was left out."""
+"""The base class of all errors that a user can cause, and the record of a rejected file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _LONGEST = 1000
 
 
 class SecondhandError(ValueError):
-    """Something the user can mend. The message names the value, the file and the remedy."""
+    """An error that the user can fix. The message names the problem, the file and the remedy."""
 
 
 class BadFile(SecondhandError):
-    """One file that cannot be used. A run counts it, lists it and goes on.
+    """A file that cannot be used. A run lists it and continues.
 
     Parameters
     ----------
@@ -27,12 +27,12 @@ class BadFile(SecondhandError):
         super().__init__(f"{self.path}: {self.reason}")
 
     def __reduce__(self) -> tuple[type[BadFile], tuple[str, str]]:
-        # Pickled as it was made: it comes out of processes that read files.
+        # Worker processes raise it: pickle the arguments of __init__, not the message.
         return type(self), (self.path, self.reason)
 
 
 class OutsideFile(BadFile):
-    """A file that may be good, asked about seconds or a GPS time that it does not hold."""
+    """The requested seconds or GPS time lie outside the file, which may otherwise be good."""
 
 
 class Rejected(NamedTuple):
@@ -43,15 +43,15 @@ class Rejected(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """A message with what a file or a library put into it: printable, one line, no novel.
+    """Make a message printable, one line, and at most 1000 characters long.
 
-    It is shown on terminals, where control characters of a stranger's file are commands.
+    Text from files is untrusted: a terminal would execute control characters in it.
     """
     plain = "".join(c if c.isprintable() else " " for c in text).strip()
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
 
 
 def quoted(value: object) -> str:
-    """A value quoted in a message, its middle left out where it is long."""
+    """`repr` of a value for a message; the middle of a long one is omitted."""
     quoted = repr(value)
     return one_line(quoted if len(quoted) <= 80 else f"{quoted[:60]}…{quoted[-10:]}")

@@ -1,4 +1,4 @@
-"""Whether a file is the one it was: what is kept beside an answer, an embedding, a training's items."""
+"""Detects whether a file has changed since its state was recorded."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import stat
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
-#: Where a run keeps the states of its files.
+#: Path, inside a run folder, of the recorded states of its files.
 FILE_STATES = "checkpoint/begun.json"
-#: Parts of a file that are hashed, spread evenly over it, and the bytes of each: a recording may begin
-#: and end in silence. A file of 64 KiB is hashed whole.
+#: Number and size (bytes) of the evenly spread parts that are hashed; a recording may begin and end in
+#: silence. A file of up to 64 KiB is hashed completely.
 _PARTS, _BYTES = 16, 4096
 
 
 class FileState(NamedTuple):
-    """What tells a file from another that took its name.
+    """Identity of a file's content at one moment.
 
-    Size and time alone do not: ``cp -p``, rsync and unzip set the time. Nobody sets the ctime, and a
-    file that is moved into another's place has its own inode, but both change where the content stays
-    (chmod, a copy, a disk that makes inodes up): then the hash decides.
+    Size and mtime are not enough: ``cp -p``, rsync and unzip set the mtime. The ctime cannot be set, and
+    a replaced file has another inode; but both can change while the content does not (chmod, a copy, a
+    file system without stable inodes). The digest then decides.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Self | None:
-        """The state of a file now; None where there is no file that can be read."""
+        """Current state of a file; None if it cannot be read."""
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would wait for its writer
                 return None
@@ -50,7 +50,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of_opened(cls, file: BinaryIO) -> Self:
-        """The state of a file that is open, and stands where it stood."""
+        """State of an open file; its read position is unchanged."""
         status, place = os.fstat(file.fileno()), file.tell()
         state = cls(*_quick_state(status), _digest(file, status.st_size))
         file.seek(place)
@@ -58,14 +58,14 @@ class FileState(NamedTuple):
 
     @property
     def content(self) -> tuple[int, str]:
-        """Equal for copies, whenever they were made."""
+        """Size and digest, which are equal for copies."""
         return self.size, self.digest
 
 
 def is_same(before: FileState | None, path: str | os.PathLike[str]) -> bool:
-    """Whether a file is still what it was when its state was taken; of None, still none to be read.
+    """Whether a file still has the recorded state; None means that it could not be read.
 
-    A file with its old ctime and inode is not opened.
+    A file with an unchanged ctime and inode is not opened.
     """
     if before is not None:
         try:
@@ -80,8 +80,9 @@ def is_same(before: FileState | None, path: str | os.PathLike[str]) -> bool:
 
 
 def states_of(run: Path) -> dict[str, FileState | None]:
-    """What the files of a run's items were when it began, by the items' paths; None for one that could
-    not be read. Of a folder without that record none.
+    """Recorded states of a run's files, by path; None for a file that could not be read.
+
+    The result is empty if the run folder has no record.
 
     Raises
     ------

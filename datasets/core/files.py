@@ -1,9 +1,8 @@
-"""Files and folders that are written beside their place and then put there: whole or not at all.
+"""Atomic writing: a file or folder is written under a temporary name and then renamed.
 
-The one way in which this application writes, but for a run, which grows in its place
-(`learners.runs.folder`).
-What a killed process leaves ends in ``.part``, or is a folder ``.NAME-…``. Whoever wrote it, each file
-has the umask's mode: safetensors makes its own for the owner alone.
+All output is written this way, except run folders (`learners.runs.folder`), which grow in place.
+A killed process leaves files that end in ``.part`` or folders named ``.NAME-…``. All files get the mode
+of the umask (safetensors would make them readable by the owner only).
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from stat import S_IMODE
 def write_beside(
     file: Path, content: bytes, *, place: Path | None = None, durable: bool = True
 ) -> None:
-    """Write bytes as a whole file or not at all. Several processes may write the same one.
+    """Write bytes to a file atomically. Several processes may write the same file.
 
     Parameters
     ----------
-    place : the folder for what is half written, on the same disk; by default the file's own.
-    durable : have the content safely on the disk before it gets its name, as power may fail. That
-        takes milliseconds; what can be made again does without.
+    place : folder of the temporary file, on the same disk; default: the folder of ``file``.
+    durable : flush the content to disk before renaming, in case of a power failure. This takes
+        milliseconds; pass False for files that can be recomputed.
 
     Raises
     ------
-    OSError : it cannot be written; it names ``file``.
+    OSError : the file cannot be written; the error names ``file``.
     """
     beside = (place or file.parent) / f".{file.name}.{uuid.uuid4().hex[:8]}.part"
     try:
@@ -45,9 +44,9 @@ def write_beside(
 
 @contextmanager
 def file_beside(file: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A name for a library to write to, which becomes ``file`` when the block ends well.
+    """Yield a temporary path that is renamed to ``file`` if the block succeeds.
 
-    It is the same name in a new folder beside: libraries judge a file by its suffix.
+    The path has the same name in a temporary folder, because libraries use the suffix.
 
     Parameters
     ----------
@@ -68,12 +67,12 @@ def file_beside(file: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def folder_beside(folder: Path, *, replace: bool) -> Iterator[Path]:
-    """A new folder to write into, which becomes ``folder`` when the block ends well.
+    """Yield a temporary folder that is renamed to ``folder`` if the block succeeds.
 
     Parameters
     ----------
-    replace : take the place of one that is there. Else that one stays, and what was written goes:
-        another process was first with the same.
+    replace : replace an existing folder. Otherwise the existing one stays and the new one is deleted,
+        because another process has written the same content first.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = folder.parent / f".{folder.name}-{uuid.uuid4().hex[:8]}"
@@ -102,7 +101,7 @@ def folder_beside(folder: Path, *, replace: bool) -> Iterator[Path]:
 
 
 def _give_umask(folder: Path) -> None:
-    """The files in it get the mode of a new one. (To ask for the umask is to set it, for all threads.)"""
+    """Give all files in the folder the mode of a new file. (Reading the umask would mean setting it.)"""
     new = folder / f".{uuid.uuid4().hex[:8]}.part"
     new.touch()
     mode = S_IMODE(new.stat().st_mode)
@@ -121,7 +120,7 @@ def _move_into_place(beside: Path, file: Path, durable: bool) -> None:
 
 @contextmanager
 def _naming_errors(file: Path) -> Iterator[None]:
-    """Name ``file`` in what the system says of it under its other name, or under none."""
+    """Replace the temporary name in an OSError by ``file``."""
     try:
         yield
     except OSError as error:

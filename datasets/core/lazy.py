@@ -1,7 +1,7 @@
-"""A room's front that opens each of its files when something of that one is first asked for.
+"""Lazy imports: a package imports each of its modules when one of its names is first used.
 
-Behind one front lie files that need torch or pandas and files that need neither: an answer that a
-light one gives shall not wait for what the others import.
+Some modules of a package need torch or pandas and some do not; using a light one must not import the
+heavy ones.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 
 
 def lazy_names(front: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package (PEP 562): a name that its ``__init__`` imports for type
-    checkers alone, under ``if TYPE_CHECKING:``, is imported from there when it is first asked for."""
+    """Return a ``__getattr__`` (PEP 562) for the package ``front``.
+
+    It resolves the names that the package's ``__init__`` imports under ``if TYPE_CHECKING:``.
+    """
 
     def find(name: str) -> Any:
         homes = _homes(front)
@@ -32,7 +34,7 @@ def lazy_names(front: str) -> Callable[[str], Any]:
 
 @cache
 def _homes(front: str) -> dict[str, tuple[str, str]]:
-    """The module of each name and what it is called there, as the front's own text has it."""
+    """Module and original name of each exported name, parsed from the source of the package."""
     loader: Any = sys.modules[front].__loader__
     tree = ast.parse(loader.get_source(front))
     return {

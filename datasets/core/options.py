@@ -1,8 +1,7 @@
-"""Settings: a field of a dataclass that is also a flag, the range that it is held to, and ``--config FILE``.
+"""Settings as dataclass fields that are also flags, with valid ranges and ``--config FILE``.
 
-A file of settings may be anybody's. It holds numbers, words and short lists of them, one setting a line;
-everything else that YAML can say (objects, endless nesting, text that unfolds) is refused before anything
-is made of it.
+A settings file is untrusted. It holds numbers, words and short lists, one setting a line; anything else
+that YAML can express (objects, deep nesting, aliases) is refused before it is constructed.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ _DEEPEST = 50  # brackets open at once; PyYAML follows each by a call
 
 
 class Limits(NamedTuple):
-    """The numbers that a setting may have, from ``low`` or above ``above``, to ``high`` or below
-    ``below``; ``word`` may stand in their place, and ``like`` is one of them, to show."""
+    """Valid range of a setting: at least ``low`` or above ``above``, at most ``high`` or below ``below``.
+
+    ``word`` : a word that is valid instead of a number. ``like`` : an example.
+    """
 
     low: float | None = None
     above: float | None = None
@@ -34,7 +35,7 @@ class Limits(NamedTuple):
     like: float | None = None
 
     def holds(self, value: float | str) -> bool:
-        """Whether it is one of them. NaN is none."""
+        """Whether a value is in the range; False for NaN."""
         if isinstance(value, str):
             return value == self.word
         return (
@@ -81,12 +82,12 @@ def option(
 
 
 def flag(name: str) -> str:
-    """A setting as it is written on a command line."""
+    """Flag of a setting, such as ``--label-column``."""
     return "--" + name.rstrip("_").replace("_", "-")
 
 
 def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
-    """The settings in a YAML file, by name; none in an empty one.
+    """Settings in a YAML file, by name.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
 
 
 def checked_settings(source: str, text: str) -> dict[str, Any]:
-    """The settings in a YAML text, by name; ``source`` says whose they are.
+    """Settings in a YAML text, by name; ``source`` is named in errors.
 
     Raises
     ------
@@ -147,7 +148,7 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
 def check_names(
     source: Path | str, content: dict[str, Any], names: Collection[str], *, flag: str = "--config"
 ) -> None:
-    """Raise SecondhandError that names all keys that are no settings."""
+    """Raise SecondhandError that lists all unknown keys."""
     wrong = [quoted(key) for key in content if key not in names]
     if wrong:
         import difflib
@@ -161,7 +162,7 @@ def check_names(
 
 
 def config_action() -> type:
-    """The action of ``--config`` for a jsonargparse parser: every wrong key is named at once."""
+    """Action of ``--config`` for a jsonargparse parser; it reports all unknown keys at once."""
     import jsonargparse
 
     class ConfigFile(jsonargparse.ActionConfigFile):  # type: ignore[name-defined]

@@ -1,4 +1,4 @@
-"""Work spread over processes, of which one may die, or never end, without taking the rest with it."""
+"""Parallel work in processes that may crash or hang without ending the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORKS = sys.platform == "linux"
 
 
 def cores() -> int:
-    """Cores this process may use; ``PYTHON_CPU_COUNT`` says another number, as to Python 3.13."""
+    """Number of cores this process may use; ``PYTHON_CPU_COUNT`` overrides it, as in Python 3.13."""
     if (requested := os.environ.get("PYTHON_CPU_COUNT", "")).isdecimal() and int(requested):
         return int(requested)
     if hasattr(os, "sched_getaffinity"):
@@ -45,16 +45,16 @@ def cores() -> int:
 def in_parallel(
     task: Callable[[list[T]], list[R]], chunks: Sequence[list[T]], workers: int | None, crashed: R
 ) -> Iterator[tuple[int, list[R]]]:
-    """Apply `task` to each chunk: yields (number of the chunk, its answers), in order.
+    """Apply `task` to each chunk; yields (chunk number, results) in order.
 
-    Where processes are not forked one worker is none but this process: a fresh one costs seconds.
+    With one worker and no fork, the work is done in this process, because a new one takes seconds to start.
 
     Parameters
     ----------
-    task : picklable; gives one answer an item.
+    task : picklable; returns one result per item.
     chunks : lists of items.
-    workers : processes; None for one a core.
-    crashed : the answer for an item that kills its process, or keeps it for `TIMEOUT` seconds.
+    workers : number of processes; None for one per core.
+    crashed : result of an item that crashes its process or takes longer than `TIMEOUT` seconds.
     """
     count = min(cores() if workers is None else workers, len(chunks))
     if count <= 1 and not FORKS:
@@ -73,7 +73,7 @@ def in_parallel(
 
 
 def check_files(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected]:
-    """What ``look`` gives for each file, in their order; for a BadFile what is wrong with it."""
+    """Call ``look`` for each file; return the results in order, with a Rejected for each BadFile."""
     results: list[R | Rejected] = []
     for path in paths:
         try:
@@ -86,7 +86,7 @@ def check_files(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Reje
 def check_files_isolated(
     look: Callable[[str], R], paths: Sequence[str], workers: int | None = None
 ) -> list[R | Rejected]:
-    """`check_files` in processes, one a core unless given: one that dies costs the file that it read."""
+    """`check_files` in processes (default: one per core); a crash rejects only the file being read."""
     chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
     died: R | Rejected = Rejected("", CRASHED)
     by_chunk = dict(in_parallel(partial(check_files, look), chunks, workers, died))
@@ -98,7 +98,7 @@ def check_files_isolated(
 
 
 class Pending(NamedTuple, Generic[T, R]):
-    """Items that were handed to `IsolatedCalls` together."""
+    """Items that were submitted to `IsolatedCalls` together, and their future."""
 
     items: list[T]
     future: Future[list[R]]
@@ -106,16 +106,16 @@ class Pending(NamedTuple, Generic[T, R]):
 
 
 class IsolatedCalls(Generic[T, R]):
-    """Calls of one function in processes that may die, or never end, without harm to this one.
+    """Calls of one function in processes whose crashes or hangs do not affect this process.
 
-    Where processes are not forked, in threads: a fresh process would import the caller's script.
+    Without fork, threads are used: a spawned process would import the caller's script.
 
     Parameters
     ----------
-    task : picklable, and what it gives too.
-    workers : processes, started at the first call.
-    crashed : the answer for an item that kills its process, or keeps it for `TIMEOUT` seconds.
-    settle : what each process does first; by default it stays behind its caller.
+    task : picklable, with picklable results.
+    workers : number of processes, started at the first call.
+    crashed : result of an item that crashes its process or takes longer than `TIMEOUT` seconds.
+    settle : initialiser of each process; default: `init_background_worker`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class IsolatedCalls(Generic[T, R]):
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the processes now: a fork holds all that is open, so best while little is."""
+        """Start the processes now; a fork inherits all open files, so start before many are open."""
         with self._lock:
             if self._pool is None:
                 self._pool = self._start()
@@ -140,14 +140,14 @@ class IsolatedCalls(Generic[T, R]):
     def ahead(
         self, items: Iterable[X], count: int, *, of: Callable[[X], T], chunk: int = 1
     ) -> Generator[tuple[X, R], None, None]:
-        """Each item with its answer, in order; about `count` are handed over before they are due.
+        """Yield each item with its result, in order; about `count` items are submitted ahead.
 
         Parameters
         ----------
-        items : taken as they are needed.
-        of : what of an item the function is called with.
-        chunk : items that travel together. Each journey wakes threads on both sides: with pictures
-            it costs half as much as opening one.
+        items : consumed as they are needed.
+        of : maps an item to the argument of the function.
+        chunk : items per submission. Each submission wakes threads on both sides, which costs half as
+            much as opening a picture.
         """
         remaining = iter(items)
         waiting: deque[tuple[list[X], Pending[T, R]]] = deque()
@@ -164,7 +164,7 @@ class IsolatedCalls(Generic[T, R]):
                 pending.future.cancel()
 
     def submit(self, items: list[T]) -> Pending[T, R]:
-        """Hand items over together; `result` waits for their answers."""
+        """Submit items together; `result` waits for their results."""
         with self._lock:
             if self._pool is None:
                 self._pool = self._start()
@@ -182,7 +182,7 @@ class IsolatedCalls(Generic[T, R]):
         return _pool(self.workers, self._settle)
 
     def close(self) -> None:
-        """End the processes, and wait until they have ended; another call starts new ones."""
+        """Stop the processes and wait for them; the next call starts new ones."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -192,7 +192,7 @@ class IsolatedCalls(Generic[T, R]):
         self.close()
 
     def result(self, pending: Pending[T, R]) -> list[R]:
-        """The answers, waited for; of items that were in a dead pool, asked for once more, alone."""
+        """Wait for the results; items of a crashed pool are tried once more, one process each."""
         try:
             return pending.future.result(TIMEOUT)
         except TimeoutError:
@@ -216,12 +216,12 @@ class IsolatedCalls(Generic[T, R]):
 
 
 def _may_fork() -> bool:
-    """Not where children are forbidden, as in a cluster's worker: that one may die itself."""
+    """Whether processes can be forked here; daemons such as a cluster's workers may not."""
     return FORKS and not multiprocessing.current_process().daemon
 
 
 def call_isolated(task: Callable[[T], R], item: T, crashed: R) -> R:
-    """One call in a process of its own; in this one where processes are not forked."""
+    """Call a function in its own process, or in this one if fork is not available."""
     return _run_alone(task, item, crashed) if _may_fork() else task(item)
 
 
@@ -234,7 +234,7 @@ def _run_one(task: Callable[[list[T]], list[R]], item: T) -> R:
 
 
 def _run_alone(task: Callable[[T], R], item: T, crashed: R) -> R:
-    """The answer for one item from a process that may die."""
+    """Result for one item, computed in its own process."""
     with _pool(1, init_worker) as pool:
         future = pool.submit(task, item)
         try:
@@ -249,26 +249,26 @@ def _run_alone(task: Callable[[T], R], item: T, crashed: R) -> R:
 
 
 def _end(pool: Executor) -> None:
-    """End a pool, and wait for it.
+    """Shut a pool down and wait for it.
 
-    As the interpreter ends it wakes the thread of each pool, by a pipe that a pool which is just
-    ending closes: `OSError: [Errno 9] Bad file descriptor`.
+    Otherwise the exiting interpreter wakes the pool's thread through a pipe that may be closed already:
+    `OSError: [Errno 9] Bad file descriptor`.
     """
     with suppress(RuntimeError):  # garbage may be collected in a thread of the pool: it cannot wait
         pool.shutdown(cancel_futures=True)
 
 
 def _kill(pool: Executor) -> None:
-    """End processes that do not end by themselves; what they had is then broken."""
+    """Kill hanging processes; their futures then raise BrokenProcessPool."""
     if isinstance(pool, ProcessPoolExecutor):
         for process in list((pool._processes or {}).values()):
             process.kill()
 
 
 def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolExecutor:
-    """Workers; on Linux forked, as torch's loaders are: they are at work at once.
+    """Pool of workers, forked on Linux as torch's loaders are.
 
-    A fresh interpreter first imports for as long as a hundred pictures take.
+    A new interpreter would spend as long on imports as on a hundred pictures.
     """
     import threadpoolctl  # noqa: F401  (here, so that not every worker reads it)
 
@@ -277,13 +277,13 @@ def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolEx
     return ProcessPoolExecutor(count, mp_context=context, initializer=settle, initargs=(inherited,))
 
 
-#: A network's threads wait for the slowest among them: who works ahead of it takes the time that
-#: they leave (a tenth of it, should the caller's cores be taken altogether by others).
+#: A network's threads wait for the slowest of them, so background workers run at a lower priority and
+#: use the time that is left.
 NICENESS = 10
 
 
 def init_worker(inherited: frozenset[int]) -> None:
-    """One thread for each worker, or all of them contend for every core; and no orphans."""
+    """Initialise a worker: one thread, so that workers do not compete; it ends with its parent."""
     from threadpoolctl import threadpool_limits
 
     _detach_connections(inherited)
@@ -293,14 +293,14 @@ def init_worker(inherited: frozenset[int]) -> None:
 
 
 def init_background_worker(inherited: frozenset[int]) -> None:
-    """Ctrl-C is for the process that asks, which ends these; the processor is its own first."""
+    """Initialise a worker that ignores Ctrl-C and runs at a lower priority than its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     init_worker(inherited)
 
 
 def connections() -> dict[int, int]:
-    """Sockets and pipes that are open here, by their descriptors: what identifies each."""
+    """Inodes of the open sockets and pipes, by file descriptor."""
     inodes: dict[int, int] = {}
     if os.path.isdir("/proc/self/fd"):
         for number in map(int, os.listdir("/proc/self/fd")):
@@ -312,9 +312,9 @@ def connections() -> dict[int, int]:
 
 
 def _detach_connections(inherited: frozenset[int]) -> None:
-    """A fork holds what its parent is connected to: who waits for its end would wait for this one.
+    """Close the parent's connections in a fork; otherwise their peers would wait for this process, too.
 
-    The numbers stay taken, by the null device: objects that stand for them here close nothing else.
+    The descriptors are redirected to the null device, so that objects that own them close nothing else.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for number, connection in connections().items():

@@ -1,4 +1,4 @@
-"""The program as a whole: what its commands and its extras are called here, and how it writes names."""
+"""Names of the commands and extras in this installation, and the encoding of the output."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ def installed_commands(text: str) -> str:
 
 
 def extra(name: str) -> str:
-    """How to install what only some need: an extra of pyproject.toml."""
+    """Command that installs an extra of pyproject.toml."""
     return f"pip install 'secondhand[{name}]'" if WHEEL else f"pip install -e '.[{name}]'"
 
 
 def use_utf8_output() -> None:
-    """Have standard output and standard error written as UTF-8, whatever the locale or PYTHONIOENCODING
-    says, for names may hold any letter; a name that is no UTF-8 by its own bytes, as Python reads it
-    back with ``errors="surrogateescape"``.
+    """Write standard output and standard error as UTF-8, whatever the locale or PYTHONIOENCODING.
 
-    A terminal keeps its encoding, and is shown what it does not know as a backslash escape.
+    File names that are not UTF-8 keep their bytes (``errors="surrogateescape"``). A terminal keeps its
+    encoding; characters that it lacks appear as backslash escapes.
     """
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper):  # as where there is none

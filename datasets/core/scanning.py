@@ -1,4 +1,4 @@
-"""Files in folders: which of them are the user's, and which are pictures, sounds or strain by their names."""
+"""Finds the user's files in folders and tells pictures, sound and strain apart by suffix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be l
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """Kind of a file by its ending, None where no reader knows it.
+    """Kind of a file by its suffix; None if it cannot be read.
 
     Examples
     --------
@@ -38,10 +38,9 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str]:
-    """The user's files in a folder as they are found, its own before those of the folders in it, by name.
+    """Yield the user's files in a folder and below, sorted by name, a folder's files before its subfolders'.
 
-    Links to folders are followed. One that leads back to a folder above it, and a folder that cannot be
-    listed, go to ``left_out``.
+    Links to folders are followed. Links to a parent folder and unreadable folders are added to ``left_out``.
     """
 
     def unlisted(error: OSError) -> None:
@@ -57,7 +56,7 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
 
 
 def is_link_loop(folder: str | os.PathLike[str]) -> bool:
-    """Whether it is a link to a folder that it lies in: who follows it goes in circles."""
+    """Whether a folder is a link to one of its parents; following it would never end."""
     if not os.path.islink(folder):
         return False
     above = {os.path.realpath(parent) for parent in Path(folder).absolute().parents}
@@ -65,7 +64,7 @@ def is_link_loop(folder: str | os.PathLike[str]) -> bool:
 
 
 def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]]:
-    """All that `walk` finds, sorted; and what is left out, also files that no table can name."""
+    """All files that `walk` finds, sorted, and the rejected ones; names that are not UTF-8 are rejected."""
     bad: list[Rejected] = []
     files = []
     for path in sorted(walk(root, bad), key=Path):
@@ -80,16 +79,14 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
 def find_files(
     names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
 ) -> Iterator[str]:
-    """The files behind names: themselves, a pattern's matches, or those in a folder and below.
+    """Yield the files that names stand for: a file, the matches of a pattern, or a folder's files.
 
-    In a folder only files of the kind count; a file named outright is always answered, if only with
-    what is wrong with it.
+    Files of another kind are skipped in folders only; a file that is named itself is always yielded.
 
     Parameters
     ----------
-    kind : what the model is asked about, "picture", "sound" or "strain"; None for all that is read.
-    skipped : counts, by the endings of their names, what a folder holds besides; and by the reasons
-        folders in it that are not looked into.
+    kind : kind of the model's inputs, "picture", "sound" or "strain"; None for all kinds.
+    skipped : counter of the skipped files by suffix, and of the skipped folders by reason.
     """
     for name in names:
         if os.path.isdir(name):
@@ -109,7 +106,7 @@ def find_files(
 
 
 def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
-    """`find_files` where there must be one; raises SecondhandError at once where there is none."""
+    """`find_files`, but raises SecondhandError at once if there is no file."""
     files = find_files(names, kind, skipped)
     first = next(files, None)
     if first is None:
@@ -122,7 +119,7 @@ def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
 
 
 def skipped_line(skipped: Counter[str]) -> str:
-    """What a folder held besides, in words."""
+    """One line of text about the skipped files."""
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
     things = "files and folders" if {*skipped} & {LINK_LOOP, UNLISTED} else "files of other kinds"
@@ -130,11 +127,10 @@ def skipped_line(skipped: Counter[str]) -> str:
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
-    """A path from the root, which names the same file from any folder. ``..`` stays: behind a link it is
-    not the folder above."""
+    """Absolute path. ``..`` is kept, because after a link it is not the parent folder of the text."""
     return str(Path.cwd() / path)
 
 
 def is_user_file(path: Path) -> bool:
-    """A file of the user's. Operating systems leave .DS_Store, ._photo.jpg and Thumbs.db everywhere."""
+    """Whether a file is the user's and not the operating system's (.DS_Store, ._photo.jpg, Thumbs.db)."""
     return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")

@@ -1,4 +1,4 @@
-"""A bounded store of files named by what they were made from, and what tells source files apart."""
+"""A size-limited store of derived files, named by a hash of their source."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SETTLED = 2.0  # seconds; a file changed so recently may change again within one
 
 
 class Stamp(NamedTuple):
-    """What tells at a glance whether a file is the one it was.
+    """Quick identity of a file, without reading it.
 
-    Size and mtime alone do not: ``cp -p``, rsync and unzip set the mtime. Nobody sets the ctime, and
-    a file moved into another's place has its own inode. Where a file system makes both up, a file
-    is read once too often, no more.
+    Size and mtime are not enough: ``cp -p``, rsync and unzip set the mtime. The ctime cannot be set, and
+    a replaced file has another inode. If a file system does not keep them stable, a file is merely read
+    again.
     """
 
     size: int
@@ -37,12 +37,12 @@ class Stamp(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether a later change would show: not within one tick of the file system's clock."""
+        """Whether a later change would alter the stamp, given the resolution of the file system's clock."""
         return time.time() - max(self.mtime_ns, self.ctime_ns) / 1e9 >= SETTLED
 
 
 def stamp_of(path: str) -> Stamp:
-    """The stamp of a file now; BadFile when there is no such file."""
+    """Current stamp of a file; BadFile if there is no such file."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -62,9 +62,9 @@ def digest_of(path: str) -> str:
 def hash_shared(
     paths: Iterable[str], known_paths: Collection[str]
 ) -> Iterator[tuple[str, Stamp, str]]:
-    """(path, stamp, hash) of paths that occur more than once and are not known.
+    """Yield (path, stamp, hash) of each path that occurs more than once and has no known hash.
 
-    Many windows come from them, and each worker would read all of the file again.
+    A recording has many windows; otherwise each worker would read the whole file again.
     """
     shared = [path for path, n in Counter(paths).items() if n > 1 and path not in known_paths]
     if shared:
@@ -82,10 +82,10 @@ def _stamp_and_hash(path: str) -> tuple[Stamp, str] | None:
 
 
 class Hashes:
-    """Hashes of source files seen before, by path and stamp: an unchanged file need not be read.
+    """Cached hashes of source files, by path and stamp, so that an unchanged file is not read again.
 
-    Kept as lines of JSON that are only ever added, each in one write: processes that add at once
-    do not disturb each other, and a line cut short by a kill is passed over.
+    The file has lines of JSON and is only appended to, one write a line: concurrent processes do not
+    interfere, and an incomplete line is ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,7 +94,7 @@ class Hashes:
         self._read_to = 0
 
     def refresh(self) -> None:
-        """Read what has been added since the last time, by whomever."""
+        """Read the lines that any process has added since the last call."""
         try:
             with open(self.path, "rb") as stream:
                 stream.seek(self._read_to)
@@ -130,20 +130,20 @@ class Hashes:
 
 
 class CacheError(SecondhandError):
-    """The cache itself fails, and not the file that is to be drawn."""
+    """The cache cannot be written; the source file is not at fault."""
 
 
 class Store:
-    """Files in a folder, each named by a hash of what it was made from; the least recently used go.
+    """A folder of files named by hashes, from which the least recently used ones are removed.
 
-    Processes may share one: files are written beside and put in place, so that a killed process
-    leaves no half of one. What was used since this object was made stays.
+    Several processes may share it, because files are written atomically. Files that were used since this
+    object was created are never removed.
 
     Parameters
     ----------
-    root : the folder; made when the first file is added.
-    suffix : of the files. Nothing else that lies in the folder is touched.
-    max_bytes : what the files may take. Whoever adds counts, and calls `make_room`.
+    root : the folder; created when the first file is added.
+    suffix : suffix of the files. Other files in the folder are left alone.
+    max_bytes : size limit in bytes. The caller counts what it adds and calls `make_room`.
 
     Raises
     ------
@@ -157,7 +157,7 @@ class Store:
         self._started = time.time() - TICK
 
     def path_of(self, key: str) -> Path:
-        """Where the file of that name lies, or would lie. `key` : SHA-256 (hex)."""
+        """Path of the file with this name, whether it exists or not. `key` : SHA-256 (hex)."""
         return self.root / key[:2] / f"{key}{self.suffix}"
 
     def add(self, key: str, data: bytes) -> Path:
@@ -180,7 +180,7 @@ class Store:
         return file
 
     def touch(self, file: Path) -> bool:
-        """Note that a file is in use; False if it is not there."""
+        """Mark a file as used; returns False if it does not exist."""
         try:
             if os.stat(file).st_mtime < self._started:
                 os.utime(file)
@@ -199,11 +199,11 @@ class Store:
         return [size for _, size, _ in self._entries()]
 
     def make_room(self, limit: int) -> int:
-        """Remove the least recently used down to `limit` bytes, none that is in use.
+        """Remove the least recently used files down to `limit` bytes, but none that is in use.
 
         Returns
         -------
-        The bytes that stay.
+        The remaining bytes.
         """
         entries = sorted(self._entries())
         total = sum(size for _, size, _ in entries)
@@ -215,14 +215,14 @@ class Store:
         return total
 
     def sweep(self, age: float = STALE) -> None:
-        """Remove temporary files older than `age` s: what killed processes left."""
+        """Remove temporary files older than `age` seconds, which killed processes left behind."""
         for file in self.root.glob("tmp/*.part"):
             with contextlib.suppress(OSError):  # gone already, or in a store that is only read
                 if time.time() - file.stat().st_mtime >= age:
                     file.unlink()
 
     def clear(self) -> int:
-        """Remove every file, and what others may be writing; the number of files removed."""
+        """Remove all files, including temporary ones; returns the number of files removed."""
         files = list(self.files())
         for file in files:
             file.unlink(missing_ok=True)

@@ -1,8 +1,7 @@
-"""What has no public hook in the libraries this is built on: every attribute of theirs that is
-replaced, and every private name of theirs, stands here and nowhere else.
+"""Workarounds for libraries without a public hook: all patched attributes and private names are here.
 
-Each says why, with the upstream issue where there is one, and `CHECKED` with which versions;
-``tests/datasets/core/test_upstream.py`` looks whether those that are installed still need it.
+Each names its reason and the upstream issue, if there is one; `CHECKED` lists the versions. The tests in
+``tests/datasets/core/test_upstream.py`` show whether the installed versions still need them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from fastai.data.load import DataLoader
     from torch import nn
 
-#: Versions with which each was looked at, by the package's name.
+#: Versions that the workarounds were checked with, by package.
 CHECKED = {
     "fastai": "2.8.12", "fastxtend": "0.1.7", "gradio": "6.31.0", "huggingface_hub": "2.4.0",
     "scipy": "1.17.1", "timm": "1.0.31", "torch": "2.15.0",
@@ -34,10 +33,10 @@ CHECKED = {
 
 @cache
 def real_fft() -> Callable[[Any], Any]:
-    """``scipy.fft.rfft`` along the last axis, by its compiled part alone where that is to be had.
+    """``scipy.fft.rfft`` along the last axis, loaded from its compiled module alone if possible.
 
-    Since scipy 1.12 (scipy#19005, arrays that are not NumPy's) the import of `scipy.fft` takes 0.3 s;
-    NumPy's own transform of float32 takes five times as long, and its last bits are others.
+    Since scipy 1.12 (scipy#19005, support for other arrays) importing `scipy.fft` takes 0.3 s. NumPy's
+    transform of float32 takes five times as long and differs in the last bits.
     """
     import numpy as np
 
@@ -57,24 +56,26 @@ def real_fft() -> Callable[[Any], Any]:
 
 
 def seed_workers_from(loader: DataLoader, generator: torch.Generator) -> None:
-    """torch draws the seed of an epoch's workers from the loader's generator, else from the global
-    one, which dropout draws from (pytorch#20749: also without workers). torch's loader takes it as an
-    argument; fastai's ``DataLoader``, which makes torch's inside of itself, hands none through."""
+    """Seed the workers of a fastai DataLoader from this generator.
+
+    Otherwise torch uses the global generator, which dropout uses too (pytorch#20749, also without
+    workers). torch's loader has an argument for it that fastai does not pass on.
+    """
     loader.fake_l.generator = generator
 
 
 def skip_modules(modules: Iterable[nn.Module]) -> None:
-    """The modules give back what they get, until `restore_modules`; their names in the state dict stay.
+    """Make modules return their input, until `restore_modules`; the state dict keeps its names.
 
-    A forward hook of torch's changes what goes in or comes out, but the module computes all the
-    same; another module in its place would change the names, and the optimizer's groups.
+    A forward hook would not save the computation; replacing the modules would change the names and the
+    optimizer's groups.
     """
     for module in modules:
         module.forward = _as_it_is
 
 
 def restore_modules(modules: Iterable[nn.Module]) -> None:
-    """Undo `skip_modules`, also in copies that were made meanwhile."""
+    """Undo `skip_modules`, also in copies of the modules."""
     for module in modules:
         if module.__dict__.get("forward") is _as_it_is:
             del module.forward
@@ -86,10 +87,10 @@ def _as_it_is(x: Any) -> Any:
 
 @contextmanager
 def hub_offline() -> Iterator[None]:
-    """The hub's client answers from its cache, or not at all: it asks nobody.
+    """Make the Hugging Face client use its cache only.
 
-    Else it tries ten times over most of a minute before it gives up. It reads its environment variable
-    once, as it is imported (its public part, huggingface_hub#3593, only tells it); timm 1.0 passes no
+    Otherwise it retries ten times, for most of a minute. It reads its environment variable only when it
+    is imported (huggingface_hub#3593 only reports the value), and timm 1.0 does not pass
     ``local_files_only`` on.
     """
     from huggingface_hub import constants
@@ -103,7 +104,7 @@ def hub_offline() -> Iterator[None]:
 
 @contextmanager
 def logger_levels(level: int, *names: str) -> Iterator[None]:
-    """Loggers of libraries at another level, which is put back."""
+    """Set the level of loggers for the length of a block."""
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     try:
@@ -125,10 +126,10 @@ class _MissingTensors(logging.Filter):
 
 @contextmanager
 def require_all_tensors() -> Iterator[None]:
-    """RuntimeError where a file of weights leaves tensors of timm's network as they were: random.
+    """Raise RuntimeError if a weights file lacks tensors of a timm network, which would stay random.
 
-    Without its classifier timm loads a network leniently, also with ``pretrained_strict``
-    (pytorch-image-models#2142), and only notes in the log which tensors the file lacks.
+    Without a classifier timm loads weights leniently, even with ``pretrained_strict``
+    (pytorch-image-models#2142), and only logs the missing tensors.
     """
     logger, check = logging.getLogger("timm.models._builder"), _MissingTensors()
     with logger_levels(logging.INFO, logger.name):
@@ -141,10 +142,10 @@ def require_all_tensors() -> Iterator[None]:
 
 @contextmanager
 def wait_for_gradio_server() -> Iterator[None]:
-    """Gradio's ``launch`` waits for its server until it serves, or has ended.
+    """Make Gradio's ``launch`` wait until its server has started or failed.
 
-    Else it gives up a server that a slow machine has not begun in five seconds (gradio#4624), which it
-    calls a port that is taken (gradio#13693).
+    Otherwise it gives up after five seconds on a slow machine (gradio#4624) and reports that the port is
+    in use (gradio#13693).
     """
     from gradio.exceptions import ServerFailedToStartError
     from gradio.http_server import Server
@@ -167,9 +168,9 @@ def wait_for_gradio_server() -> Iterator[None]:
 
 @contextmanager
 def as_single_process() -> Iterator[None]:
-    """For fastai this is the only process of the run: it reads the environment at every question.
+    """Make fastai treat this as the only process of a distributed run.
 
-    Its search for a learning rate saves and loads weights, where it would wait for the others
+    Otherwise its learning rate search, which saves and loads weights, waits for the other processes
     (fastai#3132, fastai#3688).
     """
     size = os.environ["WORLD_SIZE"]
