@@ -133,7 +133,7 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
     differs = export_limitations(bundle)
     for note in differs:
         log.info("%s", note)
-    readme = card(bundle) + CARD.format(export_limitations="; ".join(differs) or "no difference")
+    readme = card(bundle) + CARD.format(notes="; ".join(differs) or "no difference")
     with file_beside(file) as beside:
         network = beside.with_name("model.onnx")
         export_onnx(bundle, network)

@@ -270,7 +270,7 @@ class Branching(learners.inference.exporting.ExportedModel):
 def test_what_answers_differently_is_thrown_away(
     wrong: type, words: str, small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learners.inference.exporting, "Portable", wrong)
+    monkeypatch.setattr(learners.inference.exporting, "ExportedModel", wrong)
     kept = tmp_path / "it"
     kept.write_bytes(b"what was there")
     with pytest.raises(SecondhandError, match=words):
