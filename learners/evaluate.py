@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
+from datasets.core import progress
 from datasets.core.options import config_action
 from learners.acceleration import keep_memory_on_cpu
-from learners.cli import console
+from learners.cli import console, result
 from learners.cli.flags import add_flags, bare_parser, check_once
 from learners.cli.settings import EvaluateSettings
 
@@ -39,18 +41,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
-    from learners.runs import estimate, evaluate
+    with progress.step("Loading the program"):
+        from learners.runs import estimate, evaluate
 
     judge = evaluate if settings.labels else estimate
-    result = judge(settings, command=console.as_typed("learners.evaluate", argv))
-    console.print_figures(result.metrics)
-    print("", *result.lines, sep="\n")
-    for item in result.bad:
+    evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
+    metrics = evaluated.metrics
+    lines = result.sentences(metrics, evaluated.confusions, what="files")
+    if not settings.labels:
+        lines = _expected(metrics)
+    print()
+    result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
+    print(*evaluated.lines, sep="\n")
+    for item in evaluated.bad:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
-    if result.bad:
-        print(f"{len(result.bad)} files were bad", file=sys.stderr)
-    print(f"\nreport  {result.folder}/index.html\nanswers {result.folder}/predictions.csv")
-    return 3 if result.bad else 0
+    if evaluated.bad:
+        print(f"{len(evaluated.bad)} files could not be read", file=sys.stderr)
+    print(f"Look at the report:  {evaluated.folder}/index.html")
+    print(f"All predictions:     {evaluated.folder}/predictions.csv")
+    return 3 if evaluated.bad else 0
+
+
+def _expected(metrics: Mapping[str, Any]) -> list[str]:
+    """What is expected of files without labels."""
+    names = {
+        "expected_accuracy": "Expected accuracy: {:.0%}.",
+        "accepted": "Answers {:.0%} of the files.",
+    }
+    return [text.format(metrics[n]) for n, text in names.items() if metrics.get(n) is not None]
 
 
 if __name__ == "__main__":

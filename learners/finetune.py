@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
 from datasets.core.program import installed_commands
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu
-from learners.cli import console
+from learners.cli import console, result
 from learners.cli.flags import given, in_a_line, make_parser, parse
 from learners.cli.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Figures of the folds that the terminal shows; the others are in the files.
 SHOWN = {
@@ -35,7 +39,7 @@ FIRST = """error: --data is missing: it names the labelled files. For example
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, run, print. Returns 0, or 130 where Ctrl-C ended the training early."""
+    """Run the command. Returns its exit status: 0, or 130 if Ctrl-C ended the training early."""
     if not (sys.argv[1:] if argv is None else argv):
         print(installed_commands(FIRST), file=sys.stderr)
         return 2
@@ -52,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = settings_of(folder, parser, argv)
         if is_finished(folder):
             if distributed.is_first():
-                print(f"{folder}: its run is finished\n{_where(folder)}")
+                print(f"{folder}: this run is finished", *_next(folder, {}), sep="\n")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
     data, typed = settings.data, given(parser, argv)
@@ -64,17 +68,18 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "--fold as well"
             )
         return _cross_validate(settings, typed, command)
-    from learners.runs import Run, launch, resume_command
+    with progress.step("Loading the program"):
+        from learners.runs import Run, launch, resume_command
 
-    def announce(run: Run) -> None:
+    def announce(run: Run, predictions: pd.DataFrame) -> None:
+        metrics = run.bundle.metrics
+        confusions = result.confusions_of(predictions, metrics)
+        lines = result.sentences(metrics, confusions, run.items.table.protocol)
         print()
-        console.print_figures(run.bundle.metrics)
-        print(f"the figures rest on {run.items.table.protocol}")
-        if headline := run.bundle.provenance["headline"]:
-            print(headline)
-        print(f"\n{_where(run.folder)}")
+        result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
+        print(*_next(run.folder, metrics), sep="\n")
         if run.interrupted:
-            print(f"go on   {resume_command(run.folder)}")
+            print(f"Resume the training: {resume_command(run.folder)}")
         sys.stdout.flush()
 
     run = launch(
@@ -121,24 +126,24 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     return launch(settings, given(parser, words), command=command).folder / "model"
 
 
-def _where(folder: Path) -> str:
-    model = folder / "model"
-    answers = console.command_line("learners.predict", model)
-    return f"model   {model}\nreport  {folder}/report/index.html\nanswers {answers} FILE..."
+def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
+    predict = console.command_line("learners.predict", folder / "model")
+    return result.next_commands(metrics, predict, folder / "report/index.html")
 
 
 def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> int:
     from learners.runs import cross_validate
 
-    result = cross_validate(settings, typed, command=command, log_to=console.log_to_terminal)
-    shown = [name for name in result.table if name == "fold" or name in SHOWN]
+    folds = cross_validate(settings, typed, command=command, log_to=console.log_to_terminal)
+    shown = [name for name in folds.table if name == "fold" or name in SHOWN]
     if len(shown) > 1:
-        table = result.table[shown].rename(columns=lambda name: name.replace("_", " "))
+        table = folds.table[shown].rename(columns=lambda name: name.replace("_", " "))
         print("\n" + table.to_string(index=False, float_format="{:.3f}".format, na_rep=""))
-    if result.folder.exists():
-        print(f"the figures rest on {result.protocol}")
-        print(f"\nfolds   {result.folder}/folds.csv\nreport  {result.folder}/report/index.html")
-    return 130 if result.missing else 0
+    if folds.folder.exists():
+        print(f"These figures rest on {folds.protocol}.")
+        print(f"Table of the folds:  {folds.folder}/folds.csv")
+        print(f"Look at the report:  {folds.folder}/report/index.html")
+    return 130 if folds.missing else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
+from datasets.core import progress
 from datasets.core.errors import BadFile, Rejected
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,11 @@ def check_files_isolated(
     """`check_files` in processes (default: one per core); a crash rejects only the file being read."""
     chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
     died: R | Rejected = Rejected("", CRASHED)
-    by_chunk = dict(in_parallel(partial(check_files, look), chunks, workers, died))
+    by_chunk: dict[int, list[R | Rejected]] = {}
+    with progress.step("Checking files", len(paths)) as advance:
+        for number, checked in in_parallel(partial(check_files, look), chunks, workers, died):
+            by_chunk[number] = checked
+            advance(min(len(by_chunk) * _CHUNK, len(paths)))
     results = [result for number in range(len(chunks)) for result in by_chunk[number]]
     return [
         Rejected(path, result.reason) if isinstance(result, Rejected) else result

@@ -258,8 +258,8 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
             separate_rows = frame.iloc[apart].to_dict("records")
             descriptions = [f"{row['path']}, {_span(row) or 'all of it'}" for row in separate_rows]
             log.warning(
-                "%d rows of later sources are at no time of an item of their file (within %g s), and "
-                "are items of their own: %s", len(descriptions), SAME_TIME, _first_few(descriptions),
+                "%d rows of later sources match no earlier item of their file (within %g s) and become "
+                "items of their own: %s. Check their times if they should correct a label", len(descriptions), SAME_TIME, _first_few(descriptions),
             )  # fmt: skip
     items: dict[int, list[int]] = {}
     numbers = keyed.groupby(["content", *TIME_COLUMNS], sort=False, dropna=False).ngroup()
@@ -295,7 +295,7 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
             ]
         )
         log.info(
-            "%d labels are corrected, the last one said counts: %s", len(corrections), examples
+            "%d labels are corrected (the last one given counts): %s", len(corrections), examples
         )
     remaining = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
     return (

@@ -161,7 +161,7 @@ def drop_small_classes(
     examples = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])
     more = f" and {len(small) - 5} more" if len(small) > 5 else ""
     log.warning(
-        "%s: not learnt for now: %s%s. Label more files of them, and train again",
+        "%s: these classes have too few files and are not learnt: %s%s. Add files to them and train again",
         source,
         examples,
         more,

@@ -149,7 +149,9 @@ def _load_background(
         try:
             frame["group"] = groups_from_names(frame["path"], data.group_by)
         except SecondhandError as error:  # noise need not be named as speakers are
-            log.warning("--background %s: %s; without that each file is a group", source, error)
+            log.warning(
+                "--background %s: %s; each of its files is a group by itself", source, error
+            )
     try:
         if data.near_duplicates == "keep-together":
             _group_duplicates(apart, background_data, signal, seed)
@@ -194,8 +196,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
-            "--from %s: no items.csv beside it, or none of its files, so what it learnt cannot be learnt "
-            "again: the new items stand alone, and what they do not show may be forgotten",
+            "--from %s: no items.csv beside it, or none of its files is there, so its training files cannot be "
+            "rehearsed and what only they show may be forgotten. Put items.csv and the files back",
             data.from_,
         )
     if data.rehearsal < 1 and not data.from_:
@@ -252,14 +254,16 @@ def _group_duplicates(
         name = groups[0] if len(groups) == 1 else f"near-duplicates {first + cluster}"
         frame.loc[number.eq(cluster) & frame["group"].eq(""), "group"] = name
     table.near_duplicates = str(duplicates)
-    log.info("near-duplicates: %s (%.1f s)", duplicates, time.monotonic() - began)
+    log.debug("near-duplicates: %s (%.1f s)", duplicates, time.monotonic() - began)
+    if len(duplicates.sizes):
+        log.info("Near-duplicates stay in one split: %s", duplicates)
     if duplicates.ungrouped:
         message = (
-            f"not kept together, for they hold more than half of a class: {len(duplicates.ungrouped)} "
+            f"not kept together, as they hold more than half of a class: {len(duplicates.ungrouped)} "
             f"of {', '.join(map(str, duplicates.ungrouped[:5]))} files, so the figures may be too good"
         )
         table.near_duplicates += f"; {message}"
-        log.warning("near-duplicates: %s", message)
+        log.warning("near-duplicates: %s. Name groups with --group-by, or add other files", message)
     if table.kind == "picture" and not table.groups:
         _group_sessions(table, free, number, data, seed)
 
@@ -299,7 +303,7 @@ def _group_sessions(
     table.sessions = "; ".join(messages)
     log.log(
         logging.WARNING if ungrouped.any() else logging.INFO,
-        "photos of one camera, less than %d minutes from one to the next: %s",
+        "photos that one camera took less than %d minutes apart: %s",
         GAP_MINUTES, table.sessions,
     )  # fmt: skip
 
@@ -349,14 +353,17 @@ def _infer(
 def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSettings) -> None:
     chosen = signal.of("sound")
     adopted = [f"{name} {value}" for name, value in trained_settings.items() if name not in chosen]
-    log.info("drawn as the backbone's weights were trained: %s", ", ".join(adopted))
+    log.debug("spectrogram settings of the backbone's training: %s", ", ".join(adopted))
     changed = [
         f"{name} {chosen[name]} instead of {v}"
         for name, v in trained_settings.items()
         if name in chosen
     ]
     if changed:
-        log.warning("drawn otherwise than the weights were trained: %s", ", ".join(changed))
+        log.warning(
+            "spectrogram settings differ from the backbone's training: %s. Leave them out to use its own",
+            ", ".join(changed),
+        )
 
 
 def _render_items(
@@ -428,30 +435,51 @@ def _split_again(
     log.warning("%s, and %s: the others are split again", cause, why)
 
 
+#: Classes that the table of the data lists by name; of more only their number of files is shown.
+LISTED = 12
+
+
 def _log_table(table: ItemTable, rows: pd.DataFrame) -> None:
-    sizes = table.frame["split"].value_counts()
-    split_sizes = [
-        f"{n} {sizes[n]}" for n in ("train", "valid", "calibration", "test") if n in sizes
-    ]
-    log.info(
-        "%s: %d items of %d classes (%s)%s%s%s",
-        table.source,
-        len(table.frame),
-        len(table.classes),
-        ", ".join(split_sizes),
-        f", {len(rows)} windows" if len(rows) > len(table.frame) else "",
-        f", {len(table.unknown_items)} unknowns kept back" if len(table.unknown_items) else "",
-        f", {table.background['split'].eq('train').sum()} of {len(table.background)} of the "
-        "background to learn from"
-        if len(table.background)
-        else "",
-    )
+    """Log the data as a table: classes by splits, unknown classes, background, what was left out."""
+    for line in described(table, windows=len(rows)):
+        log.info("%s", line)
     if table.multi_label:
-        log.info("  items of each label: %s", label_counts(table.frame["label"]))
+        log.debug("items of each label: %s", label_counts(table.frame["label"]))
     if table.note:
-        log.info("  %s", table.note)
-    for line in summary(table.rejected):
-        log.warning("%s", line)
+        log.info("%s", table.note)
+    if table.rejected:
+        log.warning("%s", "\n".join(summary(table.rejected)))
+
+
+def described(table: ItemTable, windows: int = 0) -> list[str]:
+    """Lines of a small table of the items: a row for each class, a column for each split.
+
+    Parameters
+    ----------
+    windows : rows that recordings were cut into; shown where there are more of them than items.
+    """
+    frame, extra = table.frame, []
+    splits = [name for name in SPLITS if frame["split"].eq(name).any()]
+    unit = "files" if frame["path"].is_unique else "items"
+    cut_into = f", cut into {windows} windows" if windows > len(frame) else ""
+    head = f"Data: {table.source}, {len(frame)} {unit} of {len(table.classes)} classes{cut_into}"
+    counts = pd.crosstab(frame["label"], frame["split"])
+    if table.multi_label or len(counts) > LISTED:
+        sizes = frame["label"].value_counts()
+        if not table.multi_label:
+            extra.append(f"Smallest class: {sizes.index[-1]}, {sizes.iloc[-1]} {unit}")
+        counts = counts.iloc[:0]
+    counts = counts.reindex(columns=splits, fill_value=0)
+    counts.loc["all"] = [int(frame["split"].eq(name).sum()) for name in splits]
+    counts[unit] = counts.sum(axis=1)
+    counts = counts.rename(columns={"valid": "validation", "train": "training"})
+    lines = counts.rename_axis(index=None, columns=None).to_string().splitlines()
+    if len(table.unknown_items):
+        extra.append(f"Unknown classes: {len(table.unknown_items)} {unit}, never trained on")
+    if len(table.background):
+        learnt = table.background["split"].eq("train").sum()
+        extra.append(f"Background: {len(table.background)} {unit}, {learnt} of them for training")
+    return [head, *(f"  {line}" for line in [*lines, *extra])]
 
 
 def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> str:

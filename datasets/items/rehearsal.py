@@ -58,7 +58,8 @@ def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
         states = {}
     if not states:
         log.warning(
-            "%s: damaged or gone, so whether the files of %s are still the same is not known",
+            "%s: damaged or missing, so it is unknown whether the files of %s have changed since. Restore it from a copy "
+            "of the run",
             file.parent / FILE_STATES, file,
         )  # fmt: skip
     changed = [path for path in rows["path"].unique() if _has_new_content(states.get(path), path)]
@@ -114,13 +115,16 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
     table.rejected += few
     rehearsed = frame.loc[is_rehearsed(frame), "split"].eq("train")
     log.info(
-        "from %s: %d of %d items that it learnt are learnt again, %d that it held out are held out%s%s",
+        "Warm start from %s: %d of its %d training items are rehearsed; its %d validation, calibration and test "
+        "items keep their splits%s%s",
         data.from_, rehearsed.sum(), earlier["split"].eq("train").sum(), (~rehearsed).sum(),
-        f"; {len(missing)} of its files are gone or unreadable" if missing else "",
-        f"; {len(changed)} have another content now, and are left out" if changed else "",
+        f"; {len(missing)} of its files are missing or unreadable" if missing else "",
+        f"; {len(changed)} have changed since and are left out" if changed else "",
     )  # fmt: skip
     if names:
-        log.warning("classes of which nothing is left to learn from: %s", ", ".join(names))
+        log.warning(
+            "classes without training files, left out: %s. Add files to them", ", ".join(names)
+        )
     table.frame = frame.reset_index(drop=True)
 
 
@@ -199,7 +203,9 @@ def _split_new_items(
     except SecondhandError as error:
         if data.cv is not None or data.fold is not None:
             raise
-        log.warning("of the new items none can be held out, and all are learnt: %s", error)
+        log.warning(
+            "all new items are used for training, none for validation or calibration: %s", error
+        )
         alone = alone.assign(split="train")
     return pd.concat([bound, alone]).sort_index(), rejected
 

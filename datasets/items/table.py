@@ -313,7 +313,7 @@ def items_of_run(file: Path) -> pd.DataFrame:
 
 def summary(rejected: Sequence[Rejected]) -> list[str]:
     """Lines that count what was left out and name the first ten files, with the reasons."""
-    lines = [f"{len(rejected)} file(s) left out:"] if rejected else []
+    lines = [f"{len(rejected)} file{'s' * (len(rejected) > 1)} left out:"] if rejected else []
     lines += [f"  {item.path}: {item.reason}" for item in rejected[:10]]
     if len(rejected) > 10:
         lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
@@ -416,8 +416,8 @@ def _warn_of_unused_table(file: Path) -> None:
     grouping_columns = sorted(columns & {"group", "split", "fold"})
     if grouping_columns and {"path", "label"} <= columns:
         log.warning(
-            "%s is not read, for --data names its folder: what it says of %s is not known, and files are split at "
-            "random. To split by it: --data %s%s",
+            "%s is not read, because --data names its folder: files are split at random, not by its %s. To use it: "
+            "--data %s%s",
             file, " and ".join(grouping_columns), file, " --cv fold" if "fold" in grouping_columns else "",
         )  # fmt: skip
 
@@ -524,7 +524,7 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
     time_columns = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
     unused = [name for name in TIME_COLUMNS if name in frame and name not in time_columns]
     if filled := [name for name in unused if not frame[name].isin(["", np.nan]).all()]:
-        log.info("%s: columns not used for a %s: %s", source, kind, ", ".join(filled))
+        log.info("%s: columns that a %s does not use: %s", source, kind, ", ".join(filled))
     frame = frame.drop(columns=unused).assign(
         **{n: _seconds(frame[n], source) for n in time_columns}
     )

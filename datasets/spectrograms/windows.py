@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -12,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from datasets.core import progress
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.processes import cores
 from datasets.spectrograms.pictures import PictureCache, Source, no_signal
@@ -85,7 +84,7 @@ def render_rows(
     *,
     workers: int | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Draw the pictures of all rows beforehand, in parallel; standard error counts them.
+    """Render the pictures of all rows beforehand, in parallel.
 
     Parameters
     ----------
@@ -96,19 +95,12 @@ def render_rows(
     -------
     The rows that have a picture, in their order, and the files left out; silence is left out too.
     """
-    last = started = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        # Of pictures that are there already, or drawn at once, there is nothing to tell.
-        if now - started > 1 and (now - last > 1 or done == total):
-            last = now
-            end = "\n" if done == total else ""
-            print(f"\rdrawing pictures: {done} of {total}", end=end, file=sys.stderr, flush=True)
-
     sources = [Source(i.path, i.start, i.end, i.gps) for i in item_rows(frame)]
-    pictures, rejected = cache.render_all(sources, spectrogram, workers=workers, progress=progress)
+    name = "Q-scans" if spectrogram.kind == "strain" else "spectrograms"
+    with progress.step(f"Rendering {name}", len(sources), name) as advance:
+        pictures, rejected = cache.render_all(
+            sources, spectrogram, workers=workers, progress=advance
+        )
     rendered = [picture is not None for picture in pictures]
     if spectrogram.kind == "sound":
         silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]

@@ -8,23 +8,26 @@ import os
 import shlex
 import signal
 import sys
-import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
+from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.program import WHEEL, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
 from learners import distributed
 from learners.acceleration import let_waiting_threads_sleep
+from learners.cli import live
 from learners.machine import disable_telemetry
 
-#: Set by ``--quiet``, for the processes that a command starts too.
-QUIET = "SECONDHAND_QUIET"
+#: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
+QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
+#: Packages whose DEBUG messages go to log.txt, and to the terminal with ``--verbose``.
+OURS = ("app", "datasets", "learners")
+_RED, _YELLOW = "31;1", "33;1"
 
 
 def run(main: Callable[[], int]) -> None:
@@ -41,7 +44,7 @@ def run(main: Callable[[], int]) -> None:
         status = main()
         sys.stdout.flush()
     except SecondhandError as error:
-        print(f"error: {installed_commands(str(error))}", file=sys.stderr)
+        print(coloured("error:", _RED), installed_commands(str(error)), file=sys.stderr)
         status = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -51,11 +54,8 @@ def run(main: Callable[[], int]) -> None:
         if missing in ("", "app", "learners", "datasets"):
             raise
         remedy = "pip install secondhand" if WHEEL else "pip install -c constraints.txt -e ."
-        print(
-            f"error: {missing} is not installed, which this needs and a machine that only answers does "
-            f"not: {remedy}",
-            file=sys.stderr,
-        )
+        message = f"{missing} is not installed. Training needs it, predictions do not. Install it: {remedy}"
+        print(coloured("error:", _RED), message, file=sys.stderr)
         status = 2
     except BrokenPipeError:
         # The reader of a pipe has enough, as with `| head`: nothing is wrong.
@@ -67,7 +67,8 @@ def run(main: Callable[[], int]) -> None:
             raise
         name = error.filename or "the run folder"
         remedy = "free some room or choose another --out" if full else "choose another --out"
-        print(f"error: {name}: {os.strerror(error.errno or 0)}; {remedy}", file=sys.stderr)
+        message = f"{name}: {os.strerror(error.errno or 0)}; {remedy}"
+        print(coloured("error:", _RED), message, file=sys.stderr)
         status = 1
     sys.exit(status)
 
@@ -103,50 +104,60 @@ def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str
     return 3 if rejected else 0
 
 
-def print_figures(metrics: Mapping[str, Any]) -> None:
-    """The numbers among them, a line each."""
-    for name, value in metrics.items():
-        if isinstance(value, float):
-            print(f"{name.replace('_', ' '):34} {value:.3f}")
+def coloured(text: str, code: str, stream: TextIO | None = None) -> str:
+    """The text in an ANSI style, if the stream (default: standard error) is a terminal with colours and
+    NO_COLOR is not set."""
+    stream = sys.stderr if stream is None else stream
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
+    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def be_quiet() -> None:
-    """From now on nothing but warnings, errors and what was asked for; a run's log.txt has all."""
+    """Show only warnings, errors and results from now on; a run's log.txt has everything."""
     os.environ[QUIET] = "1"
+    os.environ.pop(VERBOSE, None)
+
+
+def be_verbose() -> None:
+    """Show on the terminal what otherwise goes to log.txt only."""
+    os.environ[VERBOSE] = "1"
+    os.environ.pop(QUIET, None)
 
 
 def watched() -> bool:
-    """Whether bars are shown: standard error is a terminal, and nobody said ``--quiet``."""
-    return sys.stderr.isatty() and not os.environ.get(QUIET)
+    """Whether live progress is shown: standard error is a terminal, and ``--quiet`` is not given."""
+    dumb = os.environ.get("TERM") == "dumb"
+    return sys.stderr.isatty() and not dumb and not os.environ.get(QUIET)
 
 
-@contextmanager
-def bar(count: Callable[[], int]) -> Iterator[Callable[[int, int], None]]:
-    """Files done, their rate and the time left, where they are `watched`.
+class _Terminal(logging.Handler):
+    """Messages on standard error, above the live line of progress. Warnings are marked as such."""
 
-    What is yielded is told how many are done, and how many of them were before. ``count`` says how
-    many there will be; it is asked aside, as the work goes on.
-    """
-    if not watched():
-        yield lambda done, before: None
-        return
-    from tqdm import tqdm  # type: ignore[import-untyped]
+    def filter(self, record: logging.LogRecord) -> bool:
+        level = logging.INFO
+        if os.environ.get(QUIET):
+            level = logging.WARNING
+        elif os.environ.get(VERBOSE):
+            level = logging.DEBUG
+        return record.levelno >= level
 
-    with tqdm(unit=" files", file=sys.stderr) as shown:
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if record.levelno <= logging.INFO:
+            return text
+        name = "error" if record.levelno > logging.WARNING else "warning"
+        return f"{coloured(f'{name}:', _YELLOW)} {text}"
 
-        def to(done: int, before: int) -> None:
-            shown.initial = before
-            shown.update(done - shown.n)
-
-        def find_total() -> None:
-            shown.total = count()
-
-        threading.Thread(target=find_total, daemon=True).start()
-        yield to
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            live.print_line(self.format(record))
+        except Exception:  # as logging's own handlers do
+            self.handleError(record)
 
 
 def log_to_terminal(file: Path | None = None) -> None:
-    """Messages of this program to standard error, and to a file with the time before each."""
+    """Send messages and progress of this program to standard error, and all messages with their time to
+    ``file``."""
     # Notes that libraries write for their own developers.
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -154,17 +165,17 @@ def log_to_terminal(file: Path | None = None) -> None:
     root.setLevel(logging.INFO)
     for name in ("httpx", "httpx2", "huggingface_hub", "timm", "matplotlib", "fontTools"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    terminal = logging.StreamHandler(sys.stderr)
-    terminal.setFormatter(logging.Formatter("%(message)s"))
-    terminal.addFilter(lambda record: record.levelno > logging.INFO or not os.environ.get(QUIET))
     for handler in root.handlers:
         handler.close()
-    root.handlers = [terminal]
+    root.handlers = [_Terminal()]
     if not distributed.is_first():
-        # The first of several processes speaks for all; a file that is left out is each one's own.
+        # The first of several processes reports for all; each reports the files that it leaves out.
         root.setLevel(logging.ERROR)
         logging.getLogger("datasets.loaders.seeded").setLevel(logging.WARNING)
         return
+    for name in OURS:
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    progress.show_with(live.show if watched() else live.log_step)
     if file is not None:
         written = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -21,7 +21,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.help import examples_text, help_formatter, metavar
 from datasets.core.options import config_action, flag
 from datasets.core.program import installed_commands
-from learners.cli.console import be_quiet
+from learners.cli.console import be_quiet, be_verbose
 from learners.cli.settings import Settings
 
 PRESETS = Path(__file__).parents[1] / "presets"
@@ -49,7 +49,7 @@ def bare_parser(
     usage: str = "",
     examples: tuple[str, ...] = (),
 ) -> Any:
-    """A jsonargparse parser with ``--quiet`` alone, whose errors are `in_a_line`; exit status 2.
+    """A jsonargparse parser with ``--quiet`` and ``--verbose`` alone, whose errors are `in_a_line`; exit status 2.
 
     Parameters
     ----------
@@ -106,6 +106,8 @@ def bare_parser(
 
     quiet = "Print only results, warnings and errors; show no progress bars."
     parser.add_argument("--quiet", action=AtOnce, do=be_quiet, help=quiet)
+    verbose = "Also print the details that otherwise go only to a run's log.txt."
+    parser.add_argument("--verbose", action=AtOnce, do=be_verbose, help=verbose)
     if usual:
         parser.add_argument(
             "--help-all", action=AtOnce, do=help_all, help="Show all flags and exit."

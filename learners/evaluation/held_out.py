@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from datasets.core import progress
 from datasets.items import UNKNOWN, ItemTable, split_units, targets_of
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
@@ -98,7 +99,7 @@ def calibrate(
         paths=paths, background=learned, tree=tree, names=predictor.classes,
     )  # fmt: skip
     temperature = fitted.calibrator.temperature.value
-    log.info("temperature %.2f from %d items", temperature, len(paths))
+    log.debug("temperature %.2f from %d items", temperature, len(paths))
     _take(predictor, fitted)
     return replace(reference, logits=reference.logits / temperature)
 
@@ -115,14 +116,14 @@ def calibrate_labels(
         held, targets.reshape(held.logits.shape), settings.confidence, predictor.classes,
         reference=reference, paths=paths,
     )  # fmt: skip
-    log.info("%d labels calibrated by %d items", fitted.classes, len(paths))
+    log.debug("%d labels calibrated by %d items", fitted.classes, len(paths))
     _take(predictor, fitted)
 
 
 def _take(predictor: Predictor, fitted: Confidence) -> None:
     predictor.bundle.confidence = predictor.confidence = fitted
     for note in fitted.notes:
-        log.info("  %s", note)
+        log.debug("  %s", note)
 
 
 def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -139,7 +140,8 @@ def outputs_of_rows(
 ) -> tuple[Outputs, list[str], list[str]]:
     """What the network makes of the rows that it can score_items, without labels; their labels in words, and
     their paths."""
-    answers = list(predictor.predict_detailed(sources(frame), bs=bs))
+    predicted = predictor.predict_detailed(sources(frame), bs=bs)
+    answers = list(progress.counted(predicted, "Calibrating", len(frame), "items"))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
     logits, features = stack_outputs(held, len(predictor.classes))
@@ -156,7 +158,8 @@ def predict_held_out(
     background = table.background.loc[table.background["split"].ne("train")]
     parts = [held, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     held = pd.concat([part for part in parts if len(part)] or [held], ignore_index=True)
-    answers = list(predictor.predict_detailed(sources(held), bs=bs, workers=workers))
+    predicted = predictor.predict_detailed(sources(held), bs=bs, workers=workers)
+    answers = list(progress.counted(predicted, "Predicting", len(held), "items"))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
     hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
     frame = frame.drop(columns=hidden)

@@ -109,7 +109,11 @@ def make_engine(
             raise SecondhandError(
                 f"{bundle.onnx}: {str(error)[:200]}; use --engine torch"
             ) from None
-        log.warning("%s is not for this ONNX Runtime, torch answers: %s", bundle.onnx, error)
+        log.warning(
+            "%s: not for this version of ONNX Runtime, so the slower PyTorch is used: %s. Update onnxruntime",
+            bundle.onnx,
+            error,
+        )
         return TorchEngine(bundle, device, tta_views)
 
 

@@ -303,8 +303,8 @@ class Predictor:
         self.tta_views = self.bundle.tta_views if tta else (PLAIN,)
         if len(self.tta_views) < len(self.bundle.tta_views):
             log.warning(
-                "one view instead of %d: the model's probabilities, threshold and distance were "
-                "calibrated with all of them",
+                "one view instead of %d: probabilities and refusals were calibrated with all of them. Leave out "
+                "--no-tta to use them",
                 len(self.bundle.tta_views),
             )
         if top < 1:

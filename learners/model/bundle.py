@@ -184,7 +184,7 @@ def add_onnx(
     try:
         write(bundle, folder / ONNX)
     except SecondhandError as error:
-        log.warning("no %s, the model answers with torch: %s", ONNX, error)
+        log.warning("no %s is written, so predictions use the slower PyTorch: %s", ONNX, error)
         return
     config = _read_config(folder / CONFIG)
     config["hashes"][ONNX] = sha256(folder / ONNX)

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datasets.core import progress
 from datasets.core.cells import read_dicts
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
-from learners.cli import console
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
 from learners.predictions.journal import Journal
@@ -45,16 +46,18 @@ def predict_files(
     files = some_files(settings.paths, predictor.kind, skipped)
     tally = Tally(settings.at)
     if settings.out is None:
-        write(format, tally(_predict(predictor, files, settings, options)), shape, None)
+        answers = tally(_predict(predictor, files, settings, options))
+        if not sys.stdout.isatty():  # else the rows themselves show how far it is
+            answers = _counted(answers, settings.paths, predictor.kind)
+        write(format, answers, shape, None)
     else:
         question = _question(settings, predictor, format, options)
         with Journal(settings.out, question, overwrite=settings.overwrite) as journal:
             answers = _predict(predictor, journal.left(files), settings, options)
-            with console.bar(
-                lambda: sum(1 for _ in find_files(settings.paths, predictor.kind))
-            ) as to:
+            with progress.step("Predicting", 0) as advance:
+                total = _total(settings.paths, predictor.kind)
                 for done in journal.add(_rounds(answers, settings)):
-                    to(done, journal.before)
+                    advance(done, total())
             write(format, tally(journal), shape, settings.out)
             journal.finish()
     if shape.events is not None:
@@ -62,6 +65,27 @@ def predict_files(
     if skipped:
         print(skipped_line(skipped), file=sys.stderr)
     return tally.status()
+
+
+def _total(paths: Sequence[str], kind: str) -> Callable[[], int | None]:
+    """Counts the files in a thread, as listing a large folder takes long; None until they are counted."""
+    counts: list[int] = []
+
+    def count() -> None:
+        counts.append(sum(1 for _ in find_files(paths, kind)))
+
+    threading.Thread(target=count, daemon=True).start()
+    return lambda: counts[0] if counts else None
+
+
+def _counted(
+    answers: Iterator[Prediction], paths: Sequence[str], kind: str
+) -> Iterator[Prediction]:
+    with progress.step("Predicting", 0) as advance:
+        total = _total(paths, kind)
+        for done, answer in enumerate(answers, 1):
+            yield answer
+            advance(done, total())
 
 
 class Tally:

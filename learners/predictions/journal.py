@@ -98,7 +98,7 @@ class Journal:
             yield path
         if changed:
             log.info(
-                "%d files have changed since they were answered: they are asked again", changed
+                "%d files have changed since they were predicted and are predicted again", changed
             )
 
     def add(self, rounds: Iterable[list[Prediction]]) -> Iterator[int]:

@@ -108,7 +108,7 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection
     """Rank the candidates, tell how they did, and take the one of least NLL."""
     rows = _some(loaded.rows.loc[loaded.rows["split"].eq("train")], settings.train.seed)
     log.info(
-        "choosing among %d backbones: a linear probe on %d training items, by %d folds of them",
+        "Comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
         len(settings.network.candidates), len(rows), FOLDS,
     )  # fmt: skip
     pictures = _pictures(rows, loaded, settings)
@@ -121,9 +121,9 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection
                 one = _judge(name, rows, pictures, loaded, settings, device)
         except SecondhandError as error:
             one = Candidate(name, why=str(error))
-            log.warning("%s is left out: %s", shown(name), error)
+            log.warning("backbone %s is left out: %s", shown(name), error)
         else:
-            log.info("%s: NLL %.3f (%.0f s)", shown(name), one.nll, time.monotonic() - began)
+            log.debug("%s: NLL %.3f (%.0f s)", shown(name), one.nll, time.monotonic() - began)
         found.append(one)
     found.sort(key=lambda one: (bool(one.why), one.nll))
     usable = [one for one in found if not one.why]
@@ -135,7 +135,7 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection
     for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
         log.info("%s", line)
     selection = BackboneSelection(settings.network.backbone, usable[0].backbone, len(rows), found)
-    log.info("backbone: %s", selection.said)
+    log.info("Backbone: %s", selection.said)
     return selection
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
@@ -27,6 +28,7 @@ from datasets.items import (
     load_unlabelled,
     summary,
 )
+from learners.cli.result import confusions_of
 from learners.cli.settings import EvaluateSettings
 from learners.evaluation import (
     Evaluation,
@@ -58,6 +60,7 @@ class EvaluationResult:
     metrics: dict[str, Any]
     lines: list[str]
     bad: list[Rejected]
+    confusions: list[tuple[str, str, int]] = field(default_factory=list)
 
 
 def evaluate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
@@ -84,9 +87,11 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
     lines += evaluation.lines
     bundle.metrics = {**evaluation.metrics, "bad_files": len(bad)}
     sections = task.sections(evaluation)
-    with _written(asked, table, everything) as folder:
+    with _written(asked, table, everything) as folder, progress.step("Writing the report"):
         write_report(folder, predictor, table, sections, checks=lines, command=command)
-    return EvaluationResult(Path(asked.out), bundle.metrics, lines + evaluation.notes, bad)
+    confusions = confusions_of(evaluation.predictions, evaluation.metrics)
+    notes = lines + evaluation.notes
+    return EvaluationResult(Path(asked.out), bundle.metrics, notes, bad, confusions)
 
 
 def estimate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
@@ -120,7 +125,7 @@ def estimate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
     table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected + copies)
     if frame.empty:
         raise _nothing(table)
-    log.info("%s: %d files", asked.data, len(frame))
+    log.info("Data: %s, %d files", asked.data, len(frame))
     predictor = Predictor(bundle, device=asked.device)
     evaluation = predict_held_out(predictor, table, asked.bs, workers=asked.workers)
     everything = evaluation.predictions.drop(columns=["truth", "split"])
@@ -159,8 +164,8 @@ def _opened(asked: EvaluateSettings) -> Bundle:
 @contextmanager
 def _written(asked: EvaluateSettings, table: ItemTable, everything: pd.DataFrame) -> Iterator[Path]:
     """The folder with answers and rejected files in it, put in place when the block ends."""
-    for line in summary(table.rejected):
-        log.warning("%s", line)
+    if table.rejected:
+        log.warning("%s", "\n".join(summary(table.rejected)))
     out = Path(asked.out)
     check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
     with folder_beside(out, replace=True) as folder:
@@ -195,7 +200,7 @@ def _items(bundle: Bundle, task: Task, asked: EvaluateSettings) -> tuple[ItemTab
         table.rejected += rejected
     table.frame = table.frame.assign(split=HELD)
     log.info(
-        "%s: %d items of %d classes, %d strangers",
+        "Data: %s, %d items of %d classes, %d of unknown classes",
         asked.data, len(table.frame), len(table.classes), len(table.unknown_items),
     )  # fmt: skip
     return table, lines

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from datasets.core.files import write_beside
 from learners import distributed
 from learners.cli.settings import Settings
@@ -25,7 +27,7 @@ def launch(
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
-    announce: Callable[[Run], None] = lambda run: None,
+    announce: Callable[[Run, pd.DataFrame], None] = lambda run, predictions: None,
 ) -> Run:
     """Read the items, fine-tune, choose the best epoch, save the model, answer the held-out items,
     report; then write the model once more as ONNX; in a folder that the run has to itself.
@@ -34,7 +36,7 @@ def launch(
     ----------
     typed, command : as in `prepare`.
     log_to : called with the run's log file.
-    announce : called as soon as model and report can be used.
+    announce : called at the end, with the run and its predictions for validation, calibration and test files.
 
     Raises
     ------
@@ -53,8 +55,8 @@ def launch(
             reference = stages.calibrate(run)
             evaluation = stages.answer(run, reference)
             stages.report(run, evaluation)
-            announce(run)
             stages.write_onnx(run)
+            announce(run, evaluation.predictions)
         if not run.interrupted:
             write_beside(folder / FINISHED, b"{}")
     return run

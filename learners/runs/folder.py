@@ -94,7 +94,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
         except BaseException as error:
             if has_progress(folder):
                 if resume_command(folder) not in str(error):
-                    log.warning("go on with: %s", resume_command(folder))
+                    log.warning("the run is not finished. Resume it: %s", resume_command(folder))
             elif not going_on:
                 shutil.rmtree(folder, ignore_errors=True)
                 if old.exists():
@@ -309,8 +309,7 @@ def _compare(
         )
     if touched:
         log.warning(
-            "%d files have another time of change, but their old size and content: taken for the same "
-            "(%s%s)",
+            "%d files have another modification time but the same content, so they count as unchanged (%s%s)",
             len(touched),
             ", ".join(touched[:5]),
             " …" if len(touched) > 5 else "",

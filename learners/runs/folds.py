@@ -114,7 +114,9 @@ def cross_validate(
         except KeyboardInterrupt:
             kept = ", ".join(folds.done) or "none"
             log.warning(
-                "interrupted in fold %s; finished: %s; the same command goes on", name, kept
+                "interrupted in fold %s (finished: %s). Give the same command again to continue",
+                name,
+                kept,
             )
         finally:
             log_to(folder / "log.txt")
@@ -137,9 +139,9 @@ def _train(
     KeyboardInterrupt : Ctrl-C, also where the run has kept its best epoch.
     """
     if name in folds.done:
-        log.info("fold %s is finished: kept", name)
+        log.info("Fold %s is finished already", name)
         return
-    log.info("fold %s, %d of %d", name, list(folds.runs).index(name) + 1, len(folds.runs))
+    log.info("Fold %s, %d of %d", name, list(folds.runs).index(name) + 1, len(folds.runs))
     settings, inside = folds.runs[name], folds.place(name)
     if has_progress(inside):
         settings = settings.but(resume=inside)
@@ -231,7 +233,9 @@ def _take_up(folds: Folds, settings: Settings, items: pd.DataFrame) -> None:
                 load_bundle(inside / "model")
                 folds.done[name] = json.loads((inside / DONE).read_text())["metrics"]
             except (SecondhandError, ValueError, KeyError) as error:
-                log.warning("fold %s is trained again: %s", name, error)
+                log.warning(
+                    "fold %s is trained again, because its model cannot be read: %s", name, error
+                )
 
 
 def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.items import DataSettings, Loaded, SignalSettings, prepare_items
 from datasets.spectrogram_kinds import spectrogram_from_dict
@@ -120,7 +121,7 @@ def prepare(
     )
     trained_on = mel_of(settings.network.backbone) if drawn is None else {}
     data, signal, seed = settings.data, settings.signal, settings.train.seed
-    with keep_thread_count(settings.speed.threads):
+    with keep_thread_count(settings.speed.threads), progress.step("Reading the files"):
         items = distributed.first_process_value(
             lambda: load_items(data, signal, seed, folder, trained_on, drawn)
         )
@@ -128,10 +129,11 @@ def prepare(
     fits, kind = settings.network.fits, items.table.kind
     settings = replace(settings, train=settings.train.of(kind, fits=fits))
 
-    from fastai.torch_core import set_seed
+    with progress.step("Loading PyTorch"):
+        from fastai.torch_core import set_seed
 
-    from learners.runs.backbone_selection import select_backbone
-    from learners.training import build_network, resolve_speed
+        from learners.runs.backbone_selection import select_backbone
+        from learners.training import build_network, resolve_speed
 
     with keep_thread_count(settings.speed.threads):
         set_seed(seed, reproducible=True)

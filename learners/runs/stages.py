@@ -6,6 +6,7 @@ import logging
 import os
 from dataclasses import replace
 
+from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.items import UNKNOWN, earlier_items, is_rehearsed, items_of_run
 from learners import distributed
@@ -53,7 +54,7 @@ def train(run: Run) -> None:
     if joint := _asked_together(run):
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():
-            log.info("epochs were judged one by one, answers are by %s: see both figures", joint)
+            log.debug("validation of each epoch: one network, one view; predictions: %s", joint)
 
 
 def calibrate(run: Run) -> Outputs | None:
@@ -124,8 +125,8 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
         ~doubtful[predictions["split"].eq(UNKNOWN)].to_numpy()
     ].reset_index(drop=True)
     log.info(
-        "%d of the earlier model's unknown files look most like a new class (%s): they are left out of "
-        "what is said of unknown files, and listed in rejected.csv; label those that are of it",
+        "%d files of the earlier model's unknown classes look most like a new class (%s). They do not count as "
+        "unknown and are listed in rejected.csv: label those that belong to it",
         doubtful.sum(), ", ".join(new),
     )  # fmt: skip
     return evaluation.where(~doubtful.to_numpy())
@@ -134,20 +135,22 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
 def report(run: Run, evaluation: Evaluation) -> None:
     """The fourth stage: ``report/``, from the answers and the model."""
     trained = reference_rows(run.items.rows, run.settings.train.seed)
-    write_report(
-        run.folder / "report",
-        run.predictor,
-        run.items.table,
-        run.task.sections(evaluation, trained),
-        history=run.folder / "history.csv",
-    )
+    with progress.step("Writing the report"):
+        write_report(
+            run.folder / "report",
+            run.predictor,
+            run.items.table,
+            run.task.sections(evaluation, trained),
+            history=run.folder / "history.csv",
+        )
 
 
 def write_onnx(run: Run) -> None:
     """The last stage: the model's ``model.onnx``. It takes seconds, and the model can be used already;
     who trains often and asks with torch spares them by ``SECONDHAND_ONNX=0``."""
     if os.environ.get("SECONDHAND_ONNX") != "0":
-        add_onnx(run.bundle, run.folder / "model", write_network)
+        with progress.step("Writing model.onnx, for fast predictions without PyTorch"):
+            add_onnx(run.bundle, run.folder / "model", write_network)
 
 
 def _asked_together(run: Run) -> str:

@@ -87,14 +87,14 @@ def settings_from_origin(
             data["background"] = str(file)
         else:
             log.warning(
-                "--from %s has learnt a background, and has no %s beside it: give --background, or the "
-                "background is forgotten", settings.data.from_, file.name,
+                "--from %s was trained with a background class, but %s is missing beside it, so the background "
+                "would be forgotten. Give --background", settings.data.from_, file.name,
             )  # fmt: skip
     settings = settings.but(**network, **data)
     if "epochs" in typed:
         return settings
     if settings.network.fits and settings.train.freeze_epochs == "fit":
-        log.info("the head alone is fitted; with --epochs 2 the body learns as well")
+        log.info("Warm start: only the head is trained. To train the body as well: --epochs 2")
         return settings.but(epochs=EPOCHS[0])
     return settings.but(epochs=EPOCHS[1])
 

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fastai.torch_core import get_random_states, set_random_states, set_seed
 from fastxtend.callback.ema import EMACallback
 from torch import Tensor, nn
 
+from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.loaders import seed_of
@@ -121,7 +122,7 @@ class FrozenBatchNorms(Callback):
         network = distributed.plain_model(self.learn)
         norms = batch_norms(network if single or not self.body else network[0])
         if single and norms and not self.epoch:
-            log.info("batches of one item: BatchNorms normalise by their averages")
+            log.debug("batches of one item: BatchNorms normalise by their averages")
         for norm in norms if single or self.body else ():
             norm.eval()
 
@@ -160,7 +161,7 @@ class Ema(EMACallback):
             if steps == 1:
                 log.warning("--ema: one step alone, so there is nothing to average")
             else:
-                log.info("averaged weights reach over %.3g of %d steps", reach, steps)
+                log.debug("averaged weights reach over %.3g of %d steps", reach, steps)
             self.model_buffers: list[Tensor] = []
             self.ema_buffers: list[Tensor] = []
 
@@ -199,6 +200,11 @@ class Compile(Callback):
 def phase_of(learn: Learner) -> str:
     """ "frozen" where only the head is trained, "unfrozen" where the body is trained too."""
     return "frozen" if learn.opt.frozen_idx == len(learn.opt.param_lists) - 1 else "unfrozen"
+
+
+def epoch_name(learn: Learner) -> str:
+    """Name of an epoch on the terminal: in the frozen phase the head alone learns."""
+    return "Head only, epoch" if phase_of(learn) == "frozen" else "Epoch"
 
 
 class Seeds(Callback):
@@ -298,6 +304,37 @@ class LossesAsFloats(Callback):
             losses[-1] = float(losses[-1])
 
 
+class ShowProgress(Callback):
+    """Reports the batches of each epoch, training and validation together. ``close`` it after training: an
+    interrupted one ends without fastai's last event."""
+
+    order = 70  # after everything that works on the batch
+
+    def __init__(self) -> None:
+        self.opened = ExitStack()
+        self.done = 0
+        self.advance: progress.Advance = lambda done, total=None: None
+
+    def before_epoch(self) -> None:
+        self.opened.close()
+        title = f"{epoch_name(self.learn)} {self.epoch + 1} of {self.n_epoch}"
+        if hasattr(self.learn, "lr_finder"):
+            title = "Finding the learning rate"
+        total = len(self.dls.train) + len(self.dls.valid)
+        self.done = 0
+        self.advance = self.opened.enter_context(progress.step(title, total, "batches"))
+
+    def after_batch(self) -> None:
+        self.done += 1
+        self.advance(self.done)
+
+    def after_epoch(self) -> None:
+        self.opened.close()
+
+    def close(self) -> None:
+        self.opened.close()
+
+
 class EpochEnd(Callback):
     """Base of callbacks that act at the end of a training epoch.
 
@@ -355,5 +392,11 @@ class History(EpochEnd):
         writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
         if distributed.is_first():
             write_beside(self.file, lines.getvalue().encode())
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())
-        log.info("%s %d/%d  %s  %.1f s", phase, self.epoch + 1, self.n_epoch, shown, row["seconds"])
+        shown = ", ".join(
+            f"{name.replace('train_', 'training ').replace('valid_', 'validation ')} {value:.3f}"
+            for name, value in figures.items()
+        )
+        name = epoch_name(self.learn)
+        log.info(
+            "%s %d of %d: %s  (%.1f s)", name, self.epoch + 1, self.n_epoch, shown, row["seconds"]
+        )

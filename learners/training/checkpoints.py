@@ -101,7 +101,7 @@ class KeepBest(EpochEnd):
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
             figures_of[share] = figures = distributed.share(dict(zip(names, values, strict=True)))
             shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
-            log.info("%s of the way from the head-only model  %s", name, shown)
+            log.debug("%s of the way from the head-only model  %s", name, shown)
         lowest = min(self.kept["lowest"], *(one["valid_loss"] for one in figures_of.values()))
         limit = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
         for share, figures in figures_of.items():

@@ -26,6 +26,7 @@ from fastai.learner import Learner
 from fastai.torch_core import set_seed
 from torch import Tensor, nn
 
+from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import restore_modules, skip_modules
 from datasets.loaders import Repeatable
@@ -65,7 +66,7 @@ def frozen_features(
     """
     versions = min(versions, epochs)
     if versions and (why := _reason_not_to_cache(learn)) is not None:
-        log.info("the frozen epochs run through the whole network: %s", why)
+        log.debug("head-only epochs run through the whole network: %s", why)
         versions = 0
     if not versions:
         yield
@@ -82,7 +83,7 @@ def frozen_features(
             learn.dls = _feature_loaders(learn, layers, versions, adapt, plain, Path(folder))
         count_text = "1 view" if versions == 1 else f"{versions} views"
         seconds = time.monotonic() - start
-        log.info(
+        log.debug(
             "features of %d files, %s each: %.1f s", len(learn.dls.train_ds), count_text, seconds
         )
         # DistributedDataParallel waits for the gradient of every trainable parameter.
@@ -229,15 +230,17 @@ def _compute_features(
     targets: list[Tensor] = []
     filled = 0
     network = nn.Sequential(*layers)
-    for x, y in _merge_single_items(loader):
-        count(len(x))
-        with precision:
-            x = network(x)
-        if features is None:
-            features = _allocate((loader.n, *x.shape[1:]), file)
-        features[filled : filled + len(x)] = x
-        targets.append(y.cpu())
-        filled += len(x)
+    with progress.step("Computing features", loader.n) as advance:
+        for x, y in _merge_single_items(loader):
+            count(len(x))
+            with precision:
+                x = network(x)
+            if features is None:
+                features = _allocate((loader.n, *x.shape[1:]), file)
+            features[filled : filled + len(x)] = x
+            targets.append(y.cpu())
+            filled += len(x)
+            advance(filled)
     if features is None:
         raise SecondhandError(
             "no file of a part can be read any more: is their folder still there?"

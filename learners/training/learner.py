@@ -138,7 +138,7 @@ def fine_tune(
                 learn.fit(1, lr=0.0)  # a learning rate of 0 only evaluates the head
         unfreeze_body(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
-            log.info("the stem and a third of the body's blocks stay as they are")
+            log.debug("frozen: the stem and a third of the body's blocks")
         peak_rate = _learning_rate(learn, settings, checkpoints) if settings.epochs else 0.0
     else:
         peak_rate = _learning_rate(learn, settings, checkpoints)
@@ -187,7 +187,7 @@ def _learning_rate(
     with distributed.apart(learn):
         rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
     named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
-    log.info("learning rate %.2g (%s)", rate, named)
+    log.debug("learning rate %.2g (%s)", rate, named)
     if checkpoints is not None:
         checkpoints.rate = rate
     return float(rate)

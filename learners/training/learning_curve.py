@@ -15,6 +15,7 @@ from fastai.callback.core import Callback
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datasets.core import progress
 from datasets.core.cells import csv_text
 from datasets.core.files import write_beside
 from datasets.items import split_units
@@ -78,7 +79,10 @@ class LearningCurveProbes(Callback):
             in_split = self.rows["split"].eq(split).to_numpy()
             features, targets = loader.versions[-1]
             if len(loader.numbers) != len(targets) or len(targets) != in_split.sum():
-                log.warning("no learning curve: files of the run have gone meanwhile")
+                log.warning(
+                    "no learning curve: some training or validation files could not be read. Put them back "
+                    "and train again"
+                )
                 return
             rows = (
                 self.rows.loc[in_split]
@@ -88,17 +92,18 @@ class LearningCurveProbes(Callback):
             groups = split_units(rows).to_numpy()
             feature_rows.append(FeatureRows(features, targets, rows["item"].to_numpy(), groups))
         train_rows, valid_rows = feature_rows
-        predictions = predictions_by_fraction(
-            train_rows, valid_rows, self.classes, self.probe, seed=self.seed
-        )
+        with progress.step("Computing the learning curve"):
+            predictions = predictions_by_fraction(
+                train_rows, valid_rows, self.classes, self.probe, seed=self.seed
+            )
         item_info = rows.assign(unit=groups).drop_duplicates("item").set_index("item")
         items_of_rows = predictions.pop("item")
         for name in ("unit", "path"):
             predictions.insert(0, name, items_of_rows.map(item_info[name]))
         write_beside(self.file, csv_text(predictions).encode())
         seconds = time.monotonic() - start
-        log.info(
-            "learning curve: %d probes on parts of the labels, %.1f s",
+        log.debug(
+            "learning curve: %d linear probes on subsets of the labels, %.1f s",
             len(predictions.columns) - 3,
             seconds,
         )

@@ -6,7 +6,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,6 @@ from learners.backbones import (
     first_member,
     native_size,
 )
-from learners.cli.console import watched
 from learners.cli.settings import Settings
 from learners.machine import SpeedSettings
 from learners.model import Bundle
@@ -103,7 +102,7 @@ def train_members(
     interrupted = False
     for member in range(train.seeds):
         if train.seeds > 1:
-            log.info("network %d of %d, seed %d", member + 1, train.seeds, train.seed + member)
+            log.info("Network %d of %d, seed %d", member + 1, train.seeds, train.seed + member)
         if member:
             set_seed(train.seed + member, reproducible=True)
             network, _, _ = build_network(folder, items, settings, task, origin, member)
@@ -116,12 +115,14 @@ def train_members(
         )
         checkpoints = Checkpoints(member_folder, history)
         if checkpoints.trained and best.restore(network):
-            log.info("trained already: kept %s", best.summary())
+            log.debug("trained already: kept %s", best.summary())
             members.append(network.eval())
             kept.append(best.summary())
             continue
+        shown = callbacks.ShowProgress()
         cbs: list[Callback] = [
             callbacks.LossGuard(),
+            shown,
             callbacks.History(history),
             best,
             callbacks.Seeds(train.seed + member),
@@ -152,9 +153,8 @@ def train_members(
         if member == 0:
             _log_network(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
         if checkpoints.resume(learn, best):
-            log.info("going on: phase %d, epoch %d", *(n + 1 for n in checkpoints.position))
-        quiet = nullcontext() if watched() else learn.no_bar()
-        with quiet, learn.no_logging(), explain_errors():
+            log.info("Resuming: phase %d, epoch %d", *(n + 1 for n in checkpoints.position))
+        with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
                 with distributed.training(learn):
                     fine_tune(
@@ -164,10 +164,12 @@ def train_members(
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds
                     raise
-                log.warning("interrupted: the best epoch so far is kept")
+                log.warning(
+                    "interrupted: the best epoch so far is kept; the run is completed with it"
+                )
                 interrupted = True
         if distributed.first_process_value(partial(best.restore, network)):
-            log.info("kept %s", best.summary())
+            log.debug("kept %s", best.summary())
             members.append(network.eval())
             kept.append(best.summary())
         if interrupted:
@@ -194,7 +196,7 @@ def _log_network(
     where = f"{side} px, {device}, {describe_speed(speed, workers)}"
     if speed.precision != "fp32":
         where += " (validated in fp32, as it will answer)"
-    log.info("%s at %s: %.1f M parameters", spec.backbone, where, size)
+    log.debug("%s at %s: %.1f M parameters", spec.backbone, where, size)
 
 
 def build_network(
@@ -262,7 +264,7 @@ def _copy_weights_of(origin: Bundle, new: nn.Sequential, labels: list[str], numb
         ("gone", [name for name in origin.classes if name not in labels]),
     ):
         if names:
-            log.info("%d rows of the head are %s: %s", len(names), what, ", ".join(names))
+            log.debug("%d rows of the head are %s: %s", len(names), what, ", ".join(names))
 
 
 def _build_loaders(

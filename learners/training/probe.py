@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from datasets.core import progress
 from datasets.items import stratified_folds
 from learners import distributed
 
@@ -339,11 +340,12 @@ def fit_head(
     if groups is not None:  # not where a file has disappeared since: numbers would not match
         groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None
     start = (layer.weight.detach(), layer.bias.detach()) if warm_start else None
-    fitted = probe(features, targets, layer.out_features, groups=groups, start=start)
+    with progress.step("Fitting the head to the features"):
+        fitted = probe(features, targets, layer.out_features, groups=groups, start=start)
     with torch.no_grad():
         layer.weight.copy_(fitted.weight)
         layer.bias.copy_(fitted.bias)
-    log.info(
-        "head fitted to %d files: C %g, loss %.3f over folds of them, %.1f s",
+    log.debug(
+        "head fitted to %d files: C %g, cross-validated loss %.3f, %.1f s",
         len(targets), fitted.strength, fitted.loss, time.monotonic() - start_time,
     )  # fmt: skip

@@ -96,7 +96,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
             console.run(lambda full=full, words=words: with_callback(monkeypatch, full, words))
         assert end.value.code == 1
         said = capsys.readouterr().err
-        assert f"go on with: {resume_command(out)}" in said
+        assert f"Resume it: {resume_command(out)}" in said
         last = said.strip().splitlines()[-1]
         assert last.startswith(f"error: {out}")
         assert "No space left on device; free some room" in last
@@ -209,7 +209,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
         SecondhandError, match=r"^no file of the training part can be read any more"
     ):
         with_callback(monkeypatch, gone, words)
-    assert f"go on with: {resume_command(out)}" in capsys.readouterr().err
+    assert f"Resume it: {resume_command(out)}" in capsys.readouterr().err
     with pytest.raises(SecondhandError, match="there is no such folder"):
         main(["--resume", str(out)])
     assert list(out.glob("checkpoint/state-*.json")), "nothing is lost by trying"
@@ -306,7 +306,7 @@ def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, st
     _, said = ended.communicate(timeout=200)
     assert ended.returncode == status, said
     assert "Traceback" not in said
-    assert f"go on with: {resume_command(out)}" in said
+    assert f"Resume it: {resume_command(out)}" in said
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0

@@ -79,9 +79,10 @@ def test_csv_has_a_header_and_a_row_a_file(model, folder, capsys):
 
 
 def test_quiet_says_only_what_is_wrong(model, folder, capsys, monkeypatch):
-    monkeypatch.setenv(console.QUIET, "")  # which is put back afterwards
+    for name in (console.QUIET, console.VERBOSE):
+        monkeypatch.setenv(name, "")  # which is put back afterwards
     log = logging.getLogger("learners")
-    for words, said in (([], "told\nwrong\n"), (["--quiet"], "wrong\n")):
+    for words, said in (([], "told\nwarning: wrong\n"), (["--quiet"], "warning: wrong\n")):
         assert main([model, str(folder), *words]) == 0
         log.info("told")
         log.warning("wrong")
@@ -89,6 +90,11 @@ def test_quiet_says_only_what_is_wrong(model, folder, capsys, monkeypatch):
         assert len(out.splitlines()) == 10
         assert err.endswith(said)
     assert err == said
+    log.debug("detail")
+    assert main([model, str(folder), "--verbose"]) == 0
+    log.debug("detail")
+    assert capsys.readouterr().err.endswith("detail\n")
+    assert main([model, str(folder), "--quiet"]) == 0
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
     assert not console.watched()
 

@@ -112,8 +112,11 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     assert config["network"]["size"] == 64
     assert config["preprocessing"]["squish"]
     log = (out / "log.txt").read_text()
-    assert "as the backbone's weights were trained: window 0.945, size (64, 64), rate 4000" in log
-    assert "otherwise than the weights were trained: " in log
+    assert (
+        "spectrogram settings of the backbone's training: window 0.945, size (64, 64), rate 4000"
+        in log
+    )
+    assert "spectrogram settings differ from the backbone's training: " in log
     assert "n_mels 48 instead of 64" in log
     assert "hop 50 instead of 60" in log
     shutil.rmtree(tmp_path / "ears")  # the model needs it no more

@@ -206,7 +206,7 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
         {"path": str(root / "cat/0.jpg"), "span": "", "before": "cat", "label": "dog", "by": str(kept / "ab12.jpeg")},
         {"path": str(kept / "new.jpg"), "span": "", "before": "cow", "label": "dog", "by": str(kept / "new.jpg")},
     ]  # fmt: skip
-    assert "2 labels are corrected, the last one said counts: " in caplog.text
+    assert "2 labels are corrected (the last one given counts): " in caplog.text
     assert f"{root}/cat/0.jpg: 'cat', now 'dog'" in caplog.text
 
 
@@ -320,5 +320,5 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
     ]
     assert len(left) == 4
     assert "3 labels are corrected" in caplog.text
-    assert "3 rows of later sources are at no time of an item of their file" in caplog.text
+    assert "3 rows of later sources match no earlier item of their file" in caplog.text
     assert f"a, 7.002 to 8 s; a, all of it; b, GPS {moment + 7.9!r}" in caplog.text

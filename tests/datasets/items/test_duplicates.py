@@ -93,7 +93,10 @@ def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     data = DataSettings(data=str(bursts))
     first = load_items(data, SignalSettings(), 0, tmp_path)
-    assert "near-duplicates: 48 files in 16 clusters, the largest of 3" in caplog.text
+    assert (
+        "Near-duplicates stay in one split: 48 files in 16 clusters, the largest of 3"
+        in caplog.text
+    )
     again = load_items(data, SignalSettings(), 0, tmp_path)
     pd.testing.assert_frame_equal(first.table.frame, again.table.frame)
     kept = pd.read_csv(tmp_path / "items.csv", keep_default_na=False)
@@ -242,7 +245,7 @@ def test_photos_of_a_visit_are_on_one_side_with_their_near_duplicates(outing, ca
     data = DataSettings(data=str(outing))
     table = load_grouped(data, SignalSettings())
     assert table.sessions == "49 files in 6 visits"
-    assert "one camera, less than 10 minutes from one to the next: 49 files" in caplog.text
+    assert "one camera took less than 10 minutes apart: 49 files" in caplog.text
     for seed in (0, 1, 2):
         frame, left = split(table.frame, data, seed)
         assert not left

@@ -84,7 +84,7 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
     assert len(found) == 24 + 14
     assert len(loaded.table.unknown_items) == 2
     assert loaded.table.source == str(run.parent / "new.csv")
-    assert "16 of 16 items that it learnt are learnt again, 8 that it held out are held out; 1 of " in (
+    assert "16 of its 16 training items are rehearsed; its 8 validation, calibration and test items keep their splits; 1 of " in (
         caplog.text
     )  # fmt: skip
     assert [Path(bad.path).name for bad in loaded.table.rejected] == ["gone.jpg", "red_009.jpg"]
@@ -154,7 +154,7 @@ def test_a_file_of_another_content_is_not_replayed(
     frame = loaded.table.frame.set_index("path")
     assert set(frame.index) == set(items.index[items.ne("unknown")]) - {changed[0]}
     assert not frame.loc[changed[1], "rehearsed"]
-    assert "3 have another content now, and are left out" in caplog.text
+    assert "3 have changed since and are left out" in caplog.text
 
 
 def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path) -> None:

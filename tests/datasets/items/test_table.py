@@ -86,8 +86,8 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
     assert reasons(table) == dict.fromkeys(("items.csv", "notes.csv"), "not in a class folder")
     assert table.frame["group"].eq("").all()
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "what it says of fold and group is not known" in line
-    assert line.endswith(f"To split by it: --data {file} --cv fold")
+    assert "not by its fold and group" in line
+    assert line.endswith(f"To use it: --data {file} --cv fold")
     # What the line advises works.
     assert load_table(file).frame["group"].ne("").all()
 
@@ -228,7 +228,7 @@ def test_the_most_common_kind_wins_and_the_others_are_listed(root: Path) -> None
 def test_the_summary_counts_and_names_the_first() -> None:
     rejected = [Rejected(f"{i}.jpg", "empty file") for i in range(12)]
     lines = summary(rejected)
-    assert lines[0] == "12 file(s) left out:"
+    assert lines[0] == "12 files left out:"
     assert lines[1] == "  0.jpg: empty file"
     assert lines[-1] == "  … and 2 more, all in rejected.csv"
     assert len(lines) == 12
@@ -343,7 +343,7 @@ def test_times_of_a_picture_table_are_none(root: Path, caplog: pytest.LogCapture
         rows.append(f'{file},{file.parent.name},"52.{index},4.3",{index},')
     with caplog.at_level("INFO"):
         table = load_table(write(root / "items.csv", "\n".join(rows)))
-    assert f"{root / 'items.csv'}: columns not used for a picture: start, gps" in caplog.text
+    assert f"{root / 'items.csv'}: columns that a picture does not use: start, gps" in caplog.text
     assert reasons(table) == {"copy.jpg": f"a copy of {root / 'cat/0.jpg'}"}
     assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
 

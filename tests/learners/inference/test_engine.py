@@ -271,7 +271,10 @@ def test_a_file_that_is_new_to_this_onnx_runtime_is_left_alone(
 
     monkeypatch.setattr("learners.inference.engine.open_onnx", fail)
     assert Predictor(carried).engine == "torch"
-    assert "model.onnx is not for this ONNX Runtime, torch answers: opset 99" in caplog.text
+    assert (
+        "model.onnx: not for this version of ONNX Runtime, so the slower PyTorch is used: opset 99"
+        in caplog.text
+    )
     with pytest.raises(SecondhandError, match=r"model\.onnx: opset 99; use --engine torch"):
         Predictor(carried, engine="onnx")
 
@@ -303,7 +306,7 @@ def test_a_network_that_cannot_be_written_goes_without(
     folder = save_bundle(small, tmp_path / "model")
     add_onnx(small, folder, fail)
     assert [r.message for r in caplog.records] == [
-        "no model.onnx, the model answers with torch: no words for it"
+        "no model.onnx is written, so predictions use the slower PyTorch: no words for it"
     ]
     assert not (folder / ONNX).exists()
     assert Predictor(folder).engine == "torch"

@@ -205,7 +205,7 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
     os.utime(files[1], ns=(then, then))  # of the old size and time, as cp -p leaves it
     with Journal(out, {}) as journal:
         assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
-        assert "3 files have changed since they were answered" in caplog.text
+        assert "3 files have changed since they were predicted" in caplog.text
         assert [one.path for one in journal] == [files[2]]
     with Journal(out, {}) as journal:  # after a kill
         assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
@@ -230,30 +230,3 @@ def test_an_answer_is_kept_to_the_last_bit(tmp_path):
     assert found.reason.why is Why.BAD_FILE
     assert found.windows[0].probability == 0.1 + 0.2
     assert json.loads((tmp_path / "a.csv.part").read_text().splitlines()[0])[1] == {"a": 1}
-
-
-def test_a_terminal_sees_files_done_their_rate_and_the_time_left(monkeypatch, capsys):
-    class Terminal:
-        text = ""
-        encoding = "utf-8"
-
-        def write(self, text: str) -> None:
-            self.text += text
-
-        def flush(self) -> None:
-            pass
-
-        def isatty(self) -> bool:
-            return True
-
-    shown = Terminal()
-    monkeypatch.setattr("sys.stderr", shown)
-    with console.bar(lambda: 40) as to:
-        to(10, 5)
-        to(40, 5)
-    assert "40/40" in shown.text
-    assert "files/s" in shown.text
-    monkeypatch.undo()
-    with console.bar(lambda: 40) as to:
-        to(10, 5)
-    assert capsys.readouterr().err == ""

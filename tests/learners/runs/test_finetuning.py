@@ -264,7 +264,7 @@ def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_pa
     """By the interpreter in use, in a shell where nothing was activated, whatever the folder's name."""
     run = shutil.copytree(finished, tmp_path / "Jane's run")
     assert main(["--resume", str(run)]) == 0
-    (line,) = re.findall(r"^answers (.*)FILE\.\.\.$", capsys.readouterr().out, re.M)
+    (line,) = re.findall(r"^Predict: +(.*)FILE\.\.\.$", capsys.readouterr().out, re.M)
     asked = folder / "red" / "red_000.jpg"
     bare = {**os.environ, "PATH": "/usr/bin:/bin"}
     ran = subprocess.run(

@@ -123,7 +123,7 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     stopped(monkeypatch, Stop(7), words)
     assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0]
-    assert f"go on with: {resume_command(out)}" in capsys.readouterr().err
+    assert f"Resume it: {resume_command(out)}" in capsys.readouterr().err
     # History is a row ahead of the checkpoint.
     stopped_in(monkeypatch, checkpoints, "write", ["--resume", str(out)])
     assert len(pd.read_csv(out / "history.csv")) == 2
@@ -134,7 +134,7 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     assert not list(out.rglob(".*")), "nothing half-written is left"
     assert not list(out.rglob("state-*")), "what only a stopped run needs is gone"
     assert "--resume" not in json.loads((out / "model/config.json").read_text())["provenance"]["command"]  # fmt: skip
-    assert "going on" in (out / "log.txt").read_text()
+    assert "Resuming" in (out / "log.txt").read_text()
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
@@ -153,14 +153,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     assert main(["--resume", str(out)]) == 0
     said = capsys.readouterr().err
     assert f"{states[1]}: damaged; going on from the checkpoint before it" in said
-    assert "going on: phase 2, epoch 1" in said
+    assert "Resuming: phase 2, epoch 1" in said
     same(whole, out)
     # Both: it begins again.
     for name in ("state-000001.json", "state-000002.json"):
         file = copy / "checkpoint" / name
         file.write_text(file.read_text().replace("smooth", "smoth").replace("rate", "rite"))
     assert main(["--resume", str(copy)]) == 0
-    assert "going on:" not in capsys.readouterr().err
+    assert "Resuming:" not in capsys.readouterr().err
     same(whole, copy)
 
 
@@ -181,7 +181,7 @@ def test_what_would_make_another_run_is_refused_by_name(pictures, whole, tmp_pat
 def test_a_finished_run_says_so_and_is_left_alone(whole, capsys):
     before = {file: file.stat().st_mtime_ns for file in whole.rglob("*")}
     assert main(["--resume", str(whole)]) == 0
-    assert f"{whole}: its run is finished" in capsys.readouterr().out
+    assert f"{whole}: this run is finished" in capsys.readouterr().out
     assert {file: file.stat().st_mtime_ns for file in whole.rglob("*")} == before
 
 
@@ -210,7 +210,7 @@ def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys)
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     assert with_callback(monkeypatch, Stop(8, what=KeyboardInterrupt), words) == 130
-    assert f"go on   {resume_command(out)}" in capsys.readouterr().out
+    assert f"Resume the training: {resume_command(out)}" in capsys.readouterr().out
     load_bundle(out / "model")
     assert main(["--resume", str(out)]) == 0
     same(whole, out)
@@ -273,7 +273,7 @@ def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     os.utime(touched, (1, 1))
     capsys.readouterr()
     assert main(["--resume", str(out)]) == 0
-    assert "3 files have another time of change, but their old size" in capsys.readouterr().err
+    assert "3 files have another modification time but the same content" in capsys.readouterr().err
 
 
 def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, capsys):
@@ -288,7 +288,7 @@ def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, ca
         main([*words, "--out", str(out), "--lr", "0.02"])
     capsys.readouterr()
     assert main([*words, "--out", str(out)]) == 0
-    assert "going on: phase 2, epoch 2" in capsys.readouterr().err
+    assert "Resuming: phase 2, epoch 2" in capsys.readouterr().err
     assert main(["--resume", str(out)]) == 0
     for fold in ("fold-1", "fold-2"):
         same(tmp_path / "whole" / fold, out / fold)

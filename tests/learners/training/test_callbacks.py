@@ -199,7 +199,7 @@ def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path, 
 
 def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, caplog):
     """At a size whose last map is 1 x 1, where one item gives a BatchNorm one value."""
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG")
     learn = learner(folder, tmp_path, size=32, bs=1)
     states: list[dict[str, torch.Tensor]] = []
     learn.add_cb(_AfterEpoch(lambda learn: states.append(_state(learn.model))))

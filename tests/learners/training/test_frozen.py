@@ -227,7 +227,7 @@ def test_no_views_is_the_whole_network_in_every_epoch(folder, tmp_path):  # noqa
 
 
 def test_mixup_needs_pictures_and_says_so(folder, tmp_path, caplog):  # noqa: F811
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     learn = learner(folder, tmp_path, mixup=0.4, cbs=[counts := Counts()])
     frozen_only(learn, epochs=1, views=2)
     assert counts.through == learn.dls.train.n // 8 * 8 + learn.dls.valid.n

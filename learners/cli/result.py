@@ -1,0 +1,162 @@
+"""The result of a run in sentences with counts, in a box on a terminal, and the commands to go on with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: Share of the files up to which a model "answers almost nothing".
+ALMOST_NOTHING = 0.1
+#: Calibration files from which probabilities can be corrected, as `learners.uncertainty` has it.
+ENOUGH = 100
+#: Parts in the order in which their figures are reported, as `learners.evaluation.headline` has them.
+PARTS = ("test", "calibration", "valid")
+NAMES = {"valid": "validation"}
+
+
+def sentences(
+    metrics: Mapping[str, Any],
+    confusions: Sequence[tuple[str, str, int]] = (),
+    protocol: str = "",
+    *,
+    what: str = "",
+) -> list[str]:
+    """The result of one part of the files: how many are right, answered and refused, and of what.
+
+    Parameters
+    ----------
+    metrics : of `learners.evaluation.measure`, or of a multi-label model.
+    confusions : true class, named class, number of files; the most frequent first.
+    protocol : what the figures rest on.
+    what : the files' name, if not that of their part, as "calibration files".
+    """
+    part = next((name for name in PARTS if f"{name}_items" in metrics), None)
+    if part is None:
+        return []
+    files = what or f"{NAMES.get(part, part)} files"
+    items = int(metrics[f"{part}_items"])
+    if f"{part}_accuracy" in metrics:
+        lines = _single(metrics, part, items, files)
+    else:
+        lines = _multi_label(metrics, part, items, files)
+    if confusions:
+        pairs = ", ".join(f"{truth} as {named} ({count})" for truth, named, count in confusions)
+        lines.append(f"Mixed up most often: {pairs}.")
+    if protocol:
+        lines.append(f"These figures rest on {protocol}.")
+    if part == "calibration" and items < ENOUGH:
+        lines.append(
+            f"With fewer than {ENOUGH} calibration files the percentages of single predictions are rough."
+        )
+    return lines
+
+
+def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:
+    """Whether the model refuses nearly all files of the part that is reported."""
+    part = next((name for name in PARTS if f"{name}_coverage" in metrics), None)
+    return part is not None and metrics[f"{part}_coverage"] <= ALMOST_NOTHING
+
+
+def _single(metrics: Mapping[str, Any], part: str, items: int, files: str) -> list[str]:
+    right = round(metrics[f"{part}_accuracy"] * items)
+    answered = round(metrics[f"{part}_coverage"] * items)
+    lines = [f"Right: {right} of {items} {files} ({_limits(metrics, f'{part}_accuracy')})."]
+    if answered:
+        correct = round((metrics.get(f"{part}_accuracy_of_accepted") or 0.0) * answered)
+        share = "all right" if correct == answered else f"{correct} of them right"
+        limits = _limits(metrics, f"{part}_accuracy_of_accepted")
+        lines.append(f"Answers {answered} of the {items}, {share} ({limits}).")
+    refused = f"{items - answered} of the {items}" if answered else f"all {items}"
+    lines.append(f"Refuses {refused}{_unknown(metrics, 'accepted')}.")
+    if not answers_almost_nothing(metrics):
+        return lines
+    remedy = (
+        f"It has only {items} calibration files to learn when it can be trusted, and needs about {ENOUGH}: add "
+        "files to every class and train again."
+        if items < ENOUGH
+        else "No lower threshold is accurate enough: add files, or ask for less with --target-accuracy."
+    )
+    return [f"This model will answer almost nothing: it says 'unknown'. {remedy}", *lines]
+
+
+def _multi_label(metrics: Mapping[str, Any], part: str, items: int, files: str) -> list[str]:
+    lines = []
+    if (value := metrics.get(f"{part}_map")) is not None:
+        lines.append(f"Mean average precision {value:.3f} on {items} {files}.")
+    if (named := metrics.get(f"{part}_coverage")) is not None:
+        lines.append(f"Names labels in {round(named * items)} of the {items}{_unknown(metrics, 'answered', 'names labels in')}.")  # fmt: skip
+    for name, meaning in (
+        ("precision", "of the labels named are right (precision)"),
+        ("recall", "of the labels present are named (recall)"),
+    ):
+        if metrics.get(f"{part}_{name}") is not None:
+            lines.append(f"{metrics[f'{part}_{name}']:.0%} {meaning}.")
+    return lines
+
+
+def _unknown(metrics: Mapping[str, Any], accepted: str, verb: str = "") -> str:
+    """The end of a sentence on files of unknown classes and of a background; "" without any."""
+    words = []
+    for name, meaning in (("unknown", "of unknown classes"), ("background", "of the background")):
+        items, value = metrics.get(f"{name}_items"), metrics.get(f"{name}_{accepted}")
+        if items and value is not None:
+            count = round(value * items)
+            words.append(
+                f"{verb} {count} of {items} files {meaning}"
+                if verb
+                else f"{items - count} of {items} files {meaning}"
+            )
+    return "".join(f", and {word}" for word in words)
+
+
+def _limits(metrics: Mapping[str, Any], name: str) -> str:
+    """ "95 %; 95 % limits 91 to 98 %"."""
+    text = f"{100 * metrics[name]:.0f} %"
+    low, high = metrics.get(f"{name}_interval") or (None, None)
+    if low is None or high is None:
+        return text
+    return f"{text}, 95 % limits {100 * low:.0f} to {100 * high:.0f} %"
+
+
+def next_commands(metrics: Mapping[str, Any], predict: str, report: object) -> list[str]:
+    """Three lines: the report, the command that predicts, and how more files are answered."""
+    part = next((name for name in PARTS if f"{name}_coverage" in metrics), None)
+    lines = [f"Look at the report:  {report}", f"Predict:             {predict} FILE..."]
+    if part is not None and metrics[f"{part}_coverage"] < 1 and f"{part}_accuracy" in metrics:
+        lines.append(f"Answer more files:   {predict} --threshold 0.5 FILE...")
+    return lines
+
+
+def most_confused(predictions: Any, part: str, limit: int = 3) -> list[tuple[str, str, int]]:
+    """True class, named class and number of files of the most frequent confusions of a part, of a table with
+    the columns truth, best and split."""
+    rows = predictions.loc[predictions["split"].eq(part) & predictions["best"].ne("")]
+    wrong = rows.loc[rows["best"].ne(rows["truth"])]
+    counts = wrong.groupby(["truth", "best"]).size().sort_values(ascending=False, kind="stable")
+    return [(str(truth), str(best), int(n)) for (truth, best), n in counts.head(limit).items()]
+
+
+def confusions_of(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    """`most_confused` of the part that is reported; nothing of a multi-label model."""
+    part = next((name for name in PARTS if f"{name}_accuracy" in metrics), None)
+    return [] if part is None else most_confused(predictions, part)
+
+
+def print_result(lines: Sequence[str], title: str = "Result", *, alarm: bool = False) -> None:
+    """The sentences in a box on a terminal, red where there is an ``alarm``; plain lines in a pipe."""
+    if not sys.stdout.isatty():
+        print(*lines, sep="\n")
+        return
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    text = Text("\n").join(
+        Text(line, style="bold red" if alarm and not number else "")
+        for number, line in enumerate(lines)
+    )
+    console = Console(highlight=False)
+    width = min(console.width, 100)
+    style = "red" if alarm else "green"
+    console.print(Panel(text, title=title, border_style=style, width=width, title_align="left"))

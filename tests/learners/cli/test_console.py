@@ -1,0 +1,258 @@
+"""What a command prints: messages and warnings, one live line of progress, the result."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from datasets.core import progress
+from learners.cli import console, live, result
+
+METRICS = {
+    "calibration_items": 154,
+    "calibration_accuracy": 147 / 154,
+    "calibration_accuracy_interval": [0.909, 0.982],
+    "calibration_coverage": 112 / 154,
+    "calibration_accuracy_of_accepted": 1.0,
+    "calibration_accuracy_of_accepted_interval": [0.968, 1.0],
+    "valid_items": 150,
+    "valid_accuracy": 1.0,
+    "unknown_items": 158,
+    "unknown_accepted": 33 / 158,
+}
+
+
+class Screen(io.StringIO):
+    """A terminal that keeps all that is written to it."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No variable of the caller counts, and no handler stays."""
+    for name in (console.QUIET, console.VERBOSE, "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    root, handlers = logging.getLogger(), logging.getLogger().handlers
+    levels = {name: logging.getLogger(name).level for name in ("", *console.OURS)}
+    yield
+    root.handlers = handlers
+    progress.show_with(None)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, name: str = "stderr") -> Screen:
+    screen = Screen()
+    monkeypatch.setattr(sys, name, screen)
+    return screen
+
+
+def log_all(file: Path | None = None) -> None:
+    console.log_to_terminal(file)
+    log = logging.getLogger("learners.somewhere")
+    log.debug("detail")
+    log.info("message")
+    log.warning("problem")
+
+
+@pytest.mark.parametrize(
+    ("choose", "expected"),
+    [
+        (lambda: None, "message\nwarning: problem\n"),
+        (console.be_verbose, "detail\nmessage\nwarning: problem\n"),
+        (console.be_quiet, "warning: problem\n"),
+    ],
+)
+def test_a_pipe_gets_plain_lines_and_the_file_everything(
+    choose: Any, expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name in (console.QUIET, console.VERBOSE):
+        monkeypatch.setenv(name, "")  # what is chosen is undone afterwards
+    choose()
+    log_all(tmp_path / "log.txt")
+    assert capsys.readouterr() == ("", expected)
+    text = (tmp_path / "log.txt").read_text()
+    assert [text.count(word) for word in ("detail", "message", "problem")] == [1, 1, 1]
+
+
+def test_a_warning_is_coloured_on_a_terminal_without_no_color(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = on_terminal(monkeypatch)
+    log_all()
+    assert "\x1b[33;1mwarning:\x1b[0m problem\n" in screen.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = on_terminal(monkeypatch)
+    log_all()
+    assert screen.getvalue() == "message\nwarning: problem\n"
+
+
+def test_the_live_line_is_removed_before_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = on_terminal(monkeypatch)
+    console.log_to_terminal()
+    monkeypatch.setattr(live, "REFRESH", 0.0)
+    with progress.step("Outer"):
+        with progress.step("Computing features", 40) as advance:
+            advance(10)
+            before = len(screen.getvalue())
+            logging.getLogger("learners").info("a message")
+            after = screen.getvalue()[before:]
+            time.sleep(0.01)
+            advance(20)
+        assert "20 of 40 files" in screen.getvalue()
+        assert "left" in screen.getvalue()
+    assert "10 of 40 files" in screen.getvalue()[:before]
+    erased, message, rest = after.partition("a message\n")
+    assert "\x1b[2K" in erased, "the line is cleared first"
+    assert message
+    assert "10 of 40 files" in rest, "and drawn again below"
+    assert screen.getvalue().rstrip().endswith("\x1b[2K"), "nothing is left of it"
+    assert not live._open
+    assert sys.stderr is screen
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_worker_does_not_draw_its_parents_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = on_terminal(monkeypatch)
+    console.log_to_terminal()
+    with progress.step("Rendering", 4):
+        child = os.fork()
+        if not child:
+            os._exit(0 if not live._open and sys.stderr is screen else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_pipe_hears_of_a_long_step_twice_as_late_each_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: clock[0])
+    console.log_to_terminal()
+    with progress.step("Writing the report"):
+        pass
+    for _ in progress.counted(range(100), "Rendering", 100, "spectrograms"):
+        clock[0] += 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Writing the report …"
+    assert lines[1] == "Rendering: 10 of 100 spectrograms, about 2 min left"
+    assert [int(line.split()[1]) for line in lines[1:]] == [10, 20, 40, 80]
+
+
+def test_nothing_is_shown_by_default_and_with_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress.step("Writing the report"):
+        pass
+    monkeypatch.setenv(console.QUIET, "1")
+    screen = on_terminal(monkeypatch)
+    console.log_to_terminal()
+    with progress.step("Computing features", 2) as advance:
+        advance(1)
+    assert screen.getvalue() == ""
+    assert capsys.readouterr().err == ""
+
+
+def test_the_line_tells_how_much_is_done_and_the_time_left() -> None:
+    assert live.line("Features", 0, 0, "files", 0.0) == "Features  0 files"
+    assert live.line("Features", 12, 24, "files", 2.0).endswith(
+        "━━╌╌╌╌╌╌╌╌╌╌╌╌  12 of 24 files, 6 s left"
+    )
+    assert [live.duration(s) for s in (40, 180, 7800)] == ["40 s", "3 min", "2 h 10 min"]
+
+
+def test_the_result_has_one_denominator_and_names_its_part() -> None:
+    lines = result.sentences(METRICS, [("Pear", "Apple", 3)], "a random split of 4 classes")
+    assert lines == [
+        "Right: 147 of 154 calibration files (95 %, 95 % limits 91 to 98 %).",
+        "Answers 112 of the 154, all right (100 %, 95 % limits 97 to 100 %).",
+        "Refuses 42 of the 154, and 125 of 158 files of unknown classes.",
+        "Mixed up most often: Pear as Apple (3).",
+        "These figures rest on a random split of 4 classes.",
+    ]
+    assert not result.answers_almost_nothing(METRICS)
+    assert len(result.next_commands(METRICS, "predict model", "report/index.html")) == 3
+
+
+def test_a_model_that_answers_almost_nothing_says_so_first() -> None:
+    few = {
+        "calibration_items": 2,
+        "calibration_accuracy": 1.0,
+        "calibration_accuracy_interval": [0.16, 1.0],
+        "calibration_coverage": 0.0,
+    }
+    lines = result.sentences(few)
+    assert result.answers_almost_nothing(few)
+    assert lines[0].startswith("This model will answer almost nothing")
+    assert "add files to every class" in lines[0]
+    assert lines[1].startswith("Right: 2 of 2 calibration files")
+    assert lines[2] == "Refuses all 2."
+    many = {**METRICS, "calibration_coverage": 0.05}
+    assert "--target-accuracy" in result.sentences(many)[0]
+
+
+def test_the_test_part_counts_where_there_is_one() -> None:
+    test = {
+        name.replace("calibration", "test"): value
+        for name, value in METRICS.items()
+        if "calibration" in name
+    }
+    assert result.sentences({**METRICS, **test, "test_items": 10})[0].startswith(
+        "Right: 10 of 10 test files"
+    )
+
+
+def test_a_multi_label_model_has_precision_and_recall() -> None:
+    metrics = {
+        "test_items": 40,
+        "test_map": 0.875,
+        "test_coverage": 0.75,
+        "test_precision": 0.9,
+        "test_recall": 0.8,
+        "unknown_items": 10,
+        "unknown_answered": 0.2,
+    }
+    assert result.sentences(metrics) == [
+        "Mean average precision 0.875 on 40 test files.",
+        "Names labels in 30 of the 40, and names labels in 2 of 10 files of unknown classes.",
+        "90% of the labels named are right (precision).",
+        "80% of the labels present are named (recall).",
+    ]
+
+
+def test_the_worst_confusions_are_those_of_the_reported_part() -> None:
+    rows = [("calibration", "a", "b")] * 2 + [("calibration", "b", "a"), ("valid", "c", "a")]
+    rows += [("calibration", "a", "a"), ("calibration", "a", "")]
+    table = pd.DataFrame(rows, columns=["split", "truth", "best"])
+    assert result.confusions_of(table, METRICS) == [("a", "b", 2), ("b", "a", 1)]
+    assert result.confusions_of(table, {"calibration_map": 1.0}) == []
+
+
+def test_the_result_is_a_box_on_a_terminal_and_plain_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = result.sentences(METRICS)
+    result.print_result(lines)
+    assert capsys.readouterr().out.splitlines() == lines
+    screen = on_terminal(monkeypatch, "stdout")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    result.print_result(lines, alarm=True)
+    box = screen.getvalue().splitlines()
+    assert box[0].startswith("╭─ Result ─")
+    assert lines[0] in box[1]
+    assert "\x1b[3" not in screen.getvalue(), "no colours"
