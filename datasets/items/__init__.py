@@ -1,4 +1,4 @@
-"""A folder, table, ``demo:NAME`` or public set -> the item table of a run: read, checked, grouped, split, drawn."""
+"""Builds the item table of a run: reads, checks, groups and splits the files, and renders signals."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which rows stay in the item table: of readable files, one for each content, with the label said last."""
+"""Removes unreadable files and copies from the item table, and applies corrected labels."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Times, and the kinds of file that have them: a photo's "gps" is a place.
+#: Time columns and the kinds of file that use them; in a table of photos "gps" would be a position.
 TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
-#: What a table of answers has beside path and label: what the model thought, and why it refused.
+#: Columns that a table of predictions has beside path and label: the best class and the reason of a refusal.
 PREDICTION_COLUMNS = ("best", "reason")
-#: What a table of corrections has: a file and its span or moment, the label before and now, and the
-#: file that says so.
+#: Columns of the table of corrections: file, span or moment, old label, new label, and the file of the
+#: row that corrects it.
 CORRECTION_COLUMNS = ("path", "span", "before", "label", "by")
-#: Two sources mean one span or moment where all its times are within so many seconds: a program that
-#: saves a table again may round them.
+#: Rows of two sources are the same span or moment if all their times agree to this many seconds; programs
+#: may round times when they save a table.
 SAME_TIME = 1e-3
 _SHOWN = 5
 
 
 class PictureInfo(NamedTuple):
-    """What the one opening of a picture file shows beside that it can be read.
+    """What the check of a picture file has read.
 
-    ``size`` : width and height in pixels, as its header has them.
+    ``size`` : width and height in pixels, from the header.
     """
 
     thumbnail: NDArray[np.float32]
@@ -61,10 +61,11 @@ def usable_rows(
     *,
     check: bool = True,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Without the files of another kind and, where files are to be checked, those that are missing, empty
-    or unreadable: pictures are decoded, of sounds the headers are read, strain is left to its renderer.
+    """Drop rows whose file is of another kind or, with ``check``, is missing, empty or unreadable.
 
-    ``picture_info`` : takes up, by their paths, the looks at pictures.
+    Pictures are decoded; of sounds the header is read; strain is checked when it is rendered.
+
+    ``picture_info`` : filled with the information about each picture, by path.
     """
     paths = [str(path) for path in frame["path"].unique()]
     matching = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
@@ -74,7 +75,7 @@ def usable_rows(
     if not check:
         results |= dict.fromkeys(matching)
     elif kind in _DECODED:
-        # A decoder is fed with whatever lies there: its death costs that file, not the run.
+        # A damaged file may crash its decoder; that rejects the file and does not end the run.
         results |= zip(matching, check_files_isolated(_DECODED[kind], matching), strict=True)
     else:
         results |= zip(matching, check_files(_check_exists, matching), strict=True)
@@ -103,7 +104,7 @@ def _check_exists(path: str) -> None:
 
 
 def _check_picture(path: str) -> PictureInfo:
-    """Decode all of it: a JPEG cut in the middle looks whole until then."""
+    """Decode the whole picture; only then a truncated JPEG fails."""
     from datasets.images import capture_time, open_picture
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
@@ -120,7 +121,7 @@ def _check_picture(path: str) -> PictureInfo:
 
 
 def _check_sound(path: str) -> None:
-    """Read the header; what is wrong behind it shows when the file is drawn."""
+    """Read the header; damaged samples are found when the file is rendered."""
     from datasets import audio
 
     _check_exists(path)
@@ -136,9 +137,9 @@ _DECODED: dict[str, Callable[[str], PictureInfo | None]] = {
 def drop_copies(
     frame: pd.DataFrame, known_items: pd.DataFrame | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """One row for each content. Copies are told by their bytes; training keeps its own first.
+    """Keep one row per content; a copy in training is kept before one in another split.
 
-    No copy of an item that the rows are ``known_items`` is left, either.
+    Copies are files of equal bytes. Copies of ``known_items`` are dropped, too.
     """
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     frames = [frame.assign(row=range(len(frame)), rank=rank)]
@@ -168,7 +169,7 @@ def drop_copies(
 
 
 def content_keys(paths: pd.Series) -> pd.Series:
-    """What is equal for files of equal bytes; of a file that cannot be read its path."""
+    """A key for each file that is equal for files of equal bytes; the path of an unreadable file."""
     unique = list(paths.unique())
     with ThreadPoolExecutor(cores()) as pool:
         sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
@@ -196,11 +197,10 @@ def _digest(path: str) -> str:
 
 
 def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Of a table of answers, as ``learners.predict`` and the runs write them, the rows whose label
-    somebody has changed; of another table all.
+    """Rows of a table of predictions whose label was changed by hand; all rows of another table.
 
-    Trained on what it answered itself, a model would be as sure of its mistakes. The parts of the
-    run that it comes from are not taken either; a moment of strain is what it was judged at.
+    A model that is trained on its own predictions becomes sure of its mistakes. The splits of the run
+    that wrote the table are dropped, and the column ``at`` becomes the GPS time of strain.
 
     Raises
     ------
@@ -232,19 +232,20 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
 
 
 def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
-    """One label for each content (of signals: at one time, to `SAME_TIME`) that has rows in several
-    sources, or several rows of one path: the last one said. The first source's row stays, with its
-    times, split and group. Rows of later sources about other times of a file are items of their own,
-    and named in the log.
+    """Give each content its latest label if several sources, or several rows of one path, have it.
+
+    Signals must also agree in their times, to `SAME_TIME`. The row of the first source stays, with its
+    times, split and group. Rows of later sources at other times of a file become items of their own and
+    are logged.
 
     Parameters
     ----------
-    frame : item table with the column ``source``, a number: a source of a larger one speaks later.
+    frame : item table with an integer column ``source``; larger numbers are later sources.
 
     Returns
     -------
-    The table without ``source``; the labels that were replaced, as `CORRECTION_COLUMNS`; and the rows of later
-    sources, which are left out as copies.
+    The table without ``source``; the replaced labels (`CORRECTION_COLUMNS`); and the rejected rows of
+    later sources.
     """
     source, frame = frame["source"].to_numpy(), frame.drop(columns="source")
     corrections: list[tuple[str, ...]] = []
@@ -306,8 +307,10 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
 
 
 def _match_times(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """The times of all rows, float [rows, 3], those of later sources as the nearest item of an earlier
-    one has them, if that is within `SAME_TIME`; and the rows of files with items at other times alone.
+    """Times of all rows, float [rows, 3], and the rows that match no item of an earlier source.
+
+    A later source's times are replaced by those of the nearest earlier item within `SAME_TIME`. The
+    unmatched rows are those of files that earlier sources have at other times only.
     """
     times, content = keyed[[*TIME_COLUMNS]].to_numpy(copy=True), keyed["content"].tolist()
     earlier_files: set[str] = set()  # files of earlier sources
@@ -335,14 +338,14 @@ def _match_times(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, l
 
 
 def _seconds(a: np.ndarray, b: np.ndarray) -> float:
-    """Seconds between two rows' times, the largest; infinite where one has a time that the other lacks."""
+    """Largest difference between two rows' times in seconds; infinite if only one row has a time."""
     pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x == x or y == y]
     seconds = (abs(x - y) for x, y in pairs)
     return max((s if s == s else float("inf") for s in seconds), default=0.0)
 
 
 def _span(row: Mapping[Hashable, Any]) -> str:
-    """The times of a row; "" of one that is about the whole of its file."""
+    """Times of a row as text; "" if the row is the whole file."""
     if row["gps"] == row["gps"]:
         return f"GPS {float(row['gps'])!r}"
     limits = [None if row[name] != row[name] else f"{row[name]:g}" for name in ("start", "end")]
@@ -350,6 +353,6 @@ def _span(row: Mapping[Hashable, Any]) -> str:
 
 
 def _first_few(texts: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """The first few texts, and the number of the others."""
     more = f"; … and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return "; ".join(texts[:_SHOWN]) + more

@@ -1,9 +1,8 @@
-"""Pictures that look alike: thumbnails, how alike is too alike, and clusters that no split cuts.
+"""Finds near-duplicate pictures, so that a split keeps them together.
 
-Bursts, copies in another size or encoding, crops: such files on two sides of a split make a network
-look better than it is. They are told by their layout, pixel by pixel, and by no network: features
-tell what is shown, so that all apples lie close; and a split may not depend on the backbone that is
-tried, on its precision or on the device.
+Bursts, resized or re-encoded copies and crops on both sides of a split make a network look better than it
+is. They are found by comparing pixels, not by a network's features: features describe the content, so all
+apples would be similar, and the split must not depend on the backbone, its precision or the device.
 """
 
 from __future__ import annotations
@@ -23,23 +22,24 @@ from datasets.spectrograms import Source
 if TYPE_CHECKING:
     from PIL import Image
 
-#: Side of the thumbnails that are compared, by how much they may be shifted, and the least
-#: correlation of near-duplicates.
+#: Side of the thumbnails (pixels), largest shift between them (pixels), and least correlation of
+#: near-duplicates.
 THUMBNAIL, SHIFT, ALIKE = 32, 5, 0.7
 #: Standard deviations from the usual pair of one label to a near-duplicate.
 FAR = 5
-#: Files that each file is compared with, and how many of all show what is usual.
+#: Number of files that each file is compared with, and of files from which the threshold is learnt.
 NEIGHBOURS, SAMPLE = 16, 200
-#: Similarities, and pairs, that are in memory at once.
+#: Number of similarities and of pairs in memory at once.
 _SIMILARITIES, _PAIRS = 2**24, 4096
 
 
 class Clusters(NamedTuple):
-    """Near-duplicates of a table.
+    """Clusters of near-duplicates in a table.
 
-    ``number`` : int64 [rows], the cluster of each row, from 0; -1 for what is in none.
-    ``sizes`` : files in each cluster, two at least.
-    ``ungrouped`` : files of clusters that hold more than half of a class, which are not kept together.
+    ``number`` : int64 [rows], cluster of each row, from 0; -1 for none.
+    ``sizes`` : number of files in each cluster, at least two.
+    ``ungrouped`` : sizes of the clusters that are not kept together, because each holds more than half of
+        a class.
     """
 
     number: NDArray[np.int64]
@@ -57,18 +57,18 @@ class Clusters(NamedTuple):
 def find_clusters(
     thumbnails: NDArray[np.float32], files: NDArray[np.int64], labels: NDArray[np.str_]
 ) -> Clusters:
-    """Clusters of files that have near-duplicate pictures, directly or by way of others.
+    """Clusters of files with near-duplicate pictures, directly or through other files.
 
-    Candidates are each picture's `NEIGHBOURS` nearest by the magnitudes of its thumbnail's lowest
-    frequencies, which no shift changes; of these pairs near-duplicates are those that correlate by
-    what `duplicate_threshold` learns from `SAMPLE` files, some of each label. A cluster that holds more
-    than half of a class is loosed: a class could not be split with it. Deterministic; of n files
-    the thumbnails take 4 kB each, the comparison n² multiplications by 66, a block at a time.
+    Each picture is compared with its `NEIGHBOURS` nearest ones by the magnitudes of the lowest
+    frequencies of their thumbnails, which do not change with a shift. Pairs are near-duplicates if they
+    correlate by at least `duplicate_threshold`, learnt from `SAMPLE` files of all labels. A cluster with
+    more than half of a class is ungrouped, because the class could not be split otherwise. The result
+    is deterministic; n files need 4 kB each and 66 n² multiplications.
 
     Parameters
     ----------
-    thumbnails : float32 [rows, side, side], as `thumbnails_of` makes them.
-    files : [rows], the file of each row, from 0; pictures of one file are not compared.
+    thumbnails : float32 [rows, side, side], from `thumbnails_of`.
+    files : [rows], file number of each row, from 0; pictures of one file are not compared.
     labels : [rows].
     """
     visible = np.flatnonzero(thumbnails.any(axis=(1, 2)))
@@ -93,18 +93,18 @@ def find_clusters(
 def sessions_with_duplicates(
     sessions: NDArray[np.int64], clusters: NDArray[np.int64], labels: NDArray[np.str_]
 ) -> NDArray[np.int64]:
-    """Visits with all near-duplicates of their files, those that share one joined.
+    """Capture sessions extended by the near-duplicates of their files; sessions that share one are merged.
 
-    What would hold more than half of a class is loosed: a class could not be split with it.
+    A merged session with more than half of a class is ungrouped, because the class could not be split.
 
     Parameters
     ----------
-    visits, clusters : [files], the number of each file's own; -1 for none.
+    sessions, clusters : [files], session and cluster of each file; -1 for none.
     labels : [files].
 
     Returns
     -------
-    The number of each file's visit, from 0; -1 for none, or a loosed one.
+    int64 [files], session of each file, from 0; -1 for none or an ungrouped one.
     """
     n, first = len(labels), int(sessions.max(initial=-1)) + 1
     keys = np.concatenate([sessions, np.where(clusters < 0, -1, clusters + first)])
@@ -120,7 +120,7 @@ def sessions_with_duplicates(
 def _majority_clusters(
     clusters: NDArray[np.integer], files: NDArray[np.integer], labels: NDArray[np.str_]
 ) -> set[int]:
-    """The clusters of rows that hold more than half of the files of a label."""
+    """Clusters that hold more than half of the files of a label."""
     table = pd.DataFrame({"file": files, "cluster": clusters, "label": labels})
     table = table.drop_duplicates(["file", "label"])
     in_cluster = table.groupby(["cluster", "label"])["file"].transform("size")
@@ -131,9 +131,9 @@ def _majority_clusters(
 def thumbnails_of(
     sources: Sequence[Source], draw: Callable[[Source], Image.Image]
 ) -> NDArray[np.float32]:
-    """The `thumbnail` of each item [n, side, side]; zeros where nothing is to be seen.
+    """Thumbnail of each item, float32 [n, side, side]; zeros for items without a picture.
 
-    ``draw`` gives an item's picture; it raises SecondhandError where there is none.
+    ``draw`` returns an item's picture or raises SecondhandError.
     """
 
     def look(source: Source) -> NDArray[np.float32]:
@@ -147,14 +147,14 @@ def thumbnails_of(
 
 
 def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The largest correlation [n, m] of thumbnails over shifts of up to `SHIFT`, wrapped around."""
+    """Largest correlation [n, m] of thumbnails over cyclic shifts of up to `SHIFT` pixels."""
     spectra = np.fft.rfft2(b)
     rows = [_largest_correlation(ours.conj() * spectra) for ours in np.fft.rfft2(a)]
     return np.array(rows).reshape(len(a), len(b))
 
 
 def duplicate_threshold(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
-    """The least correlation of near-duplicates, from pairs of different and of equal labels."""
+    """Least correlation of near-duplicates, learnt from pairs of different and of equal labels."""
     enough = [ALIKE]
     if len(apart):
         enough.append((1 + float(np.quantile(apart, 0.999))) / 2)
@@ -168,7 +168,7 @@ def duplicate_threshold(apart: NDArray[np.float64], kin: NDArray[np.float64]) ->
 
 
 def thumbnail(picture: Image.Image) -> NDArray[np.float32]:
-    """Grey values [side, side] of mean 0 and length 1; zeros of a picture of one colour."""
+    """Grey values [side, side] with mean 0 and norm 1; zeros for a picture of one colour."""
     from PIL import Image
 
     small = picture.convert("L").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
@@ -181,7 +181,7 @@ def thumbnail(picture: Image.Image) -> NDArray[np.float32]:
 def _candidates(
     thumbnails: NDArray[np.float32], files: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of rows of different files, each once: every row and its nearest."""
+    """Pairs of each row and its nearest rows of other files; each pair occurs once."""
     n = len(thumbnails)
     lowest = np.empty((n, 66), np.float32)
     for rows in _blocks(n, _PAIRS):

@@ -1,8 +1,8 @@
-"""What a label is: cleaned, told from what cannot be one, and joined where an item has several.
+"""Cleans and validates labels, and joins the labels of multi-label items.
 
-Several labels of one item are one text in the item table, ``Bird|Rain``: the names sorted, with ``|``
-between them, and behind a ``?`` those of which nobody knows whether they are there. No name at all is an
-item that shows none of them.
+The item table stores several labels as one text, ``Bird|Rain``: sorted names with ``|`` between them. A
+name after ``?`` is unknown for this item (it may be there or not). An empty text means that no label
+applies.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_LABEL = 200
-#: Files that a class needs: one to learn from, one to check.
+#: Files that a class needs: one for training, one for validation.
 FEWEST = 2
-#: What ``--labels`` is for labels that are joined.
+#: Value of ``--labels`` for joined labels.
 MULTI = "multi"
-#: Between several labels of one item; before one of which it is not known whether it is there.
+#: Separator of several labels; prefix of a label that is unknown for an item.
 JOIN, NOT_KNOWN = "|", "?"
-UNKNOWN = "unknown"  # reserved, however it is cased, for what a model is not to know
+UNKNOWN = "unknown"  # reserved in any case for unknown classes
 
 
 def clean_label(label: str) -> str:
-    """The label that is meant by a folder's name or a cell: one rule for all that bring labels.
+    """Normalise the label in a folder name or cell: Unicode NFC, without surrounding spaces.
 
-    A label is text as it stands: "nan", "None" and "NA" are labels like others, only an empty cell is
-    none. It is normalised (Unicode NFC, so that an "é" of one sign or of two is the same) and has no
-    spaces at its ends.
+    "nan", "None" and "NA" are ordinary labels; only an empty cell is no label. NFC makes the two ways to
+    write "é" equal.
 
     Examples
     --------
@@ -47,10 +46,9 @@ def clean_label(label: str) -> str:
 
 
 def label_error(label: str, *, multi_label: bool = False) -> str:
-    """Why a text cannot be the name of a class, as "it …"; "" where it can: one rule for all that take or
-    give labels. It is one that `clean_label` gave.
+    """Why a cleaned label cannot be the name of a class, as a predicate ("is empty"); "" if it can.
 
-    ``multi_label`` : an item may have several labels, with `JOIN` between them.
+    ``multi_label`` : an item may have several labels, joined by `JOIN`.
     """
     if not label:
         return "is empty"
@@ -64,22 +62,22 @@ def label_error(label: str, *, multi_label: bool = False) -> str:
 
 
 def split_labels(label: str) -> list[str]:
-    """The names in a label, those that are not known with their ``?``; [""] of none."""
+    """Names in a label, unknown ones with their ``?``; [""] if there is none."""
     return [name for name in label.split(JOIN) if name] or [""]
 
 
 def names_of(label: str) -> list[str]:
-    """The names that are there."""
+    """Names in a label that apply to the item."""
     return [name for name in split_labels(label) if name and not name.startswith(NOT_KNOWN)]
 
 
 def spelling_key(label: str) -> str:
-    """Equal for labels that differ in case or spaces alone: nobody means two classes by them."""
+    """A key that is equal for labels that differ in case or spaces only."""
     return unicodedata.normalize("NFC", "".join(label.split()).casefold())
 
 
 def targets_of(label: str, classes: Sequence[str]) -> list[float]:
-    """Of each class 1 where it is there, 0 where not, NaN where that is not known."""
+    """Target of each class: 1 if the label applies, 0 if not, NaN if that is unknown."""
     names = {*split_labels(label)}
     return [
         1.0 if name in names else float("nan") if NOT_KNOWN + name in names else 0.0
@@ -88,12 +86,12 @@ def targets_of(label: str, classes: Sequence[str]) -> list[float]:
 
 
 def join_labels(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
-    """The label of an item that shows these."""
+    """Join the names of an item's labels into one text."""
     return JOIN.join([*sorted({*names}), *sorted(NOT_KNOWN + name for name in {*not_known})])
 
 
 def canonical_label(label: str) -> str:
-    """A label as a person wrote it in the form that it has in the item table."""
+    """Bring a label as a person wrote it into the form of the item table."""
     texts = [text.strip() for text in label.split(JOIN)]
     present = {clean_label(text) for text in texts if text and not text.startswith(NOT_KNOWN)}
     if UNKNOWN in present and len(present) > 1:
@@ -105,7 +103,7 @@ def canonical_label(label: str) -> str:
 
 
 def label_counts(labels: Iterable[str]) -> str:
-    """How many items show each label, and how many none of them; in words."""
+    """Text with the number of items of each label, and of items without a label."""
     counts = Counter(name for label in labels for name in names_of(label) or ["none of them"])
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
@@ -113,8 +111,10 @@ def label_counts(labels: Iterable[str]) -> str:
 def check_classes(
     frame: pd.DataFrame, source: str, *, learned: bool = True, multi_label: bool = False
 ) -> None:
-    """Raise SecondhandError for labels that cannot be meant; with ``learned`` also for those that join
-    several. Of ``multi_label`` labels an item, each is looked at."""
+    """Raise SecondhandError for invalid labels and for labels that differ in case or spaces only.
+
+    With ``learned``, joined labels are invalid unless ``multi_label``; then each name is checked.
+    """
     counts = Counter(name for names in _names(frame, multi_label) for name in names)
     same = {UNKNOWN: [UNKNOWN]}
     for label in counts:
@@ -134,10 +134,10 @@ def check_classes(
 def drop_small_classes(
     frame: pd.DataFrame, source: str, rejected: Sequence[Rejected], *, multi_label: bool = False
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The items of classes that have enough files, the index kept, and those of the others, of which a
-    warning tells. Of ``multi_label`` labels an item, it keeps its other ones.
+    """Drop classes with fewer than `FEWEST` files, with a warning; the index is kept.
 
-    ``rejected`` is what was left out before, to be named in the error.
+    With ``multi_label`` an item keeps its other labels. ``rejected`` : the files rejected so far, for the
+    error message.
 
     Raises
     ------

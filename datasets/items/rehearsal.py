@@ -1,9 +1,8 @@
-"""The parts of a run, and with ``--from`` those of the earlier run beside them.
+"""Splits the items of a run; with ``--from`` the items of the earlier run keep their splits (rehearsal).
 
-Its items are replayed, each in the part that it was in. Nothing that the earlier run chose or
-calibrated by is learnt, and nothing that it learnt is held out: the weights know it. A new file that
-belongs to an old one, by its group, as a near-duplicate or as a part of one recording, goes to the part
-that the old one is in. The others are split as ever.
+Validation and calibration items of the earlier run are never trained on, and its training items are never
+validated on, because the weights have seen them. A new file that belongs to an old one (same group,
+near-duplicate, or the same recording) gets the old one's split. All others are split as usual.
 """
 
 from __future__ import annotations
@@ -29,13 +28,12 @@ log = logging.getLogger(__name__)
 
 #: Why a file of an earlier run is left out.
 CHANGED = "its content is another than its run read"
-#: Column of the items that an earlier run has split.
+#: Column that marks the items of an earlier run.
 REHEARSED = "rehearsed"
 
 
 def earlier_items(data: DataSettings) -> Path | None:
-    """The ``items.csv`` of the run that made the model of ``--from``; None where there is none, or
-    none of its files."""
+    """Path of the ``items.csv`` beside the model of ``--from``; None if it or all of its files are missing."""
     if data.from_ is None:
         return None
     file = data.from_.absolute().parent / "items.csv"
@@ -44,13 +42,15 @@ def earlier_items(data: DataSettings) -> Path | None:
 
 
 def background_file(model: Path) -> Path:
-    """Where the run of a model has listed the background that it learnt, if it did."""
+    """Path of the table of background files of a model's run; it exists if the run had a background."""
     return model.absolute().parent / "background.csv"
 
 
 def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The rows of a run's table, and those left out whose file has another content than the run read. A
-    file that is gone is not judged here."""
+    """Rows of a run's table, without files whose content has changed since, and those files.
+
+    Missing files are kept.
+    """
     rows = items_of_run(file)
     try:
         states = states_of(file.parent)
@@ -80,10 +80,9 @@ def is_rehearsed(frame: pd.DataFrame) -> pd.Series:
 
 
 def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) -> None:
-    """Say in the column `REHEARSED` which items the earlier run has split, and leave out what is not
-    to be replayed of those that it learnt.
+    """Mark the items of the earlier run in the column `REHEARSED`, and drop a share of its training items.
 
-    A class whose items are then all held out is left out with them.
+    The share that stays is ``--rehearsal``. A class without a training item is dropped.
     """
     earlier = items_of_run(file)
     changed = {bad.path for bad in table.rejected if bad.reason == CHANGED}
@@ -129,8 +128,7 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
 
 
 def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
-    """Raise SecondhandError where ``--group-by`` makes a group of files that the earlier run has learnt
-    and held out: it was split without."""
+    """Raise SecondhandError if a group of ``--group-by`` crosses the splits of the earlier run."""
     old = frame.loc[is_rehearsed(frame)]
     learnt = old["split"].eq("train")
     crossing = sorted(set(old["group"][learnt]) & set(old["group"][~learnt]))
@@ -145,7 +143,7 @@ def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
 def split(
     frame: pd.DataFrame, data: DataSettings, seed: int
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The table with its splits as the settings want them, and what was left out for that."""
+    """Split the table by the settings; returns it and the items that had to be dropped."""
     alone = partial(
         assign_splits,
         valid=data.valid,
@@ -158,8 +156,7 @@ def split(
 
 
 def folds_of(frame: pd.DataFrame, data: DataSettings, seed: int) -> pd.Series:
-    """The fold of ``--cv`` that each item is in; "" for those that an earlier run has split, and for
-    what belongs to them."""
+    """Fold of each item for ``--cv``; "" for items of an earlier run and items that belong to them."""
     assert data.cv is not None
     if not is_rehearsed(frame).any():
         return assign_folds(frame, data.cv, seed=seed)
@@ -168,7 +165,7 @@ def folds_of(frame: pd.DataFrame, data: DataSettings, seed: int) -> pd.Series:
 
 
 def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
-    """Raise SecondhandError where the table cannot be split, or a fold of ``--cv`` not be tested."""
+    """Raise SecondhandError if the table, or a fold of ``--cv``, cannot be split."""
     if data.cv is None:
         split(frame, data, seed)
         return
@@ -185,10 +182,9 @@ def _split_new_items(
     data: DataSettings,
     split: Callable[..., tuple[pd.DataFrame, list[Rejected]]],
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The table with the splits of new items; those of the replayed ones stay.
+    """Split the new items; rehearsed items keep their splits.
 
-    ``split`` is `assign_splits` as the settings want it. New items of which none can be held out, for
-    they are of one group, are learnt.
+    ``split`` : `assign_splits` with the settings. New items that form one group are all trained on.
     """
     earlier_split, fresh = _earlier_splits(frame)
     bound = frame.loc[~fresh].assign(split=earlier_split[~fresh])
@@ -211,8 +207,7 @@ def _split_new_items(
 
 
 def _earlier_splits(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """The part of each item that the earlier run has put it in, or one that it belongs to; and True
-    for the items without."""
+    """Split that each item inherits from the earlier run, and a mask of the items that inherit none."""
     old = is_rehearsed(frame)
     rank = frame["split"].map({name: n for n, name in enumerate(SPLITS)})
     number = split_units(frame)
