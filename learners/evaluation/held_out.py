@@ -141,7 +141,7 @@ def outputs_of_rows(
     """What the network makes of the rows that it can score_items, without labels; their labels in words, and
     their paths."""
     predicted = predictor.predict_detailed(sources(frame), bs=bs)
-    answers = list(progress.counted(predicted, "Calibrating", len(frame), "items"))
+    answers = list(progress.label_counts(predicted, "Calibrating", len(frame), "items"))
     good = [n for n, found in enumerate(answers) if found.logits is not None]
     held = [answers[n] for n in good]
     logits, features = stack_outputs(held, len(predictor.classes))
@@ -159,7 +159,7 @@ def predict_held_out(
     parts = [held, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     held = pd.concat([part for part in parts if len(part)] or [held], ignore_index=True)
     predicted = predictor.predict_detailed(sources(held), bs=bs, workers=workers)
-    answers = list(progress.counted(predicted, "Predicting", len(held), "items"))
+    answers = list(progress.label_counts(predicted, "Predicting", len(held), "items"))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
     hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
     frame = frame.drop(columns=hidden)
