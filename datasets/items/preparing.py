@@ -1,4 +1,4 @@
-"""The items of a run: the table with its splits, the recipe, and what is drawn of each item."""
+"""Prepares the items of a run: the table with its splits, and the rendered spectrograms of signals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Loaded(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        """What a network in training tells apart: the classes, and the background after them."""
+        """Labels that a network in training distinguishes: the classes, then the background if there is one."""
         return [*self.table.classes, *([UNKNOWN] if len(self.table.background) else [])]
 
 
@@ -123,10 +123,10 @@ def prepare_items(
 def _load_background(
     table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
 ) -> None:
-    """Put the files of ``--background`` beside the table's, with a split of their own.
+    """Add the files of ``--background`` to the table, with a split of their own.
 
-    The known items' split, their folds, stay as they are without it. It has no test part: what of
-    it is held out, no figure of the known items rests on.
+    The splits and folds of the known items do not change. There is no test split: held-out background
+    files do not affect the metrics of known classes.
     """
     source = str(data.background)
     if data.unknown and os.path.abspath(source) == os.path.abspath(data.unknown):
@@ -164,8 +164,8 @@ def _load_background(
 def _as_one_class(
     background: pd.DataFrame, rows: pd.DataFrame, data: DataSettings, seed: int
 ) -> pd.DataFrame:
-    """The background that training sees: all of its own part, and in validation, which chooses the
-    epoch, at most as many as a class has there on average."""
+    """Background files for training: all of its train split, and of its valid split at most as many as a
+    class has there on average, because validation selects the epoch."""
     trained, valid = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
     if trained.empty:
         raise SecondhandError(
@@ -177,7 +177,7 @@ def _as_one_class(
 
 
 def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> ItemTable:
-    """The item table with its groups, near-duplicates and visits among them, not yet split."""
+    """Load the item table with its groups, including near-duplicates and capture sessions, without splits."""
     if not data.sources:
         raise SecondhandError(
             "--data is missing: name a folder of class folders, a CSV, or demo:digits"
@@ -215,7 +215,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
 
 
 def picture_cache(signal: SignalSettings) -> PictureCache:
-    """Where drawings are kept."""
+    """Cache of the rendered spectrograms."""
     return PictureCache(signal.cache_dir, max_bytes=int(signal.cache_limit * 2**30))
 
 
@@ -309,7 +309,7 @@ def _group_sessions(
 
 
 def _next_number(groups: pd.Series) -> int:
-    """Of a group that is found here: an earlier run has numbered its own."""
+    """First free number for a new group; an earlier run may have numbered its own."""
     capture_time = groups.str.extract(DETECTED_GROUP, expand=False).dropna()
     return 1 + max(map(int, capture_time), default=0)
 
@@ -323,7 +323,7 @@ def _session_count(rows: np.ndarray, numbers: np.ndarray) -> str:
 def _thumbnails(
     table: ItemTable, frame: pd.DataFrame, signal: SignalSettings
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """What is seen of each item, the windows of long recordings one by one, and their thumbnails."""
+    """Rows of the items, or of the windows of long recordings, and their thumbnails."""
     if table.kind == "picture":
         return frame, np.array([table.picture_info[path].thumbnail for path in frame["path"]])
     # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
@@ -483,7 +483,7 @@ def described(table: ItemTable, windows: int = 0) -> list[str]:
 
 
 def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> str:
-    """What comes after "the figures rest on".
+    """Describe the evaluation protocol, as the text after "the figures rest on".
 
     Parameters
     ----------
@@ -521,7 +521,7 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
 
 
 def _random_protocol(table: ItemTable, protocol: str) -> str:
-    """With what was kept together; where no groups were named, photos of the next shop are harder."""
+    """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
     texts = [protocol]
     if table.groups:
         texts.append(f"of {table.groups} groups none is both learnt from and held out")

@@ -1,9 +1,8 @@
-"""Train, valid and calibration: three parts that share no group, no file and no moment of one.
+"""Splits items into train, valid, calibration and test, which share no group, file or moment of a file.
 
-*train* fits the weights, *valid* chooses the checkpoint, *calibration* sets the temperature and the
-threshold. The last two come out of what is held out, so that training keeps all of a published
-training split. A *test* part that the data names, or the fold that a cross-validation tests, is only
-ever reported on.
+*train* fits the weights, *valid* selects the checkpoint, *calibration* sets temperature and threshold.
+If the data name a training split it stays complete: valid and calibration share the data's own validation
+split. *test* (named by the data, or the tested fold of a cross-validation) is only reported on.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from datasets.core.scanning import kind_of
 from datasets.items.labels import names_of, split_labels
 
 SPLITS = ("train", "valid", "calibration", "test")
-#: Columns whose values may be folds: published ones, and the groups, one left out at a time.
+#: Columns that may define folds: published folds, or groups (leave one group out).
 FOLD_COLUMNS = ("fold", "group")
 #: Seconds of strain that are whitened around a trigger (`QScanSettings.context`): rows of one file
 #: that are nearer to each other share data.
@@ -30,10 +29,10 @@ CONTEXT = 32.0
 
 
 def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
-    """The group of each file by a regular expression on its name.
+    """Group of each file, found by a regular expression in its name.
 
-    ``pattern`` is searched for in the file's name. Its group named ``group`` counts, else its first
-    group, else all that it matched. SecondhandError where it is wrong, or does not match some names.
+    The match's group named ``group`` is used, else its first group, else the whole match. Raises
+    SecondhandError if the expression is invalid or does not match all names.
 
     Examples
     --------
@@ -50,7 +49,7 @@ def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
     key = "group" if "group" in compiled.groupindex else min(compiled.groups, 1)
     names = paths.str.replace("\\", "/").str.rsplit("/", n=1).str[-1]
     matches = [compiled.search(name) for name in names]
-    # An empty group would make the file one of its own, and the split would leak unseen.
+    # An empty group would mean "no group", and the split could leak.
     missed = [n for n, match in zip(names, matches, strict=True) if match is None or not match[key]]
     if missed:
         raise SecondhandError(
@@ -72,34 +71,32 @@ def assign_splits(
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Fill the column ``split``.
 
-    What is held out is chosen, in this order: by ``fold`` (that value of the column ``fold``), by
-    the data's own split, or at random, stratified by label and never through a group; where rows
-    of a file have no group, the file is one (`units`). It is then shared between
-    valid and calibration, by group where there are enough of them, else by file. The data's own test part stays
-    what it is, beside a fold, too.
+    The held-out items are chosen by ``fold`` (a value of the column ``fold``), else by the data's own
+    split, else at random: stratified by label, without dividing a group. A file whose rows have no group
+    counts as one group (`split_units`). The held-out items are then divided into valid and calibration,
+    by group if there are enough groups, else by file. The data's own test split never changes.
 
-    In cross-validation (``cv``) the fold is the test part, whole. Valid and calibration come out of
-    the other folds at random, and what shares a group with the fold, or overlaps with it in time,
-    is left out of all of them.
+    In cross-validation (``cv``) the whole fold is the test split; valid and calibration are drawn from
+    the other folds. Items that share a group with the fold, or overlap with it in time, are dropped.
 
     Parameters
     ----------
     frame : item table with path, label, group, split and, for ``fold``, fold; start, end and gps
         where it has them.
-    valid, calibration : parts of all items, each in (0, 1), together at most 0.8.
-    seed : of the shuffle; equal seeds give equal splits.
-    cv : how the folds are made, as `assign_folds` has it.
-    beside : items that have their splits already, and fill the parts as well.
+    valid, calibration : fractions of all items, each in (0, 1), together at most 0.8.
+    seed : seed of the shuffle; equal seeds give equal splits.
+    cv : how the folds are made, see `assign_folds`.
+    beside : other items that already have splits; they count when empty splits are looked for.
 
     Returns
     -------
-    The table with ``split`` filled, and the items left out because their group, or a moment of
-    their file, is on the other side.
+    The table with ``split`` filled, and the items that were dropped because their group, or a moment
+    of their file, is in another split.
 
     Raises
     ------
-    SecondhandError : a part is out of range, a fold is not there, there are too few groups, or a
-        cross-validation of data that bring a split of their own.
+    SecondhandError : a fraction is out of range, the fold does not exist, there are too few groups, or
+        the data of a cross-validation have splits of their own.
     """
     if not (0 < valid < 1 and 0 < calibration < 1 and valid + calibration <= 0.8):
         raise SecondhandError(
@@ -121,7 +118,7 @@ def assign_splits(
                 f"--fold {fold}: all its items are in the data's own test part: name another fold"
             )
     else:
-        # Rows without a word on their split, beside rows with one, are training data.
+        # Rows without a split, in a table that has splits, are training data.
         frame["split"] = frame["split"].replace("", "train")
     frame, moved = _leave_out(
         frame, frame["split"].ne("train"), "in training", "so it may not be in " + frame["split"]
@@ -130,7 +127,7 @@ def assign_splits(
         pool = frame.index[frame["split"].eq("train")]
         share = valid + calibration
         held_out = _hold_out(frame.loc[pool], share, rng)
-        # A file is not both valid and calibration: a second one is held out, where there are more.
+        # One file cannot be both valid and calibration, so hold out more until there are two.
         while _in_one_file(frame.loc[pool[held_out]]) and (share := share + 0.1) <= 0.8:
             held_out = _hold_out(frame.loc[pool], share, rng)
         frame.loc[pool[held_out], "split"] = "valid"
@@ -149,7 +146,7 @@ def assign_splits(
 
 
 def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
-    """What a user should know of how `assign_splits` takes this table, in sentences."""
+    """Sentences for the user about how `assign_splits` treats this table."""
     sentences = []
     split_sizes = frame["split"].value_counts()
     if fold is not None and (split_sizes.index != "").any():
@@ -174,7 +171,7 @@ def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
 
 
 def missing_split(frame: pd.DataFrame, required: Collection[str] = SPLITS[:3]) -> str:
-    """What a training with these splits would lack, in words; "" for nothing.
+    """What these splits lack for a training, as text; "" for nothing.
 
     That is an item in each of the ``parts``, and one to learn from for each label.
     """
@@ -193,7 +190,7 @@ def missing_split(frame: pd.DataFrame, required: Collection[str] = SPLITS[:3]) -
 def _hold_out_fold(
     frame: pd.DataFrame, cv: int | str, fold: str | None, seed: int
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The fold as test and all else as training, but for what is bound to the fold."""
+    """Make the fold the test split and all else train, without items that are tied to the fold."""
     if frame["split"].ne("").any():
         split_names = ", ".join(sorted(set(frame["split"]) - {""}))
         raise SecondhandError(
@@ -248,10 +245,10 @@ def _hold_out(
     *,
     groups_may_touch: bool = False,
 ) -> npt.NDArray[np.bool_]:
-    """True for the rows held out: ``fraction`` of each label, whole units at a time.
+    """Mask of the rows to hold out: ``fraction`` of each label, in whole units.
 
-    Where ``groups_may_touch``, and there are too few units, a group is split, never a file. Else no label
-    is held out whole.
+    With ``groups_may_touch`` a group (never a file) may be divided if there are too few units. Without it
+    at least one unit of each label stays.
     """
     bound = split_units(frame).to_numpy()
     if groups_may_touch:
@@ -272,12 +269,12 @@ def _hold_out(
             f"all {len(frame)} items belong to the one group {group!r}: nothing can be held out "
             "without splitting it; add files, or check --group-by and the column group"
         )
-    # Of several labels an item counts for each; one without any is of a kind of its own.
+    # An item with several labels counts for each; items without labels form a stratum of their own.
     each = frame["label"].map(split_labels).reset_index(drop=True).explode()
     rows = each.index.to_numpy()
     labels = pd.factorize(each, sort=True)[0]
     counts = np.bincount(labels)
-    # At least one is held out and at least one stays, where there are two.
+    # Of two or more, at least one is held out and at least one stays.
     most = np.maximum(counts - 1, int(groups_may_touch))
     targets = _apportion(counts * fraction, np.minimum(1, counts - 1), most, rng)
     chosen = _choose_units(bound[rows], labels, counts, targets, rng, all_may_go=groups_may_touch)
@@ -285,7 +282,7 @@ def _hold_out(
 
 
 def _in_one_file(frame: pd.DataFrame) -> bool:
-    """Several rows that are of one file and one unit: nothing of them can be divided."""
+    """Whether several rows belong to one file and one unit and so cannot be divided."""
     return len(frame) > 1 and frame["path"].nunique() == 1 == split_units(frame).nunique()
 
 
@@ -295,9 +292,9 @@ def _apportion(
     most: npt.NDArray[np.intp],
     rng: np.random.Generator,
 ) -> npt.NDArray[np.intp]:
-    """Whole numbers near the ``shares``, their sum that of the shares: largest remainders.
+    """Round the ``shares`` to whole numbers of the same sum, by the largest remainder method.
 
-    Shares that the limits raise may make the sum larger. Equal remainders are drawn by lot.
+    The limits ``least`` and ``most`` may increase the sum. Ties are broken at random.
     """
     counts = np.clip(np.floor(shares + 1e-9).astype(np.intp), least, most)
     missing = max(0, round(float(shares.sum())) - int(counts.sum()))
@@ -391,10 +388,9 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
 def stratified_folds(
     labels: np.ndarray, groups: np.ndarray, k: int, *, seed: int = 0
 ) -> npt.NDArray[np.int64]:
-    """The fold of each row, from 0: each has its share of every label, and no group is in two.
+    """Fold of each row, from 0, stratified by label; no group is in two folds.
 
-    Where there are fewer groups than ``k`` there are as many folds; where there is one group alone
-    it is cut, into two.
+    With fewer than ``k`` groups there are as many folds as groups; a single group is divided into two.
     """
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
 
@@ -423,7 +419,7 @@ def stratified_folds(
 
 
 def fold_names(folds: pd.Series) -> list[str]:
-    """The different folds, numbers by their size and before words."""
+    """Distinct folds; numbers come first, in numerical order."""
     return sorted(folds.unique(), key=lambda n: (0, int(n), n) if n.isdecimal() else (1, 0, n))
 
 
@@ -451,10 +447,10 @@ def _fold_column(frame: pd.DataFrame, name: str) -> pd.Series:
 
 
 def split_units(frame: pd.DataFrame) -> pd.Series:
-    """The number of the unit that each row belongs to; a unit is never split.
+    """Number of the unit of each row; a unit is never divided by a split.
 
-    A unit is a group. Where rows of a file have no group, the file is one. Rows of one file that
-    have groups, and overlap in time, join theirs.
+    A unit is a group; a file whose rows have no group is a unit. Groups with rows of one file that overlap
+    in time are merged.
 
     Parameters
     ----------
@@ -471,7 +467,7 @@ def split_units(frame: pd.DataFrame) -> pd.Series:
 def components(
     first: npt.NDArray[np.integer], second: npt.NDArray[np.integer], size: int
 ) -> npt.NDArray[np.integer]:
-    """The number of the component of each of ``size`` nodes; each ``first`` has an edge to its ``second``."""
+    """Connected component of each of ``size`` nodes in the graph with edges (``first``, ``second``)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -480,7 +476,7 @@ def components(
 
 
 def overlap_groups(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
-    """A number for each row; rows of one file that overlap in time, in a chain, have the same."""
+    """Number of each row; rows of one file that overlap in time, directly or in a chain, share it."""
     files = pd.factorize(frame["path"])[0]
     first, last = _spans(frame)
     order = np.lexsort((first, files))
@@ -515,7 +511,7 @@ def overlapping_rows(
 
 
 def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The first and the last second that each row reads of its file; infinite where none is given."""
+    """First and last second that each row uses of its file; infinite if not given."""
     nothing = pd.Series(np.nan, index=frame.index)
     times = (frame.get(name, nothing).to_numpy(dtype=float) for name in ("start", "end", "gps"))
     start, end, gps = times
@@ -523,9 +519,9 @@ def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np
     strain = frame["path"].map(kind_of).eq("strain").to_numpy()
     reach = np.where(moment | strain, CONTEXT / 2, 0.0)
     first, last = (np.where(moment, gps, time) for time in (start, end))
-    # GPS times and seconds in a file are two clocks: beside a moment a span may be anywhere.
+    # GPS times and seconds in a file are different clocks: in a file with GPS times a span may be anywhere.
     mixed = ~moment & frame["path"].isin(set(frame["path"][moment])).to_numpy()
     first = np.where(np.isnan(first) | mixed, -np.inf, first - reach)
-    # A millisecond more is rounding, no overlap.
+    # Less than a millisecond is rounding and no overlap.
     last = np.where(np.isnan(last) | mixed, np.inf, last + reach - 1e-3)
     return first, last

@@ -1,9 +1,8 @@
-"""Folder, CSV, Parquet, ``demo:NAME`` or a public set -> one table of items, all rejects listed.
+"""Reads a folder, CSV, Parquet, ``demo:NAME`` or public set into one item table and lists rejected files.
 
-The columns are ``path, label, group, split, fold, start, end, gps``: str, "" where nothing is
-known, but for the last three, which are float seconds with NaN. Rows that carry the reserved label
-``unknown`` are strangers: no network is trained on them, they show what a model refuses. Labels are
-normalised (`clean_label`); paths are whole, their names the same to the byte.
+The columns are ``path, label, group, split, fold`` (str, "" if unknown) and ``start, end, gps`` (float
+seconds, NaN if not given). Rows with the reserved label ``unknown`` are of unknown classes: no network is
+trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _SPLIT_NAMES = {
     "calibration": "calibration",
     "test": "test", "testing": "test",
 }  # fmt: skip
-#: A cell of a column a class.
+#: Values of a cell in a table with one column per class.
 _CELLS = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
 
 
@@ -108,7 +107,7 @@ class ItemTable:
 
     @property
     def classes(self) -> list[str]:
-        """The labels, sorted: their order is the order of a network's outputs."""
+        """The sorted labels, in the order of a network's outputs."""
         labels = self.frame["label"].unique()
         return sorted(
             {name for label in labels for name in names_of(label)} if self.multi_label else labels
@@ -248,17 +247,18 @@ def load_unknown(
     check: bool = True,
     picture_info: dict[str, PictureInfo] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The strangers that ``flag`` names, as an item table with the label ``unknown``: files of what a model
-    is not to know. Those of ``--unknown`` are for measuring alone; those of ``--background`` are learnt as
-    none of the classes.
+    """Item table of the files that ``flag`` names, with the label ``unknown``.
+
+    Files of ``--unknown`` are of unknown classes and only measure refusals; files of ``--background`` are
+    trained on as the background (negative) class.
 
     Parameters
     ----------
-    source : a folder of any nesting (what its folders are called is no matter), a table of which the
-        column ``path`` alone is needed, or ``demo:NAME``.
-    kind : "picture", "sound" or "strain": what the known items are.
+    source : a folder (the names of its subfolders are ignored), a table with the column ``path``, or
+        ``demo:NAME``.
+    kind : kind of the known items, "picture", "sound" or "strain".
     known : the items of the run with their splits; a copy of one of them is no stranger.
-    flag : names them, in errors.
+    flag : flag to name in errors.
     check, picture_info : as in `usable_rows`.
 
     Returns
@@ -291,10 +291,9 @@ def load_unlabelled(
     check: bool = True,
     picture_info: dict[str, PictureInfo] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The files that a ``flag`` names, as an item table with the label ``unknown``, and those left
-    out.
+    """Item table of the files that ``flag`` names, with the label ``unknown``, and the rejected files.
 
-    Parameters and errors are those of `load_unknown`, but copies stay, and there may be no file.
+    As `load_unknown`, but copies stay and the table may be empty.
     """
     name = os.fspath(source)
     if not name.startswith("demo:") and not os.path.exists(name):
@@ -307,12 +306,12 @@ def load_unlabelled(
 
 
 def items_of_run(file: Path) -> pd.DataFrame:
-    """The rows of a run's ``items.csv``, as `load_table` reads them, also of files that are gone."""
+    """Rows of a run's ``items.csv``, including missing files."""
     return with_columns(read_rows(file)[0])
 
 
 def summary(rejected: Sequence[Rejected]) -> list[str]:
-    """Lines that count what was left out and name the first ten files, with the reasons."""
+    """Lines with the number of rejected files and the first ten with their reasons."""
     lines = [f"{len(rejected)} file{'s' * (len(rejected) > 1)} left out:"] if rejected else []
     lines += [f"  {item.path}: {item.reason}" for item in rejected[:10]]
     if len(rejected) > 10:
@@ -330,9 +329,9 @@ def _read_source(
     label: str = "",
     kind: str = "",
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """The rows of a demo, folder, file or public set; a folder wins over a set of its name.
+    """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
-    ``label`` : of each row, whatever is said of it; of a folder all files of the ``kind`` are then taken.
+    ``label`` : label of all rows; a folder then gives all its files of the ``kind``.
     """
     from datasets import catalog
     from datasets.annotations import has_triggers, is_annotated, items_of_triggers, read_annotations
@@ -371,7 +370,7 @@ def _read_source(
 
 
 def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The class folders in it, or in the folders of its splits."""
+    """Rows of the class folders in a folder, or in its split folders, and the rejected files."""
     rows: list[dict[str, str]] = []
     rejected: list[Rejected] = []
     splits = {f: _SPLIT_NAMES.get(f.name.lower(), "") for f in _entries(root) if f.is_dir()}
@@ -405,7 +404,7 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
 
 
 def _warn_of_unused_table(file: Path) -> None:
-    """Say how a table beside class folders is used, if it tells which files belong together."""
+    """Warn about an unused table beside class folders if it has groups, splits or folds."""
     if file.suffix.lower() not in ENDINGS:
         return
     try:
@@ -433,13 +432,13 @@ def read_rows(
     label_column: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The rows of a table file, paths relative to it made whole; those without a path or label.
+    """Rows of a table file with absolute paths, and the rejected rows without a path or label.
 
-    All cells are text, times too. The index is the row's number in the file, less 2.
+    All cells are text, including times. The index is the row number in the file minus 2.
 
-    ``label`` : of every row, whatever the file says or does not say.
-    ``label_column`` : what the labels' column is called, where it is there; else label.
-    ``columns`` : an item may have several labels, or none; and those of a column a class.
+    ``label`` : label of all rows, instead of the file's.
+    ``label_column`` : name of the column of labels, if it exists; default "label".
+    ``columns`` : not None for multi-label tables; the names of the class columns, if there are any.
     """
     cells = read_cells(path)
     if columns:
@@ -478,9 +477,9 @@ def read_rows(
 
 
 def _normalise_splits(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """With the split of each row as it is called here; SecondhandError for what is no split."""
+    """Normalise the names in the column ``split``; SecondhandError for other values."""
     if "split" in frame:
-        # A run's own tables call the strangers' parts so.
+        # The tables of a run use these words for unknown and background files.
         frame["split"] = frame["split"].str.lower().replace([UNKNOWN, "background"], "")
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
@@ -492,7 +491,7 @@ def _normalise_splits(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
-    """The column of this name; else the one that is called so but for case and spaces."""
+    """The column of this name, else the one that differs in case and spaces only; None if there is none."""
     alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
     matches = [column for column in alike if column == name] or alike
     if len(matches) > 1:
@@ -503,7 +502,7 @@ def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
 
 
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """All columns of an item table, in their order, with whole paths, and labels as they are meant."""
+    """Add the missing columns of an item table, order them, and normalise paths and labels."""
     empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(TIME_COLUMNS, float("nan"))
     frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
     frame["path"] = frame["path"].map(
@@ -514,12 +513,11 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The rows of a table as read, with the times that files of this kind have as numbers; and those
-    whose spans are too short.
+    """Convert the time columns of this kind of file to numbers; rows with too short spans are rejected.
 
     Raises
     ------
-    SecondhandError : a time is no number, or a start is not before its end; the row is named.
+    SecondhandError : a time is not a number, or a start is not before its end; names the row.
     """
     time_columns = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
     unused = [name for name in TIME_COLUMNS if name in frame and name not in time_columns]
@@ -563,14 +561,13 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
 
 
 def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """The table with a column ``label``, made of a column a class: 1, 0, or nothing for not known.
+    """Build the column ``label`` from one column per class: 1, 0, or empty for unknown.
 
-    A row of which nothing is known has the label ``?``.
+    A row with only empty cells gets the label ``?``.
 
     Raises
     ------
-    SecondhandError : a column is missing or has no 1, a cell is none of these, or a name holds what
-        joins them.
+    SecondhandError : a column is missing, a cell has another value, or a class name contains the separator.
     """
     columns = {}
     for name in names:
@@ -600,7 +597,7 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
 
 
 def _check_source(source: str) -> None:
-    """Raise SecondhandError for what has one label an item by its nature."""
+    """Raise SecondhandError for a source that cannot be multi-label."""
     from datasets.annotations import is_annotated
 
     if source != "demo:scenes" and (not Path(source).is_file() or is_annotated(Path(source))):
@@ -610,9 +607,11 @@ def _check_source(source: str) -> None:
 
 
 def _check_repeated_rows(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
-    """Raise SecondhandError where two rows say different labels of one thing: they belong in one; and
-    for a model's answers that are to be ``learned``: which of several labels somebody has changed does
-    not show."""
+    """Raise SecondhandError if two rows of one item have different labels.
+
+    With ``learned`` a table of predictions is refused, too: it does not show which of several labels was
+    changed by hand.
+    """
     if learned and {*PREDICTION_COLUMNS} <= {*frame.columns}:
         raise SecondhandError(
             f"--data {source}: answers of a model; look at each label, and delete the columns "
