@@ -1,7 +1,7 @@
-"""What is known of a model beside its answers: its card, and what its run held out, as the page shows it.
+"""The tab on a model: its card, and its predictions for the validation, calibration and test files.
 
-The held-out answers and the report lie beside the model, in its run's folder; a model folder that was
-moved away from its run has none, and the page says so.
+These predictions and the report lie beside the model, in its run's folder; the page says so if they are
+missing, as for a model folder that was moved.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from datasets.core.errors import SecondhandError
 from datasets.images import open_picture
 from datasets.items import UNKNOWN
 from learners.evaluation import fraction
-from learners.inference import deepest_label
-from learners.report import reliability
+from learners.inference import deepest
+from learners.report import part_name, reliability
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _TILES = {
-    "valid_accuracy": "accuracy, valid",
-    "calibration_accuracy": "accuracy, calibration",
-    "test_accuracy": "accuracy, test",
-    "calibration_coverage": "answered, calibration",
-    "calibration_accuracy_of_accepted": "accuracy of what is answered",
-    "unknown_accepted": "strangers that got an answer",
-    "valid_map": "mean average precision, valid",
-    "calibration_map": "mean average precision, calibration",
-    "test_map": "mean average precision, test",
-    "test_precision": "labels said that are there, test",
+    "valid_accuracy": "named right, validation files",
+    "calibration_accuracy": "named right, calibration files",
+    "test_accuracy": "named right, test files",
+    "calibration_coverage": "answered, calibration files",
+    "calibration_accuracy_of_accepted": "right when answered, calibration files",
+    "unknown_accepted": "answered, files of unknown classes",
+    "valid_map": "mean average precision, validation files",
+    "calibration_map": "mean average precision, calibration files",
+    "test_map": "mean average precision, test files",
+    "test_precision": "precision, test files",
 }
 _FACTS = {
-    "data": "data", "protocol": "figures rest on", "note": "note", "items": "items", "trained": "trained",
+    "data": "data", "protocol": "evaluation protocol", "note": "note", "items": "items", "trained": "trained",
     "seconds": "seconds", "machine": "machine",
 }  # fmt: skip
 COLUMNS = {"path", "label", "best", "probability", "truth", "split", "distance_p"}
@@ -54,40 +54,40 @@ COLUMNS = {"path", "label", "best", "probability", "truth", "split", "distance_p
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """What a rule gives on the calibration items.
+    """Coverage and accuracy of a rule on the calibration files.
 
     Attributes
     ----------
-    taken, right : ``[n]`` which of them are answered, and which of them are answered rightly.
-    units : ``[n]`` equal for items that belong together, whose limits are wider; None: each is by itself.
+    accepted, right : ``[n]`` files that are answered, and those that are answered rightly.
+    units : ``[n]`` equal for files of one group, which widens the limits; None: each file is independent.
     """
 
-    taken: npt.NDArray[np.bool_]
+    accepted: npt.NDArray[np.bool_]
     right: npt.NDArray[np.bool_]
     units: npt.NDArray[np.int64] | None = None
 
     @property
     def items(self) -> int:
-        return len(self.taken)
+        return len(self.accepted)
 
     @property
     def answered(self) -> int:
-        return int(self.taken.sum())
+        return int(self.accepted.sum())
 
     @property
     def coverage(self) -> tuple[float, float, float]:
-        """The part that is answered, and its 95 % limits."""
-        return fraction(self.taken, self.units)
+        """Share of the files that is answered, and its 95 % limits."""
+        return fraction(self.accepted, self.units)
 
     @property
     def accuracy(self) -> tuple[float, float, float]:
-        """The part of the answers that is right, and its 95 % limits; nan, 0, 1 of none."""
-        units = None if self.units is None else self.units[self.taken]
-        return fraction(self.right[self.taken], units)
+        """Share of the answers that is right, and its 95 % limits; NaN, 0 and 1 without answers."""
+        units = None if self.units is None else self.units[self.accepted]
+        return fraction(self.right[self.accepted], units)
 
 
-class Examples(NamedTuple):
-    """A file of a class, as the run's table names it."""
+class Example(NamedTuple):
+    """A file of a class, from the run's item table."""
 
     label: str
     path: str
@@ -95,12 +95,12 @@ class Examples(NamedTuple):
 
 
 class Evidence:
-    """The held-out answers and the items of the run that a model folder lies in.
+    """Predictions and items of the run that a model folder lies in.
 
     Parameters
     ----------
-    folder : the model folder; None for a model that has none.
-    classes : the model's classes; ``tree`` what stands above them.
+    folder : the model folder; None for a model without one.
+    classes : the model's classes. tree : the tree above them.
     """
 
     def __init__(self, folder: Path | None, classes: list[str], tree: Tree | None = None) -> None:
@@ -108,69 +108,70 @@ class Evidence:
         self.classes, self.tree = classes, tree
 
     @cached_property
-    def answers(self) -> pd.DataFrame:
-        """Held-out known items: truth, best, probability, distance_p, split. May be empty."""
+    def predictions(self) -> pd.DataFrame:
+        """Predictions for known classes: truth, best, probability, distance_p, split. May be empty."""
         frame = self._table("predictions.csv", COLUMNS)
         known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
         frame = frame.loc[known & frame["probability"].between(0, 1)].reset_index(drop=True)
-        ways = frame.get("branch", pd.Series("[]", frame.index)).map(_branch)
-        return frame.assign(branch=ways)
+        branches = frame.get("branch", pd.Series("[]", frame.index)).map(_branch)
+        return frame.assign(branch=branches)
 
     @cached_property
     def calibration(self) -> pd.DataFrame:
-        """Those of `answers` that the threshold was set on."""
-        return self.answers.loc[self.answers["split"].eq("calibration")]
+        """The predictions for calibration files, on which the threshold was chosen."""
+        return self.predictions.loc[self.predictions["split"].eq("calibration")]
 
-    def buys(self, threshold: float | None, alpha: float) -> OperatingPoint | None:
-        """What a rule gives; None where nothing is known.
+    def operating_point(self, threshold: float | None, alpha: float) -> OperatingPoint | None:
+        """Coverage and accuracy of a rule; None without predictions for calibration files.
 
         Parameters
         ----------
-        threshold : on the probability; None for the model's own rule, by which its run answered.
-        alpha : items whose ``distance_p`` is below it are refused whatever their probability.
+        threshold : of the probability; None for the model's own rule, which the run used.
+        alpha : files whose ``distance_p`` is below it are refused at any probability.
         """
-        held = self.calibration
-        if held.empty:
+        rows = self.calibration
+        if rows.empty:
             return None
         if threshold is None:
-            label = held["label"]
-            taken = label.ne(UNKNOWN)
+            label = rows["label"]
+            accepted = label.ne(UNKNOWN)
         else:
-            rows = zip(held["best"], held["probability"], held["branch"], strict=True)
-            label = pd.Series(
-                [deepest_label(*row, threshold) for row in rows], held.index, dtype=object
-            )
-            taken = label.ne("") & ~held["distance_p"].lt(alpha)
-        right = taken & label.eq(held["truth"])
+            named = [
+                deepest(*row, threshold)
+                for row in zip(rows["best"], rows["probability"], rows["branch"], strict=True)
+            ]
+            label = pd.Series(named, rows.index, dtype=object)
+            accepted = label.ne("") & ~rows["distance_p"].lt(alpha)
+        right = accepted & label.eq(rows["truth"])
         if self.tree is not None:
-            right = taken & pd.Series(self.tree.right(label, held["truth"]).tolist(), held.index)
-        units = pd.factorize(held["unit"])[0] if "unit" in held else None
-        return OperatingPoint(taken.to_numpy(bool), right.to_numpy(bool), units)
+            contains = self.tree.right(label, rows["truth"]).tolist()
+            right = accepted & pd.Series(contains, rows.index)
+        units = pd.factorize(rows["unit"])[0] if "unit" in rows else None
+        return OperatingPoint(accepted.to_numpy(bool), right.to_numpy(bool), units)
 
-    def as_strict(self) -> float:
-        """The threshold that takes as many calibration items as the model's own rule; else a half."""
-        own = self.buys(None, 0.0)
-        if own is None or not own.answered:
+    def matching_threshold(self) -> float:
+        """The threshold that answers as many calibration files as the model's own rule; 0.5 without any."""
+        point = self.operating_point(None, 0.0)
+        if point is None or not point.answered:
             return 0.5
-        return float(self.calibration["probability"].nlargest(own.answered).iloc[-1])
+        return float(self.calibration["probability"].nlargest(point.answered).iloc[-1])
 
     @cached_property
     def report(self) -> Mapping[str, Any]:
-        """The figures of the run's report; none where it has none, or of other classes."""
+        """The run's report.json; empty if it is missing or has other classes."""
         if self.run is None or not (file := self.run / "report" / "report.json").is_file():
             return {}
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            ours = [row["class"] for row in found["classes"]] == self.classes
-            return found if ours and isinstance(found["splits"], dict) else {}
+            report = json.loads(file.read_text(encoding="utf-8"))
+            fits = [row["class"] for row in report["classes"]] == self.classes
+            return report if fits and isinstance(report["splits"], dict) else {}
         except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
             log.warning("%s: cannot be read (%s); the page does without", file, error)
             return {}
 
     @cached_property
     def confusion(self) -> npt.NDArray[np.int64]:
-        """Counts [true, answered] of the held-out items that could be judged, by the run's report; all 0
-        where it has none."""
+        """Counts [true, predicted] of the run's report; all 0 without one."""
         shape = (len(self.classes),) * 2
         try:
             counts = np.asarray(self.report["confusion"], np.int64)
@@ -179,46 +180,47 @@ class Evidence:
         return counts if counts.shape == shape else np.zeros(shape, np.int64)
 
     def judged(self) -> str:
-        """How many items the confusion matrix is of, and which; "" for none."""
-        names = ", ".join(sorted(self.report.get("splits") or self.answers["split"].unique()))
-        return f"{self.confusion.sum()} held-out items ({names})" if self.confusion.any() else ""
+        """Number and splits of the files in the confusion matrix; "" without any."""
+        splits = sorted(self.report.get("splits") or self.predictions["split"].unique())
+        names = " and ".join(part_name(name) for name in splits)
+        return f"{self.confusion.sum()} {names} files" if self.confusion.any() else ""
 
     def reliability(self) -> Markup | None:
-        """The reliability diagram of the run's report, from its own bins; None where it has none."""
+        """The reliability diagram, from the bins of the run's report; None without one."""
         try:
             split, bins = self.report["judged_on"], self.report["reliability"]["after"]
             ece = self.report["splits"][split]["calibration"]["after"]["ece"]["value"]
-            return reliability(bins, str(split), ece)
+            return reliability(bins, part_name(str(split)), ece)
         except (LookupError, TypeError, ValueError) as error:
             log.info("no reliability diagram: %r", error)
             return None
 
     @cached_property
     def items(self) -> pd.DataFrame:
-        """The run's table of items; may be empty. Held-out ones first."""
+        """The run's item table, training files last; may be empty."""
         frame = self._table("items.csv", {"path", "label", "split"})
         order = (
             frame["split"].map({"test": 0, "calibration": 1, "valid": 2, "unknown": 3}).fillna(4)
         )
         return frame.loc[order.sort_values(kind="stable").index]
 
-    def examples(self, per_class: int = 1, *, limit: int = 40, ood: int = 0) -> list[Examples]:
-        """Files of each class that are still there, held-out ones before training ones."""
-        found = []
-        wanted = {**dict.fromkeys(self.classes, per_class), "unknown": ood}
+    def examples(self, per_class: int = 1, *, limit: int = 40, ood: int = 0) -> list[Example]:
+        """Existing files of each class, training files last; ``ood`` of them of unknown classes."""
+        examples = []
+        counts = {**dict.fromkeys(self.classes, per_class), "unknown": ood}
         for label, rows in self.items.groupby("label", sort=False):
-            left = wanted.get(str(label), 0)
+            missing = counts.get(str(label), 0)
             for row in rows.to_dict("records"):
-                if not left:
+                if not missing:
                     break
                 path = Path(str(row["path"]))
                 if path.is_file():
                     gps = row.get("gps")
                     known = isinstance(gps, float) and np.isfinite(gps)
-                    found.append(Examples(str(label), str(path), gps if known else None))
-                    left -= 1
+                    examples.append(Example(str(label), str(path), gps if known else None))
+                    missing -= 1
         place = {name: i for i, name in enumerate([*self.classes, "unknown"])}
-        return sorted(found, key=lambda item: place[item.label])[:limit]
+        return sorted(examples, key=lambda item: place[item.label])[:limit]
 
     def _table(self, name: str, columns: set[str]) -> pd.DataFrame:
         empty = pd.DataFrame({column: [] for column in sorted(columns)})
@@ -239,7 +241,7 @@ class Evidence:
 
 
 def _branch(cell: str) -> list[tuple[str, float]]:
-    """A cell of answers with a tree; nothing where it is none."""
+    """The nodes and probabilities in a cell of the column ``branch``; [] for anything else."""
     try:
         return [(str(name), float(p)) for name, p in json.loads(cell)]
     except (ValueError, TypeError):
@@ -247,7 +249,7 @@ def _branch(cell: str) -> list[tuple[str, float]]:
 
 
 def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
-    """The tab on the model: its card, its classes with a picture each, and how it did in its run."""
+    """The tab on the model: its card, a picture of each class, and its figures."""
     bundle = predictor.bundle
     (height, width), trained = bundle.spec.shape, bundle.provenance
     examples = {item.label: item for item in evidence.examples()}
@@ -283,14 +285,14 @@ def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
 
 
 def _limits(interval: object) -> tuple[float, float] | None:
-    """The 95 % limits of a figure, where its run wrote them."""
+    """The 95 % limits of a figure; None if the run has none."""
     match interval:
         case [float() | int() as low, float() | int() as high]:
             return low, high
     return None
 
 
-def _thumbnail(predictor: Predictor, item: Examples) -> str:
+def _thumbnail(predictor: Predictor, item: Example) -> str:
     spectrogram = predictor.spectrogram
     try:
         if spectrogram is None:

@@ -1,6 +1,6 @@
-"""How programs ask: Gradio's endpoints /ask, /ask_many and /models, and one plain request.
+"""The API for programs: Gradio's endpoints /predict, /predict_many and /models, and one plain request.
 
-curl -F file=@photo.jpg http://127.0.0.1:7860/ask
+curl -F file=@photo.jpg http://127.0.0.1:7860/predict
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from app.serving import Busy, Limits, Site, Visits
-from app.views import told, without_paths
+from app.views import under_rule, without_paths
 from datasets.core.errors import SecondhandError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def raw(component: Any) -> Any:
 
 
 def add_api(site: Site) -> None:
-    """Add the endpoints to the Blocks that is being built. They have no place on the page."""
+    """Add the endpoints to the Blocks that is being built, without a place on the page."""
     names = list(site.models)
     with gr.Column(visible=False):
         file = raw(gr.File(label="file"))
@@ -108,19 +108,19 @@ def add_api(site: Site) -> None:
         model = gr.Dropdown(names, value=None, label="model")
         at = gr.Number(label="at", value=None)
         threshold = gr.Number(label="threshold", value=None)
-        out: Any = gr.JSON(label="answers")
+        out: Any = gr.JSON(label="predictions")
         out.api_info = out.api_info_as_output = lambda: ANSWERS
         button = gr.Button()
 
-    async def ask(
+    async def predict(
         file: str | None,
         model: str | None = None,
         at: float | None = None,
         threshold: float | None = None,
     ) -> list[dict[str, Any]]:
-        return await ask_many([file] if file else [], model, at, threshold)
+        return await predict_many([file] if file else [], model, at, threshold)
 
-    async def ask_many(
+    async def predict_many(
         files: list[str],
         model: str | None = None,
         at: float | None = None,
@@ -133,14 +133,14 @@ def add_api(site: Site) -> None:
         try:
             name = model or site.choose(files)
             if len(files) == 1:
-                answers = [await site.answer(name, files[0], at)]
+                predictions = [await site.predict(name, files[0], at)]
             else:
-                answers = await site.answers(name, files, at)
+                predictions = await site.predict_many(name, files, at)
         except SecondhandError as error:
             message = without_paths(str(error), files[0])
             raise gr.Error(message, print_exception=False) from None
         rule = site.rule(name, threshold)
-        return [told(answer, rule) for answer in answers]
+        return [under_rule(prediction, rule) for prediction in predictions]
 
     def models() -> list[dict[str, Any]]:
         return [
@@ -153,38 +153,38 @@ def add_api(site: Site) -> None:
             for name, served in site.models.items()
         ]
 
-    # Not in Gradio's own queue, which takes longer over an answer than the network: the line in which
-    # requests wait, with its limit and its batches, is `app.serving`'s.
+    # Not in Gradio's queue, which takes longer than the network: requests wait in that of `app.serving`,
+    # which has a limit and batches.
     several: dict[str, Any] = {"concurrency_limit": None, "queue": False}
     button.click(
-        ask, [file, model, at, threshold], out, api_name="ask",
-        api_description="The answer for one file: a list with one object. `model` is by default "
+        predict, [file, model, at, threshold], out, api_name="predict",
+        api_description="The prediction for one file: a list with one object. `model` is by default "
         "the first one for the file's kind; `at` is a GPS time in seconds, for strain; `threshold`, a "
-        "probability, stands in for the model's own rule. `rule` in the answer is the one in force.", **several,
+        "probability, replaces the model's own rule. `rule` in the result is the one that was used.", **several,
     )  # fmt: skip
     button.click(
-        ask_many, [files, model, at, threshold], out, api_name="ask_many",
-        api_description="Answers for several files, in their order.", **several,
+        predict_many, [files, model, at, threshold], out, api_name="predict_many",
+        api_description="Predictions for several files, in their order.", **several,
     )  # fmt: skip
     button.click(
         models, None, gr.JSON(label="models", visible=False), api_name="models",
-        api_description="The models that this page has: name, kind, classes, its own rule.", **several,
+        api_description="The models of this page: name, kind, classes, own rule.", **several,
     )  # fmt: skip
 
 
 def routes(site: Site, auth: Sequence[tuple[str, str]] | None, visits: Visits) -> list[Route]:
-    """``GET /health`` and ``POST /ask``, which wants no client of Gradio's and is one request, not two.
+    """``GET /health`` and ``POST /predict``, a single request without Gradio's client.
 
-    A form with ``file`` and, where wanted, ``model`` (else the first for the file's kind), ``at`` (a
-    GPS time in seconds, for strain) and ``threshold`` (0 to 1; else the model's own rule) is answered
-    by one object of `ANSWERS`, else by ``{"error": …}`` with a status that says whose turn it is: 4xx
-    the client's, 503 the same again in a moment. A file that cannot be read is no error: its answer is
-    "unknown" and the reason "bad file: …".
+    A form has ``file`` and, optionally, ``model`` (else the first for the file's kind), ``at`` (a
+    GPS time in seconds, for strain) and ``threshold`` (0 to 1; else the model's own rule). The
+    result is one object of `ANSWERS`, or ``{"error": …}`` with status 4xx (the request is wrong) or 503 (try
+    again in a moment). A file that cannot be read is no error: its label is "unknown" and the reason
+    "bad file: …".
 
     Parameters
     ----------
-    auth : names and passwords, given as HTTP Basic; None lets everybody ask. Health needs none.
-    visits : its counts are a part of the page's health.
+    auth : names and passwords, given as HTTP Basic; None lets everybody in. Health needs none.
+    visits : counts that ``/health`` reports.
     """
 
     async def health(request: Request) -> JSONResponse:
@@ -194,12 +194,12 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, visits: Visits) -
             {"status": "ok", "models": len(site.models), "waiting": waiting, **counts}
         )
 
-    async def ask(request: Request) -> JSONResponse:
+    async def predict(request: Request) -> JSONResponse:
         try:
             _let_in(request, auth)
             _measure(request, site.limits)
             async with request.form(max_files=1, max_fields=3) as form:
-                return JSONResponse(await _answer(site, form))
+                return JSONResponse(await _predict(site, form))
         except HTTPException as error:
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         except Busy as error:
@@ -207,16 +207,16 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, visits: Visits) -
         except SecondhandError as error:
             return JSONResponse({"error": str(error)}, 422)
 
-    return [Route("/health", health), Route("/ask", ask, methods=["POST"])]
+    return [Route("/health", health), Route("/predict", predict, methods=["POST"])]
 
 
 def _let_in(request: Request, auth: Sequence[tuple[str, str]] | None) -> None:
     if not auth:
         return
-    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    kind, _, credentials = request.headers.get("authorization", "").partition(" ")
     known = [base64.b64encode(f"{name}:{password}".encode()) for name, password in auth]
-    # All are compared, each in constant time: how long it takes tells nothing.
-    same = [hmac.compare_digest(given.strip().encode(), one) for one in known]
+    # All are compared, each in constant time, so the duration reveals nothing.
+    same = [hmac.compare_digest(credentials.strip().encode(), one) for one in known]
     if kind.lower() != "basic" or not any(same):
         raise HTTPException(
             401, "This page needs a name and a password.", {"WWW-Authenticate": "Basic"}
@@ -224,7 +224,7 @@ def _let_in(request: Request, auth: Sequence[tuple[str, str]] | None) -> None:
 
 
 def _measure(request: Request, limits: Limits) -> None:
-    """Refuse by the stated length, before anything is read; the server reads no more than that."""
+    """Refuse a request by its Content-Length, before anything is read; the server reads no more."""
     length = request.headers.get("content-length", "")
     if not length.isascii() or not length.isdigit():
         raise HTTPException(411, "State the length of the request (Content-Length).")
@@ -232,7 +232,7 @@ def _measure(request: Request, limits: Limits) -> None:
         raise HTTPException(413, f"More than the {limits.megabytes} MB that this page takes.")
 
 
-async def _answer(site: Site, form: Any) -> dict[str, Any]:
+async def _predict(site: Site, form: Any) -> dict[str, Any]:
     file = form.get("file")
     if not getattr(file, "filename", None):
         raise HTTPException(400, "Send a form with a file: curl -F file=@photo.jpg")
@@ -248,22 +248,22 @@ async def _answer(site: Site, form: Any) -> dict[str, Any]:
     )
     try:
         await asyncio.to_thread(_write, file.file, path)
-        answer = await site.answer(name, str(path), at)
+        prediction = await site.predict(name, str(path), at)
     except Busy:
         raise
     except SecondhandError as error:
         raise SecondhandError(without_paths(str(error), str(path))) from None
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    return told(answer, site.rule(name, threshold))
+    return under_rule(prediction, site.rule(name, threshold))
 
 
 def _number(form: Any, key: str) -> float | None:
-    given = form.get(key)
-    if given is None or given == "":
+    text = form.get(key)
+    if text is None or text == "":
         return None
     try:
-        value = float(given)
+        value = float(text)
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):

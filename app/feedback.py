@@ -1,4 +1,4 @@
-""" "This is wrong, it is ...": files with the right label, as a table that fine-tuning reads.
+"""Corrections by visitors: files with their right labels, as a table that fine-tuning reads.
 
 python -m app runs/photos/model --feedback corrected
 python -m learners.finetune --from runs/photos/model --data corrected/feedback.csv
@@ -25,7 +25,7 @@ from datasets.core.scanning import SUFFIXES
 from datasets.items import clean_label, label_error
 
 COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
-#: A folder that strangers can write to is full at some point.
+#: Limit of a folder that visitors write to.
 MAX_BYTES = 2 << 30
 
 
@@ -34,7 +34,7 @@ class Feedback:
 
     Parameters
     ----------
-    folder : made if it is not there.
+    folder : created if missing.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -55,15 +55,15 @@ class Feedback:
         probability: float = float("nan"),
         model: str = "",
     ) -> Path:
-        """Keep a file under its true label. Its name is made of its content, not of its own name.
+        """Save a file, named by its content, with its right label.
 
-        Of two corrections of one content (of strain: at one moment) the later counts: two labels
-        would contradict each other, and training would leave the file out.
+        The later of two corrections of the same content (of strain: at the same moment) counts, because
+        training leaves out files with contradictory labels.
 
         Raises
         ------
-        SecondhandError : the label is none, the file has gone, the folder is full, or the table
-            there is none of corrections.
+        SecondhandError : the label is not valid, the file is gone, the folder is full, or its table is not
+            one of corrections.
         """
         label = check_label(label)
         source = Path(file)
@@ -72,11 +72,11 @@ class Feedback:
         size = source.stat().st_size
         with self._corrections.alone():
             if self._bytes + size > MAX_BYTES:
-                raise SecondhandError("The folder for corrections is full: tell whoever runs this.")
+                raise SecondhandError("The folder for corrections is full: tell the owner of this page.")
             with open(source, "rb") as opened:
                 name = hashlib.file_digest(opened, "sha256").hexdigest()[:24]
             kept = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
-            self._corrections.rows()  # it is one of corrections, before anything is kept
+            self._corrections.rows()  # an error if it is another table
             if not kept.exists():
                 with file_beside(kept) as beside:
                     shutil.copyfile(source, beside)
@@ -95,12 +95,12 @@ class Feedback:
 
 
 class Corrections:
-    """A table of labels that people gave: of two for one item the later counts.
+    """A table of labels by people; the later of two labels of an item counts.
 
     Parameters
     ----------
-    file : CSV with path and label; its folder is there.
-    columns : of a new one; they are added to one that lacks them.
+    file : CSV with path and label, in an existing folder.
+    columns : of a new table; missing ones are added to an existing table.
     """
 
     def __init__(self, file: Path, columns: Sequence[str] = COLUMNS) -> None:
@@ -109,29 +109,29 @@ class Corrections:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One writer at a time, also of several pages that share a folder."""
-        with self._lock, ExitStack() as held:
-            # Windows has no such locks, and opens no folder: one page a folder there.
+        """Lock for one writer at a time, also across pages that share a folder."""
+        with self._lock, ExitStack() as stack:
+            # Windows has no such locks: one page for each folder there.
             if sys.platform != "win32":
                 import fcntl
 
                 descriptor = os.open(self.file.parent, os.O_RDONLY)
-                held.callback(os.close, descriptor)
+                stack.callback(os.close, descriptor)
                 with suppress(OSError):  # some network file systems have no locks
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
 
     def write(self, row: dict[str, str], *, drop: bool = False) -> None:
-        """Put a row at the end, in place of others about its item; or ``drop`` these. Within `alone`."""
+        """Append a row and remove others of its item; with ``drop`` only remove them. Within `alone`."""
         fields, rows = self.rows()
         out = io.StringIO()
         kept = [other for other in rows if item_of(other) != item_of(row)]
-        left = kept if drop else [*kept, row]
-        write_rows(out, [fields, *([other.get(name, "") for name in fields] for other in left)])
+        rows = kept if drop else [*kept, row]
+        write_rows(out, [fields, *([other.get(name, "") for name in fields] for other in rows)])
         write_beside(self.file, out.getvalue().encode())
 
     def rows(self) -> tuple[list[str], list[dict[str, str]]]:
-        """Columns and rows of the table; columns that somebody added are kept."""
+        """Columns and rows of the table, with columns added by others."""
         if not self.file.exists():
             return list(self.columns), []
         try:
@@ -148,14 +148,14 @@ class Corrections:
 
 
 def item_of(row: dict[str, str]) -> tuple[str, ...]:
-    """What a row is about: a content, whatever ending it was uploaded with, and a span or moment."""
+    """Key of a row: the content without the file's ending, and the span or moment."""
     path = row["path"]
     name = path.partition(".")[0] if path.startswith("files/") else path
     return name, *(row.get(key, "") for key in ("start", "end", "gps"))
 
 
 def check_label(label: object) -> str:
-    """The label that is meant, by the rule of training.
+    """A label, cleaned as training does.
 
     Raises
     ------
@@ -163,13 +163,13 @@ def check_label(label: object) -> str:
     """
     plain = clean_label(str(label or ""))
     if not plain:
-        raise SecondhandError("Say what it is: choose a class, or write one.")
-    if fault := label_error(plain):
-        raise SecondhandError(f"The label {quoted(plain)} {fault}: write another.")
+        raise SecondhandError("The label is empty: choose a class, or write one.")
+    if fault := fault_of(plain):
+        raise SecondhandError(f"The label {shown(plain)} {fault}: write another.")
     return plain
 
 
 def _suffix(name: str, kind: str) -> str:
-    """The ending of a name where it is one of its kind's, else that kind's first one."""
+    """Suffix of a name if the kind has it, else the kind's first suffix."""
     ends = sorted(SUFFIXES[kind], key=len, reverse=True)
     return next((end for end in ends if name.lower().endswith(end)), SUFFIXES[kind][0])

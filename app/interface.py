@@ -1,4 +1,4 @@
-"""The page: its parts, what happens between them, and its look. What is said stands in ``views``."""
+"""The page: its parts, their events and its theme. The texts on predictions are in ``views``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import gradio as gr
 
 from app.about import about_html
 from app.api import add_api, raw
-from app.drawing import seen_html
 from app.feedback import check_label
+from app.panels import panels_html
 from app.pool import QUIET, Alike, Labelling, alike_part, label_tab
 from app.serving import Served, Site
 from app.views import (
-    Asked,
+    Query,
     Rule,
     answer_html,
     judge,
@@ -30,19 +30,19 @@ from datasets.core.scanning import SUFFIXES
 from learners.templates import render
 
 TITLE = "Secondhand"
-#: Of a long recording, the window that speaks loudest for the answer.
+#: The window of a long recording with the highest probability of the predicted class.
 LOUDEST = "the one that decides"
 
 
 def build_page(site: Site, labelling: Labelling | None = None, alike: Alike | None = None) -> Any:
-    """The page over the models of a site: a tab each where there are several; the first has the pools.
+    """The page of a site: a tab for each model if there are several; the pools belong to the first.
 
     Returns
     -------
     Gradio's Blocks; `app.server.serve` puts it on a port.
     """
     with gr.Blocks(title=TITLE) as page:
-        add_api(site)  # first: Gradio gives a name to whoever asks for it first
+        add_api(site)  # first: Gradio gives a name to the first that wants it
         gr.HTML(render("app", "head.html", title=TITLE))
         first, *others = site.models
         if not others:
@@ -63,13 +63,13 @@ def _model(
 ) -> None:
     predictor = site.models[name].predictor
     with gr.Tabs():
-        with gr.Tab("Ask"):
-            rules = _ask(site, name, alike)
+        with gr.Tab("One file"):
+            rules = _one_file(site, name, alike)
         with gr.Tab("Several files"):
             _several(site, name, rules)
         if labelling is not None:
             with gr.Tab("Label") as label:
-                label_tab(label, labelling, site.drawing)
+                label_tab(label, labelling, site.rendering)
         with gr.Tab("About this model") as tab:
             about = gr.HTML(note_html("Loading."), elem_classes="sh-page")
             drawn: list[str] = []
@@ -96,7 +96,7 @@ def _input(served: Served, number: int) -> Any:
 
 
 class Rules(NamedTuple):
-    """The parts of the tab *Ask* that hold for several files too, and what follows their change."""
+    """Inputs of the tab *One file* that hold for several files too, and the events of their change."""
 
     at: Any
     own: Any
@@ -104,9 +104,9 @@ class Rules(NamedTuple):
     changes: tuple[Any, ...]
 
 
-def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
+def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served, waiting = site.models[name], no_answer_html("Choose a file.", "")
-    asked = gr.State(Asked(), time_to_live=3600)
+    query = gr.State(Query(), time_to_live=3600)
     with gr.Row(elem_classes="sh-ask"):
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
@@ -116,17 +116,17 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
                 value=None,
                 visible=served.kind == "strain",
             )
-            button = gr.Button("Ask", variant="primary")
+            button = gr.Button("Predict", variant="primary")
             with gr.Column(elem_classes="sh-later"):  # on a phone below the answer
                 own = gr.Checkbox(
                     True,
                     label="The model's own rule",
-                    info="Moving the threshold puts another in its place.",
+                    info="Move the slider to use a threshold of your own.",
                 )
                 start = site.start(name)
                 threshold = gr.Slider(
                     0, 1, value=start, step=0.001, label="Threshold", buttons=[],
-                    info="An answer takes at least this probability.",
+                    info="The model answers if it is at least this sure.",
                 )  # fmt: skip
                 first = site.rule(name, None)
                 operating_point = gr.HTML(
@@ -134,38 +134,40 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
                 )
                 _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
-            said = gr.HTML(waiting, elem_classes="sh-page")
+            result = gr.HTML(waiting, elem_classes="sh-page")
             window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)
             seen = gr.HTML("", elem_classes="sh-page")
             if alike is not None:
-                near = alike_part(alike, asked, site.drawing)
+                near = alike_part(alike, query, site.rendering)
                 file.change(lambda: "", None, near, queue=False, **QUIET)
             if site.feedback is not None:
-                _correction(site, name, asked)
+                _correction(site, name, query)
 
-    async def ask(path: str | None, moment: float | None, own: bool, cut: float) -> tuple[Any, ...]:
+    async def predict(
+        path: str | None, moment: float | None, own: bool, cut: float
+    ) -> tuple[Any, ...]:
         hidden = gr.Dropdown(choices=[LOUDEST], value=LOUDEST, visible=False)
         if not path:
-            return Asked(), waiting, hidden, ""
+            return Query(), waiting, hidden, ""
         moment = moment or None  # a browser sends an empty field as 0, when no detector was running
         try:
-            answer = await site.answer(name, path, moment)
+            answer = await site.predict(name, path, moment)
         except SecondhandError as error:
-            return Asked(), no_answer_html(without_paths(str(error), path)), hidden, ""
+            return Query(), no_answer_html(without_paths(str(error), path)), hidden, ""
         rule = site.rule(name, None if own else cut)
         spans = [LOUDEST, *(span(w) for w in answer.windows)]
         shown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
-        return Asked(path, moment, answer), say(answer, rule), shown, ""
+        return Query(path, moment, answer), html(answer, rule), shown, ""
 
-    def say(answer: Any, rule: Rule) -> str:
+    def html(answer: Any, rule: Rule) -> str:
         return answer_html(
             judge(answer, rule), rule, served.predictor.confidence.calibrator.temperature
         )
 
-    def ruled(last: Asked, own: bool, cut: float) -> tuple[Any, ...]:
+    def ruled(last: Query, own: bool, cut: float) -> tuple[Any, ...]:
         rule = site.rule(name, None if own else cut)
-        new = gr.skip() if last.answer is None else say(last.answer, rule)
-        # Back at the model's own rule, the slider rests again where it began.
+        new = gr.skip() if last.answer is None else html(last.answer, rule)
+        # The model's own rule resets the slider.
         return (
             own,
             start if own else gr.skip(),
@@ -173,38 +175,38 @@ def _ask(site: Site, name: str, alike: Alike | None) -> Rules:
             operating_point_html(site.operating_point(name, rule), rule),
         )
 
-    def moved(last: Asked, cut: float) -> tuple[Any, ...]:
+    def moved(last: Query, cut: float) -> tuple[Any, ...]:
         return ruled(last, False, cut)
 
-    def show(last: Asked, chosen: str | None) -> str:
-        return seen_html(served.predictor, last, chosen, site.drawing)
+    def show(last: Query, chosen: str | None) -> str:
+        return panels_html(served.predictor, last, chosen, site.rendering)
 
     shown: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
     for event in (file.change, button.click, at.submit):
         event(
-            ask,
+            predict,
             [file, at, own, threshold],
-            [asked, said, window, seen],
+            [query, result, window, seen],
             concurrency_limit=None,
             **QUIET,
-        ).then(show, [asked, window], seen, **shown)
+        ).then(show, [query, window], seen, **shown)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
-    changed = [own, threshold, said, operating_point]
+    changed = [own, threshold, result, operating_point]
     changes = (
-        threshold.input(moved, [asked, threshold], changed, **now),
-        own.input(ruled, [asked, own, threshold], changed, **now),
+        threshold.input(moved, [query, threshold], changed, **now),
+        own.input(ruled, [query, own, threshold], changed, **now),
     )
-    window.input(show, [asked, window], seen, **shown)
+    window.input(show, [query, window], seen, **shown)
     return Rules(at, own, threshold, changes)
 
 
 def _examples(site: Site, name: str, file: Any, at: Any) -> None:
-    found = [
+    small = [
         item
         for item in site.evidence[name].examples(limit=12, ood=1)
         if Path(item.path).stat().st_size <= 20 << 20
     ]
-    chosen = found[:5] + [item for item in found[5:] if item.label == "unknown"]
+    chosen = small[:5] + [item for item in small[5:] if item.label == "unknown"]
     if not chosen:
         return
     strain = site.models[name].kind == "strain"
@@ -212,14 +214,14 @@ def _examples(site: Site, name: str, file: Any, at: Any) -> None:
         [[item.path, item.gps] if strain else [item.path] for item in chosen],
         [file, at] if strain else [file],
         example_labels=[item.label for item in chosen],
-        label="Examples, held out in training",
+        label="Examples that training did not use",
         api_visibility="private",
     )
 
 
 def _several(site: Site, name: str, rules: Rules) -> None:
     served = site.models[name]
-    given = gr.State([], time_to_live=3600)
+    predictions = gr.State([], time_to_live=3600)
     label = f"Up to {served.limits.files} files ({served.kind})"
     files = raw(
         gr.File(
@@ -227,12 +229,12 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         )
     )
     also = " and GPS time" if served.kind == "strain" else ""
-    gr.HTML(note_html(f"The rule{also} chosen under “Ask” holds here too."))
-    button = gr.Button("Ask", variant="primary")
+    gr.HTML(note_html(f"The rule{also} chosen under “One file” holds here too."))
+    button = gr.Button("Predict", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
     corrected = gr.State({}, time_to_live=3600)
     with gr.Accordion("Correct the table", open=False):
-        kept = "" if site.feedback is None else ", and file and label are kept"
+        kept = "" if site.feedback is None else "; file and label are kept for training"
         with gr.Row():
             row = gr.Dropdown(
                 [], value=None, label="Row", info="Type to find a file, then arrow down and Enter."
@@ -241,7 +243,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
                 [*served.predictor.classes, "unknown"],
                 value=None,
                 label="Right label",
-                info=f"The same way. It goes into the CSV{kept}.",
+                info=f"Type to find it. It goes into the CSV{kept}.",
             )
         correct = gr.Button("Correct")
         note = gr.HTML("", elem_classes="sh-page")
@@ -251,12 +253,14 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         judged = [judge(answer, rule) for answer in answers]
         return table_html(judged, rule, labels) if answers else ""
 
-    async def ask(paths: list[str], moment: float | None, own: bool, cut: float) -> tuple[Any, ...]:
+    async def predict(
+        paths: list[str], moment: float | None, own: bool, cut: float
+    ) -> tuple[Any, ...]:
         none = gr.Dropdown(choices=[], value=None)
         if not paths:
             return [], {}, none, "", ""
         try:
-            answers = await site.answers(name, paths, moment or None)
+            answers = await site.predict_many(name, paths, moment or None)
         except SecondhandError as error:
             return [], {}, none, "", no_answer_html(without_paths(str(error), paths[0]))
         named = enumerate(answers, start=1)
@@ -264,13 +268,13 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         return answers, {}, gr.Dropdown(choices=rows, value=None), "", table(answers, {}, own, cut)
 
     def save(
-        answers: list[Any], labels: dict[int, str], row: int | None, said: str | None, *rule: Any
+        answers: list[Any], labels: dict[int, str], row: int | None, label: str | None, *rule: Any
     ) -> tuple[Any, ...]:
         if row is None or not 0 <= row < len(answers):
             return labels, gr.skip(), note_html("Choose a row first.", status=True)
         answer = answers[row]
         try:
-            label = check_label(said)
+            label = check_label(label)
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
                 site.feedback.save(
@@ -289,13 +293,15 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     rule = [rules.own, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):
-        event(ask, [files, rules.at, *rule], [given, corrected, row, note, out], **waited)
+        event(predict, [files, rules.at, *rule], [predictions, corrected, row, note, out], **waited)
     for change in rules.changes:
-        change.then(table, [given, corrected, *rule], out, queue=False, **QUIET)
-    correct.click(save, [given, corrected, row, right, *rule], [corrected, out, note], **QUIET)
+        change.then(table, [predictions, corrected, *rule], out, queue=False, **QUIET)
+    correct.click(
+        save, [predictions, corrected, row, right, *rule], [corrected, out, note], **QUIET
+    )
 
 
-def _correction(site: Site, name: str, asked: Any) -> None:
+def _correction(site: Site, name: str, query: Any) -> None:
     served = site.models[name]
     with gr.Accordion("This is wrong", open=False):
         label = gr.Dropdown(
@@ -305,25 +311,25 @@ def _correction(site: Site, name: str, asked: Any) -> None:
         button = gr.Button("Save the correction")
         thanks = gr.HTML("", elem_classes="sh-page")
 
-    def save(last: Asked, said: str | None) -> str:
+    def save(last: Query, label: str | None) -> str:
         assert site.feedback is not None
         if last.answer is None:
-            return note_html("Ask about a file first.", status=True)
+            return note_html("Choose a file first.", status=True)
         try:
             site.feedback.save(
-                last.file, said or "", kind=served.kind, gps=last.at, answered=last.answer.best,
+                last.file, label or "", kind=served.kind, gps=last.at, answered=last.answer.best,
                 probability=last.answer.probability, model=name,
             )  # fmt: skip
         except SecondhandError as error:
             return note_html(str(error), status=True)
         return note_html("Saved. Thank you.", status=True)
 
-    button.click(save, [asked, label], thanks, **QUIET)
+    button.click(save, [query, label], thanks, **QUIET)
 
 
 def theme() -> Any:
-    """Gradio's own theme with the fonts of the reader's machine and with enough contrast."""
-    own = gr.themes.Default(
+    """Gradio's default theme with the fonts of the visitor's machine and enough contrast."""
+    base = gr.themes.Default(
         primary_hue="blue",
         font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
@@ -341,4 +347,4 @@ def theme() -> Any:
         "slider_color": ("#3b6fd4", "#3b6fd4"),
     }
     light = {name: colours[0] for name, colours in in_light_and_dark.items()}
-    return own.set(**light, **{f"{n}_dark": dark for n, (_, dark) in in_light_and_dark.items()})
+    return base.set(**light, **{f"{n}_dark": dark for n, (_, dark) in in_light_and_dark.items()})

@@ -1,6 +1,5 @@
-"""A pool of files on this machine: the tab *Label*, where one file of it after the other is labelled by
-keys, and *More like this* under an answer. No visitor names a file of it: they see the ones that are
-chosen here, by their names within the pool."""
+"""Pools of files on this machine: the tab *Label*, where files are labelled by keys, and *More like this*
+under a prediction. Visitors cannot choose files of a pool; they see their names within it."""
 
 from __future__ import annotations
 
@@ -22,36 +21,35 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
-from app.drawing import look, panel_svg
 from app.feedback import Corrections, check_label, item_of
+from app.panels import look, panel_svg
 from app.serving import Served
-from app.views import Asked, note_html, without_paths
+from app.views import Query, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from datasets.images import open_picture
 from datasets.spectrograms import Source
 from learners.active import Embeddings, Suggestion, labelled_in, suggest
 from learners.inference import Predictor
-from learners.report import Pictures, heard, shown, when
+from learners.report import Pictures, flac, page_picture, time_span
 from learners.templates import data_uri, render
 
 log = logging.getLogger(__name__)
 
-#: What no program calls, and what the waiting for is not shown.
+#: Options of events without an API endpoint and without a progress display.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-#: Files that are put in order for labelling, beside those that have a label already.
+#: Most files that are put in order for labelling, beside those that have a label.
 MOST = 1000
-SIDE = 640  # pixels of a picture that is to be labelled
+SIDE = 640  # pixels of a picture to label
 
 
 class Pool(ABC):
-    """Files that the model goes through beside those who ask it, in a thread and by a predictor of its
-    own.
+    """Files that the model reads in a thread of its own, with its own predictor.
 
     Parameters
     ----------
     served : the model.
-    folder : of files, of any nesting.
+    folder : searched for files with its subfolders.
 
     Raises
     ------
@@ -69,7 +67,7 @@ class Pool(ABC):
         skipped: Counter[str] = Counter()
         self.files = self._found(served.kind, skipped)
         self.predictor = Predictor(self.model, device=served.predictor.device)
-        self.predictor.start()  # before there are visitors, whose connections it would hold
+        self.predictor.start()  # before there are connections, which its processes would inherit
         self._thread = threading.Thread(target=self._run, name=self.flag, daemon=True)
 
     def _found(self, kind: str, skipped: Counter[str]) -> list[str]:
@@ -80,11 +78,11 @@ class Pool(ABC):
         return list(some_files([str(self.folder)], kind, skipped))
 
     def begin(self) -> None:
-        """Go through the files, once there is a page."""
+        """Start reading the files."""
         self._thread.start()
 
     def close(self) -> None:
-        """End it, and what it began."""
+        """Stop the thread and the predictor."""
         self.closed = True
         if self._thread.ident is not None:
             self._thread.join(timeout=60)
@@ -92,14 +90,14 @@ class Pool(ABC):
 
     @property
     def waiting(self) -> str:
-        """What is to be said instead of what is asked of it; nothing where it is ready."""
+        """Message while the pool is not ready, or cannot be used; "" otherwise."""
         if not self.ready.is_set():
             return f"Looking through the pool: {self.done} of {len(self.files)} files."
         return self.failed
 
     @abstractmethod
     def prepare(self, files: Iterator[str]) -> None:
-        """What is done with the files, each taken as it is needed."""
+        """Read the files, each as it is needed."""
 
     def _run(self) -> None:
         try:
@@ -108,7 +106,7 @@ class Pool(ABC):
             self.failed = self.named(str(error))
             log.warning("%s: %s", self.flag, error)
         except Exception:
-            self.failed = "The pool cannot be used: whoever runs this page sees why in its log."
+            self.failed = "The pool cannot be used: the log of the page says why."
             log.exception("%s", self.flag)
         self.ready.set()
 
@@ -120,24 +118,26 @@ class Pool(ABC):
             self.done += 1
 
     def name(self, source: Source) -> str:
-        """A file as visitors know it: without the folders above the pool."""
+        """Name of a file for visitors: its path within the pool."""
         path = Path(source.path)
         inside = path.is_relative_to(self.folder)
-        return str(path.relative_to(self.folder) if inside else path.name) + when(source)
+        return str(path.relative_to(self.folder) if inside else path.name) + time_span(source)
 
     def named(self, message: str) -> str:
-        """A message that names no folder above the pool."""
+        """A message without the folders above the pool."""
         return message.replace(f"{self.folder}{os.sep}", "").replace(str(self.folder), "the pool")
 
     def player(self, source: Source) -> str:
-        """A sound as it stands in the page; nothing for what does not sound."""
-        sound = heard(self.predictor, source)
+        """Data URI of a sound; "" if the model is not of sounds."""
+        sound = flac(self.predictor, source)
         return f"data:audio/flac;base64,{base64.b64encode(sound).decode()}" if sound else ""
 
 
 class Labelling(Pool):
-    """What to label next, and the labels given, in a table beside the pool: ``new-labels.csv`` of
-    ``new/``. It is all that is kept: who comes again goes on where it stopped."""
+    """The files to label next, and the labels, in a table beside the pool: ``new-labels.csv`` for ``new/``.
+
+    The table is all that is kept, so labelling continues where it stopped.
+    """
 
     flag = "--label"
 
@@ -147,7 +147,7 @@ class Labelling(Pool):
         times = {"sound": ("start", "end"), "strain": ("gps",)}.get(served.kind, ())
         columns = ("path", "label", *times, "answered", "model", "time")
         self.table = Corrections(self.folder.parent / f"{self.folder.name}-labels.csv", columns)
-        self.table.rows()  # which says if it is another table
+        self.table.rows()  # an error if it is another table
         self.order: list[Suggestion] = []
         self._labels: dict[tuple[str, ...], str] = {}
 
@@ -160,28 +160,28 @@ class Labelling(Pool):
             log.warning("%s: %s", bad.path, bad.reason)
         self.order = suggested.rows
         if not self.order:
-            self.failed = "There is nothing in the pool that wants a label."
+            self.failed = "Every file of the pool has a label."
 
     @property
     def labelled(self) -> int:
-        """How many of them have a label."""
+        """Number of files with a label."""
         return sum(self._item(number) in self._labels for number in range(len(self.order)))
 
     def after(self, number: int) -> int | None:
-        """The next one without a label that is still there, counted round; None where there is none."""
+        """The next existing file without a label, starting again at the end; None if there is none."""
         count = len(self.order)
         for other in (*range(number + 1, count), *range(min(number + 1, count))):
-            there = os.path.exists(self.order[other].source.path)
-            if there and self._item(other) not in self._labels:
+            exists = os.path.exists(self.order[other].source.path)
+            if exists and self._item(other) not in self._labels:
                 return other
         return None
 
     def save(self, number: int, label: object) -> None:
-        """Give one its label.
+        """Save the label of a file.
 
         Raises
         ------
-        SecondhandError : the label is none, or the table cannot be written.
+        SecondhandError : the label is not valid, or the table cannot be written.
         """
         row = self._row(number) | {
             "label": check_label(label),
@@ -193,12 +193,12 @@ class Labelling(Pool):
         self._labels[item_of(row)] = row["label"]
 
     def undo(self, number: int) -> None:
-        """Take the label of one back."""
+        """Remove the label of a file."""
         self._write(self._row(number), drop=True)
         self._labels.pop(self._item(number), None)
 
     def html(self, number: int, turn: int) -> str:
-        """One of them, to be looked at or heard; ``turn`` tells the page that it is another."""
+        """A file to label, as HTML; ``turn`` tells the page that it has changed."""
         suggestion = self.order[number]
         source, panels, player, wrong = suggestion.source, [], "", ""
         try:
@@ -236,21 +236,21 @@ class Labelling(Pool):
 
 
 class Alike(Pool):
-    """What of a pool is most like a file: of a folder, or of a file of embeddings, ``.parquet``."""
+    """Search for similar files in a folder, or in a file of embeddings (``.parquet``)."""
 
     flag = "--pool"
 
     def __init__(self, served: Served, folder: Path) -> None:
         super().__init__(served, folder)
-        self._made = tempfile.TemporaryDirectory(prefix="secondhand-pool-")
-        made = not self.files
+        self._temporary = tempfile.TemporaryDirectory(prefix="secondhand-pool-")
+        stored = not self.files
         self.kept = Embeddings(
-            self.folder if made else Path(self._made.name, "pool.parquet"), self.model,
+            self.folder if stored else Path(self._temporary.name, "pool.parquet"), self.model,
             self.predictor,
         )  # fmt: skip
-        if made:
+        if stored:
             self.kept.check()
-        self._alone = threading.Lock()  # its predictor answers one at a time
+        self._alone = threading.Lock()  # its predictor takes one file at a time
 
     def _found(self, kind: str, skipped: Counter[str]) -> list[str]:
         return [] if self.folder.suffix == ".parquet" else super()._found(kind, skipped)
@@ -266,10 +266,10 @@ class Alike(Pool):
 
     def close(self) -> None:
         super().close()
-        self._made.cleanup()
+        self._temporary.cleanup()
 
     def html(self, file: str, at: float | None, top: int = 12) -> str:
-        """The nearest to a file, as a gallery.
+        """The most similar files, as a gallery.
 
         Raises
         ------
@@ -281,9 +281,9 @@ class Alike(Pool):
         for source, cosine in near:
             card: dict[str, Any] = {"name": self.name(source), "cosine": cosine, "player": ""}
             try:
-                card["picture"] = shown(pictures.draw(source))
+                card["picture"] = page_picture(pictures.render(source))
                 card["player"] = self.player(source)
-            except SecondhandError:  # gone meanwhile
+            except SecondhandError:  # the file is gone
                 card["picture"] = ""
             cards.append(card)
         return render("app", "alike.html", cards=cards)
@@ -291,7 +291,7 @@ class Alike(Pool):
 
 @dataclass(frozen=True)
 class Turn:
-    """What one visitor sees: the file's number, those labelled before it, and how often that changed."""
+    """State of one visitor: the file's number, the files labelled before it, and a counter of changes."""
 
     number: int | None = None
     done: tuple[int, ...] = ()
@@ -302,14 +302,13 @@ class Turn:
 
 
 def keys_of(classes: Sequence[str]) -> dict[str, str]:
-    """The class of each key: the first nine have 1 to 9; classes that are called as keys, their own."""
-    own = {name: name for name in classes if name in tuple("0123456789")}
-    return own or {str(key): name for key, name in enumerate(classes[:9], start=1)}
+    """The class of each key: classes named as digits have theirs, else the first nine have 1 to 9."""
+    digits = {name: name for name in classes if name in tuple("0123456789")}
+    return digits or {str(key): name for key, name in enumerate(classes[:9], start=1)}
 
 
-def label_tab(tab: Any, labelling: Labelling, drawing: AbstractContextManager[object]) -> None:
-    """Fill the tab, and have it begin where the table of labels ends; ``drawing`` is entered while a file
-    is drawn."""
+def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[object]) -> None:
+    """Fill the tab *Label*; ``rendering`` is a context that is entered while a file is rendered."""
     turn = gr.State(Turn(), time_to_live=3600)
     small: dict[str, Any] = {"min_width": 130, "size": "sm"}
     with gr.Row():
@@ -329,16 +328,18 @@ def label_tab(tab: Any, labelling: Labelling, drawing: AbstractContextManager[ob
                 info="Type to find it, or write a new one.",
             )  # fmt: skip
             with gr.Row():
-                use = gr.Button("Label it so", **small)
+                use = gr.Button("Use this label", **small)
                 back = gr.Button("z  undo", elem_id="label-z", **small)
             message = gr.HTML("", elem_classes="sh-page")
-            gr.HTML(note_html(f"Kept in {labelling.table.file.name}, for the next training."))
+            gr.HTML(
+                note_html(f"Labels are kept in {labelling.table.file.name} for the next training.")
+            )
 
     def show(turn: Turn) -> str:
         if turn.number is None:
             count = f"{labelling.labelled} of {len(labelling.order)}"
-            return note_html(f"{count} are labelled, and nothing is left.", turn=turn.count)
-        with drawing:
+            return note_html(f"{count} files are labelled; none is left.", turn=turn.count)
+        with rendering:
             return labelling.html(turn.number, turn.count)
 
     async def begin(turn: Turn) -> AsyncIterator[tuple[Turn, str]]:
@@ -384,29 +385,29 @@ def label_tab(tab: Any, labelling: Labelling, drawing: AbstractContextManager[ob
     back.click(undo, turn, out, **QUIET)
 
 
-def alike_part(alike: Alike, asked: Any, drawing: AbstractContextManager[object]) -> Any:
-    """The button and what it brings; the part that is emptied when another file is asked about."""
+def alike_part(alike: Alike, query: Any, rendering: AbstractContextManager[object]) -> Any:
+    """The button *More like this*; returns its result, which is cleared for another file."""
     button = gr.Button("More like this")
     near = gr.HTML("", elem_classes="sh-page")
 
-    def found(last: Asked) -> str:
+    def result(last: Query) -> str:
         if alike.waiting:
             return note_html(alike.waiting, status=True)
         try:
-            with drawing:
+            with rendering:
                 return alike.html(last.file, last.at)
         except SecondhandError as error:
-            words = alike.named(without_paths(str(error), last.file))
-            return note_html(words, status=True)
+            message = alike.named(without_paths(str(error), last.file))
+            return note_html(message, status=True)
 
-    async def search(last: Asked) -> AsyncIterator[str]:
+    async def search(last: Query) -> AsyncIterator[str]:
         if last.answer is None or last.answer.reason.unanswered:
-            yield note_html("Ask about a file first.", status=True)
+            yield note_html("Choose a file first.", status=True)
             return
         while not alike.ready.is_set():
             yield note_html(alike.waiting, status=True)
             await asyncio.sleep(0.5)
-        yield await asyncio.to_thread(found, last)
+        yield await asyncio.to_thread(result, last)
 
-    button.click(search, asked, near, concurrency_limit=None, **QUIET)
+    button.click(search, query, near, concurrency_limit=None, **QUIET)
     return near

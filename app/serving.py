@@ -1,5 +1,4 @@
-"""What stands behind a page, without Gradio: models, each with the line of those who wait for it, what is
-known of them, corrections."""
+"""The back end of the web page, without Gradio: models with their queues, evidence on them, corrections."""
 
 from __future__ import annotations
 
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
 
-#: Seconds that a request waits for as many as were answered together before it.
+#: Seconds to wait until a batch is as large as the one before it.
 PATIENCE = 0.02
-#: The C library behind GWF ends the whole process where a frame is damaged.
+#: The C library that reads GWF ends the process at a damaged frame.
 NO_FRAMES = "GWF frames are not opened here; convert it to HDF5"
 #: Seconds of a recording. Highly compressed, days of sound fit into one upload.
 LONGEST = 3600.0
@@ -44,15 +43,15 @@ LONGEST = 3600.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What one page gives to those who ask.
+    """Limits of a page.
 
     Attributes
     ----------
-    megabytes : of one uploaded file.
-    files : in one table.
-    queue : requests that may wait for one model; the next one is told that the page is busy.
+    megabytes : size of an uploaded file.
+    files : files in one table.
+    queue : requests that may wait for one model; further ones get the message that the page is busy.
     batch : waiting requests that go through the network together.
-    seconds : after which a request is given up.
+    seconds : time after which a request is given up.
     keep : seconds that an uploaded file stays on disk.
     arriving : requests that may be read at once: each holds one of the descriptors that a process has,
         commonly 1 024.
@@ -82,7 +81,7 @@ class Limits:
 
 
 class Busy(SecondhandError):
-    """The line is full: nothing is wrong, and the same request may do a moment later."""
+    """The queue is full; the same request may succeed a moment later."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -92,16 +91,16 @@ class Busy(SecondhandError):
 
 
 class Served:
-    """A model by its name on the page, and the line of those who wait for it.
+    """A model and the queue of its requests.
 
-    One thread answers up to ``batch`` of them at a time, which is quicker than several threads with
-    fewer each; whoever comes meanwhile waits for the next batch.
+    One thread predicts up to ``batch`` of them at a time, which is faster than several threads with
+    fewer each; later requests wait for the next batch.
 
     Parameters
     ----------
-    name : as the page calls it.
-    predictor : the loaded model. It is used by all threads and never changed.
-    folder : the model folder; the run that it belongs to may lie around it.
+    name : the model's name on the page.
+    predictor : the loaded model, used by all threads and never changed.
+    folder : the model folder, which may lie in its run's folder.
     """
 
     def __init__(
@@ -118,25 +117,25 @@ class Served:
         self._waiting: deque[tuple[Source, Future[Prediction]]] = deque()
         self._ready = threading.Condition()
         self._closed = False
-        predictor.start()  # before there are visitors, whose connections the processes would hold
+        predictor.start()  # before there are connections, which its processes would inherit
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Requests that no thread has taken up yet."""
+        """Number of requests in the queue."""
         return len(self._waiting)
 
     def submit(self, source: Source, *, admitted: bool = False) -> Future[Prediction]:
-        """Join the line.
+        """Add a request to the queue.
 
         Parameters
         ----------
-        admitted : one of several files of a request that is in already.
+        admitted : True for further files of an accepted request.
 
         Raises
         ------
-        Busy : the line is full. SecondhandError : the page is closing.
+        Busy : the queue is full. SecondhandError : the page is closing.
         """
         future: Future[Prediction] = Future()
         with self._ready:
@@ -149,13 +148,13 @@ class Served:
         return future
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Cancel the queue and stop the thread."""
         with self._ready:
             self._closed = True
-            left = list(self._waiting)
+            cancelled = list(self._waiting)
             self._waiting.clear()
             self._ready.notify_all()
-        for _, future in left:
+        for _, future in cancelled:
             future.cancel()
         self._thread.join(timeout=10)
         self.predictor.close()
@@ -168,32 +167,32 @@ class Served:
         while True:
             with self._ready:
                 self._ready.wait_for(partial(self._has, 1))
-                # Programs that were answered together come back together, though not at once.
+                # Programs that were served together return together, though not at once.
                 self._ready.wait_for(partial(self._has, count), PATIENCE)
                 if self._closed:
                     return
                 count = min(self.limits.batch, len(self._waiting))
-                taken = [self._waiting.popleft() for _ in range(count)]
-            # Who has gone away meanwhile costs the network nothing.
-            self._answer([(s, f) for s, f in taken if f.set_running_or_notify_cancel()])
+                batch = [self._waiting.popleft() for _ in range(count)]
+            # Cancelled requests are left out.
+            self._predict([(s, f) for s, f in batch if f.set_running_or_notify_cancel()])
 
-    def _answer(self, taken: list[tuple[Source, Future[Prediction]]]) -> None:
-        if not taken:
+    def _predict(self, batch: list[tuple[Source, Future[Prediction]]]) -> None:
+        if not batch:
             return
         try:
-            sources = [source for source, _ in taken]
-            answers = list(self.predictor.predict(sources, bs=self.limits.batch))
+            sources = [source for source, _ in batch]
+            predictions = list(self.predictor.predict(sources, bs=self.limits.batch))
         except Exception as error:
-            if len(taken) > 1:  # one of them is at fault: the others are answered
-                for single in taken:
-                    self._answer([single])
+            if len(batch) > 1:  # one of them is at fault: the others are predicted
+                for single in batch:
+                    self._predict([single])
                 return
             if not isinstance(error, SecondhandError):
                 log.exception("a request failed")
-            taken[0][1].set_exception(error)
+            batch[0][1].set_exception(error)
             return
-        for (_, future), answer in zip(taken, answers, strict=True):
-            future.set_result(answer)
+        for (_, future), prediction in zip(batch, predictions, strict=True):
+            future.set_result(prediction)
 
 
 def load(
@@ -218,20 +217,20 @@ def load(
         unused = next(other for other in names if other not in served)
         predictor = Predictor(folder, top=5, device=device)
         if not predictor.confidence.exclusive:
-            predictor.top = len(predictor.classes)  # another threshold may say any of them
+            predictor.top = len(predictor.classes)  # another threshold may select any of them
         served[unused] = Served(unused, predictor, resolved, limits=limits)
     return served
 
 
 @dataclass
 class Visits:
-    """What the door of one page knows of those who come.
+    """Connections of one page.
 
     Attributes
     ----------
-    names : hosts that the page is asked by, in small letters; an address in numbers is one always.
+    names : host names of the page, in small letters; a numeric address is always allowed.
     arriving : requests whose bodies are being read.
-    broken_off : requests so far whose bodies never came whole: the client left, or was too slow.
+    broken_off : requests whose bodies never arrived whole: the client left, or was too slow.
     """
 
     names: set[str] = field(default_factory=set)
@@ -241,26 +240,26 @@ class Visits:
 
 @dataclass
 class Site:
-    """Everything behind a page.
+    """The models and folders of a page.
 
     Attributes
     ----------
-    models : by the name that the page shows.
-    uploads : the folder that uploaded files lie in; nothing outside it is ever opened.
+    models : by their names on the page.
+    uploads : folder of uploaded files; nothing outside it is opened.
     feedback : where corrections are kept; None switches them off.
-    evidence : what is known of each model beside its answers.
-    drawing : heat maps and spectrograms for the eye are drawn two at a time, the rest waits its turn.
+    evidence : the run of each model.
+    rendering : lets two heat maps or spectrograms be rendered at a time.
     """
 
     models: dict[str, Served]
     uploads: str
     feedback: Feedback | None = None
     evidence: dict[str, Evidence] = field(default_factory=dict)
-    drawing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
+    rendering: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
 
     def __post_init__(self) -> None:
         for name, served in self.models.items():
-            # What a run keeps beside its model tells of one label an item.
+            # The evidence of a run is that of a single-label model.
             confidence = served.predictor.confidence
             folder = served.folder if confidence.exclusive else None
             self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
@@ -270,7 +269,7 @@ class Site:
         return next(iter(self.models.values())).limits
 
     def rule(self, name: str, threshold: float | None) -> Rule:
-        """The model's own rule, or for a threshold the rule of that probability instead."""
+        """The model's own rule, or that of a threshold of the probability."""
         predictor = self.models[name].predictor
         confidence, classes = predictor.confidence, predictor.classes
         if threshold is None:
@@ -280,18 +279,18 @@ class Site:
         return Rule(cut, confidence.distance.alpha, own=False, cuts=cuts)
 
     def operating_point(self, name: str, rule: Rule) -> OperatingPoint | None:
-        """What a rule gives on the model's calibration items."""
-        return self.evidence[name].buys(None if rule.own else rule.cut, rule.alpha)
+        """Coverage and accuracy of a rule on the model's calibration files."""
+        return self.evidence[name].operating_point(None if rule.own else rule.cut, rule.alpha)
 
     def start(self, name: str) -> float:
-        """Where the slider rests while the model's own rule holds: as strict as that."""
-        own = self.rule(name, None)
-        if own.on == "probability":
-            return own.cut
-        return math.floor(1000 * self.evidence[name].as_strict()) / 1000  # a step of the slider's
+        """Position of the slider for the model's own rule: it answers as many calibration files."""
+        rule = self.rule(name, None)
+        if rule.on == "probability":
+            return rule.cut
+        return math.floor(1000 * self.evidence[name].matching_threshold()) / 1000  # a slider's step
 
     def choose(self, files: Sequence[str]) -> str:
-        """The first model for the kind of these files, told by the endings of their names.
+        """The first model for the kind of these files, by the endings of their names.
 
         Raises
         ------
@@ -299,7 +298,7 @@ class Site:
         """
         models = {name: served.kind for name, served in self.models.items()}
         if len(models) == 1:
-            return next(iter(models))  # its own readers say what is wrong with a file
+            return next(iter(models))  # its readers report what is wrong with a file
         kinds = {kind_of(file) for file in files}
         fit = [name for name, kind in models.items() if kinds == {kind}]
         if fit:
@@ -310,18 +309,18 @@ class Site:
             + ", ".join(f"{name} ({kind})" for name, kind in models.items())
         )
 
-    async def answer(
+    async def predict(
         self, name: str, file: str, at: float | None, *, admitted: bool = False
     ) -> Prediction:
-        """The model's own answer for an uploaded file, waiting in line for it.
+        """The model's prediction for an uploaded file, after waiting in the queue.
 
         Raises
         ------
-        SecondhandError : not an uploaded file, no place in the line, or it took too long.
+        SecondhandError : not an uploaded file, the queue is full, or it took too long.
         """
         served = self.models[name]
-        here = os.path.join(os.path.realpath(self.uploads), "")
-        if not os.path.realpath(file).startswith(here):  # links followed
+        uploads = os.path.join(os.path.realpath(self.uploads), "")
+        if not os.path.realpath(file).startswith(uploads):  # links followed
             raise SecondhandError("Only files that were uploaded here are opened.")
         if (why := await asyncio.to_thread(refusal, file, served.kind)) is not None:
             return refused_prediction(Source(file), BadFile(file, why))
@@ -329,18 +328,18 @@ class Site:
             Source(file, at=at if served.kind == "strain" else None), admitted=admitted
         )
         try:
-            answer = await asyncio.wait_for(
+            prediction = await asyncio.wait_for(
                 asyncio.wrap_future(future), timeout=served.limits.seconds
             )
         except TimeoutError:
             raise SecondhandError(
                 f"This took longer than {served.limits.seconds:g} s and was given up."
             ) from None
-        why, detail = answer.reason.why, answer.reason.detail
-        return answer._replace(reason=Reason(why, without_paths(detail, file)))
+        why, detail = prediction.reason.why, prediction.reason.detail
+        return prediction._replace(reason=Reason(why, without_paths(detail, file)))
 
-    async def answers(self, name: str, files: list[str], at: float | None) -> list[Prediction]:
-        """Answers for several files: one place in the line for all, a batch of them at a time."""
+    async def predict_many(self, name: str, files: list[str], at: float | None) -> list[Prediction]:
+        """Predictions for several files: one place in the queue for all, a batch at a time."""
         limits = self.models[name].limits
         if len(files) > limits.files:
             raise SecondhandError(
@@ -352,13 +351,13 @@ class Site:
 
         async def one(file: str) -> Prediction:
             async with at_once:
-                return await self.answer(name, file, at, admitted=True)
+                return await self.predict(name, file, at, admitted=True)
 
         return list(await asyncio.gather(*(one(file) for file in files)))
 
 
 def refusal(file: str, kind: str) -> str | None:
-    """Why a file is not even given to the readers; None for most."""
+    """Why a file is not opened at all; None if it is."""
     try:
         with open(file, "rb") as opened:
             if opened.read(4) == b"IGWD":
@@ -366,7 +365,7 @@ def refusal(file: str, kind: str) -> str | None:
         if kind == "sound" and (duration := call_isolated(_duration, file, 0.0)) > LONGEST:
             return f"{duration / 3600:.1f} hours are more than this page takes; cut it to one hour"
     except (OSError, SecondhandError):
-        pass  # the reader says what is wrong
+        pass  # the reader reports what is wrong
     return None
 
 

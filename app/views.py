@@ -1,4 +1,4 @@
-"""Answers by a rule: in words, as HTML, as CSV and as JSON."""
+"""Predictions under a rule: in plain words, as HTML, as CSV and as JSON."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ EACH = "thresholds of the classes"
 
 
 @dataclass
-class Asked:
-    """What one visitor asked last."""
+class Query:
+    """The file, the GPS time and the prediction that one visitor had last."""
 
     file: str = ""
     at: float | None = None
@@ -40,13 +40,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Rule:
-    """What makes an answer: ``on``, the probability or another score, is at least ``cut``, or of `EACH`
-    the class's own; the score named ``score`` at least ``floor`` where there is one, and ``distance_p``
-    at least ``alpha``.
+    """When a model answers and does not say unknown.
 
-    ``own`` is the model's own rule. ``kind`` says how its cut was found, ``target`` what for (NaN:
-    a threshold has none), ``missed`` why that could not be had. Of several labels an item ``cuts`` has
-    each one's own cut by its name; None of one label.
+    Attributes
+    ----------
+    cut : least value of ``on``. alpha : least ``distance_p``.
+    own : True for the model's own rule, False for a visitor's threshold.
+    on : the probability, another score, or `EACH` for a threshold of each class.
+    kind, target : how the cut was chosen, and for which target (NaN for a plain threshold).
+    missed : why the target is not reached; "" if it is.
+    cuts : of multi-label models the threshold of each label by its name, else None.
+    score, floor : name and least value of a second score; "" and NaN without one.
     """
 
     cut: float
@@ -60,13 +64,8 @@ class Rule:
     score: str = ""
     floor: float = math.nan
 
-    @property
-    def beside(self) -> str:
-        """What an answer takes beside the cut, in words."""
-        return f" and a score of {self.floor:.4g} ({self.score})" if self.score else ""
-
     def as_json(self) -> dict[str, Any]:
-        """The rule for programs: null for no target."""
+        """The rule for the API; null for no target."""
         values: dict[str, Any] = jsonable(self)
         del values["missed"]
         if self.cuts is None:
@@ -75,13 +74,14 @@ class Rule:
 
 
 def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
-    """The rule that a model of these ``classes`` carries."""
+    """The rule in a model's confidence."""
     if not confidence.exclusive:
         cuts = {
-            name: own.value for name, own in zip(classes, confidence.cut.guarantees, strict=True)
+            name: each.value for name, each in zip(classes, confidence.cut.guarantees, strict=True)
         }
         target = next(
-            (own.target for own in confidence.cut.guarantees if own.target == own.target), math.nan
+            (each.target for each in confidence.cut.guarantees if each.target == each.target),
+            math.nan,
         )
         kind = "threshold" if math.isnan(target) else "target precision"
         alpha = confidence.distance.alpha
@@ -98,7 +98,7 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
 
 
 def judge(answer: Prediction, rule: Rule) -> Prediction:
-    """The answer at another threshold. Nothing is computed anew, so it may follow a slider."""
+    """The prediction under another rule, from its stored probabilities: fast enough for a slider."""
     if rule.own or not answer.best:
         return answer
     out_of_distribution = answer.distance_p < rule.alpha  # NaN: never
@@ -133,75 +133,75 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
 
 
 def span(window: Any) -> str:
-    """The name of a window."""
+    """Name of a window: its start and end in seconds."""
     return f"{window.start:.2f} to {window.end:.2f} s"
 
 
-def in_words(answer: Prediction, rule: Rule) -> str:
-    """Why an answer is unknown, in plain words; "" where it is not."""
+def explanation(answer: Prediction, rule: Rule) -> str:
+    """Why a prediction is unknown, in plain words; "" for an answer."""
     why, detail = answer.reason.why, answer.reason.detail
     if answer.branch and answer.label not in (UNKNOWN, answer.best):
-        return f"{way(answer)}. Which class of it, is not sure enough."
+        return f"{path_words(answer)}. The model is not sure enough of a class below."
     if why is Why.AMBIGUOUS:
-        share = f"Its best guess is {answer.best}, with {percent(answer.probability)}"
+        guess = f"The best guess is {answer.best}, {percent(answer.probability)} sure"
         if rule.on != "probability":
-            return f"Not sure enough. {share}; this model's own rule asks for more."
-        takes = rule.cut if rule.cuts is None else rule.cuts[answer.best]
-        return f"Not sure enough. {share}; an answer takes {percent(takes)}."
+            return f"Not sure enough. {guess}; the model's own rule needs more."
+        cut = rule.cut if rule.cuts is None else rule.cuts[answer.best]
+        return f"Not sure enough. {guess}; the model answers from {percent(cut)}."
     if why is Why.OUT_OF_DISTRIBUTION:
         return (
-            "This is unlike anything the model was trained on: at most "
-            f"{percent(answer.distance_p)} of what it knows lies this far from its training data. "
-            f"Of its classes, {answer.best} comes nearest."
+            "Unlike the training files: at most "
+            f"{percent(answer.distance_p)} of the known files lie this far from them. "
+            f"The nearest class is {answer.best}."
         )
     if why is Why.UNUSUAL:
         return (
-            f"Its best guess is {answer.best}, with {percent(answer.probability)}; yet most of what "
-            "the model knows is surer or nearer to its training data, and strangers often are like "
+            f"Unusual. The best guess is {answer.best}, {percent(answer.probability)} sure, but most known "
+            "files are surer or more like the training files. Files of unknown classes often look like "
             "this."
         )
     if why is Why.BACKGROUND and rule.cuts is not None:
-        return f"None of its labels is likely to be there. {answer.best} comes nearest."
+        return f"No label is likely. The nearest is {answer.best}."
     if why is Why.BACKGROUND:
         return (
-            "This is more like what the model has learned to be none of its classes than like any "
-            f"of them. Of its classes, {answer.best} comes nearest."
+            "More like the background files, which show none of the classes, than like any class. "
+            f"The nearest class is {answer.best}."
         )
     if why is Why.NO_SIGNAL:
-        return "There is no signal in it: nothing is louder than -60 dB below full scale."
+        return "There is no signal: nothing is louder than 60 dB below full scale."
     if why is Why.NO_MOMENT:
-        return f"It cannot be asked about this moment: {detail}."
+        return f"This moment cannot be used: {detail}."
     if why is Why.BAD_FILE:
         return f"This file cannot be used: {detail}."
     return ""
 
 
-def way(answer: Prediction) -> str:
-    """The way down the tree, with the probability of each node; "" without a tree."""
+def path_words(answer: Prediction) -> str:
+    """The path down the tree with the probability of each node; "" without a tree."""
     return " > ".join(f"{name} {percent(p)}" for name, p in answer.branch)
 
 
 def headline(answer: Prediction) -> str:
-    """The label, or that there is none: a file that cannot be used is not an unknown one."""
+    """The label, or "no answer" for a file that cannot be used, which is not an unknown one."""
     return "no answer" if answer.reason.unanswered else answer.label
 
 
 def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Markup:
-    """The label large, or unknown with its reason, and the best classes with their probabilities.
+    """The label, or unknown with its reason, and the best classes with their probabilities.
 
     Parameters
     ----------
-    temperature : the model's; the page calls probabilities calibrated only where it does.
+    temperature : the model's, which tells whether the probabilities are calibrated.
     """
-    words = in_words(answer, rule)
+    words = explanation(answer, rule)
     if not words:
-        takes = f"an answer takes {percent(rule.cut)}{rule.beside}."
-        if rule.on != "probability":
-            takes = "this model's own rule accepts it."
+        near = bool(rule.score) or answer.distance_p >= rule.alpha  # NaN: the distance is off
+        words = (
+            f"{percent(answer.probability)} sure{', and like its training files' if near else ''}."
+        )
         if rule.cuts is not None:
-            takes = "each label is judged by itself: the line is where it is said."
-        words = f"{percent(answer.probability)} sure, and {takes}"
-        words += f" {way(answer)}." if answer.branch else ""
+            words = "Each label has its own threshold, the line in its bar."
+        words += f" {path_words(answer)}." if answer.branch else ""
     return render(
         "app",
         "answer.html",
@@ -215,44 +215,48 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
 
 
 def no_answer_html(words: str, label: str = "no answer") -> Markup:
-    """Why there is no answer, in the place of one; ``label`` "" where nothing was asked yet."""
+    """A message in the place of a prediction; ``label`` is "" before there is a file."""
     state = "sh-unknown" if label else ""
     return render("app", "answer.html", state=state, label=label, words=words, top=())
 
 
 def note_html(words: str, *, status: bool = False, turn: int | None = None) -> Markup:
-    """Words in small; a ``status`` is read out when it changes. ``turn`` as `app.pool` has it."""
+    """A note; screen readers announce a ``status`` when it changes. ``turn`` : see `app.pool.Turn`."""
     return render("app", "note.html", words=words, status=status, turn=turn)
 
 
 def rule_words(rule: Rule) -> str:
-    """Which rule is in force, in plain words."""
+    """The rule in plain words."""
     if not rule.own:
-        return f"Not the model's own rule: an answer takes a probability of {percent(rule.cut)}."
-    amount = f"a probability of {percent(rule.cut)}{rule.beside}"
+        return f"Your threshold: the model answers if it is at least {percent(rule.cut)} sure."
+    condition = f"it answers if it is at least {percent(rule.cut)} sure"
+    if rule.score:
+        condition += (
+            f" and the file is enough like its training files (score {rule.score} at least "
+            f"{rule.floor:.4g})"
+        )
     if rule.on != "probability":
-        amount = f"a score of {rule.cut:.4g} ({rule.on})"
+        condition = f"it answers if the score {rule.on} is at least {rule.cut:.4g}"
     if rule.on == EACH:
-        amount = "for each class a threshold of its own"
+        condition = "it answers if the probability reaches the threshold of the class"
     if rule.cuts is not None:
         low, high = min(rule.cuts.values()), max(rule.cuts.values())
-        amount = f"for each label a probability of its own, {percent(low)} to {percent(high)}"
+        condition = f"each label has its own threshold, {percent(low)} to {percent(high)}"
     aim = ""
     if rule.kind != "threshold":
-        what = rule.kind.removeprefix("target ")
         share = "" if math.isnan(rule.target) else f" of {percent(rule.target)}"
-        aim = f", chosen for a target {what}{share}"
+        aim = f"; chosen for a {rule.kind}{share}"
     missed = rule.missed and f" Its target is not reached: {rule.missed}."
-    return f"The model's own rule: an answer takes {amount}{aim}.{missed}"
+    return f"The model's own rule: {condition}{aim}.{missed}"
 
 
 def operating_point_html(operating_point: OperatingPoint | None, rule: Rule) -> Markup:
-    """Which rule is in force, and what it gives on the calibration items."""
+    """The rule, and its coverage and accuracy on the calibration files."""
     return render(
         "app",
         "operating_point.html",
         words=rule_words(rule),
-        many=rule.cuts is not None,
+        multi_label=rule.cuts is not None,
         operating_point=operating_point,
     )
 
@@ -260,13 +264,15 @@ def operating_point_html(operating_point: OperatingPoint | None, rule: Rule) -> 
 def table_html(
     answers: Sequence[Prediction], rule: Rule, corrected: Mapping[int, str] = MappingProxyType({})
 ) -> Markup:
-    """A row a file, and a link that saves the same as CSV, in the columns of the command; with the
-    labels that somebody has ``corrected``, by the number of the row."""
+    """A table with a row for each file, and a link that saves it as CSV.
+
+    ``corrected`` : labels given by the visitor, by the number of the row.
+    """
     return render(
         "app",
         "table.html",
         answers=[
-            (Path(a.path).name, headline(a), a, in_words(a, rule), corrected.get(number))
+            (Path(a.path).name, headline(a), a, explanation(a, rule), corrected.get(number))
             for number, a in enumerate(answers)
         ],
         answered=sum(a.label != UNKNOWN for a in answers),
@@ -279,8 +285,10 @@ def table_html(
 def answers_csv(
     answers: Sequence[Prediction], corrected: Mapping[int, str] = MappingProxyType({})
 ) -> str:
-    """The rows that ``python -m learners.predict`` writes, with names instead of paths. Of labels that
-    were ``corrected`` in it, ``learners.finetune --data`` takes those."""
+    """CSV with the columns of ``python -m learners.predict``, and names instead of paths.
+
+    ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
+    """
     out = io.StringIO()
     hidden = {"windows", "set", "known"} | (set() if any(a.branch for a in answers) else {"branch"})
     fields = [name for name in answers[0]._fields if name not in hidden]
@@ -293,13 +301,13 @@ def answers_csv(
     return out.getvalue()
 
 
-def told(answer: Prediction, rule: Rule) -> dict[str, Any]:
-    """The answer under a rule, and that rule, for the API."""
+def under_rule(answer: Prediction, rule: Rule) -> dict[str, Any]:
+    """The prediction under a rule, and that rule, for the API."""
     return as_json(judge(answer, rule)) | {"rule": rule.as_json()}
 
 
 def as_json(answer: Prediction) -> dict[str, Any]:
-    """A prediction for the API: null for what is not a number, the file's name without its folder."""
+    """A prediction for the API: null for NaN, and the file's name without its folder."""
     values = answer._asdict()
     del values["known"]
     # Gradio's client takes whatever has a "path" for a file to download.
@@ -312,7 +320,7 @@ def as_json(answer: Prediction) -> dict[str, Any]:
 
 
 def without_paths(message: str, path: str) -> str:
-    """A message for a stranger: the file by its name alone, and no folder of this machine."""
+    """A message for a visitor: with the file's name, without folders of this machine."""
     name = Path(path).name
     for form in {path, str(Path(path).resolve())}:
         message = message.replace(f"{form}: ", "").replace(form, name)

@@ -1,5 +1,5 @@
-"""The pictures of a report: items as they are, and where the network looked; and files side by side on a
-page of their own, to be looked at or heard (a contact sheet)."""
+"""Pictures of a report: files, heat maps of the network, and contact sheets (pages of files to look at or
+listen to)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from learners.inference import Predictor, heatmap, overlay
 from learners.templates import data_uri, percent, render
 
 SIDE = 240  # pixels of a picture on the page
-WINDOWS = 32  # of a long recording, among which the one that speaks for the answer is looked for
+WINDOWS = 32  # of a long recording, among which that with the highest logit is searched
 SHOWN = 12  # figures in a gallery
 SMALL = 96  # pixels of an example of a class
 INDEX = "index.html"
@@ -32,30 +32,30 @@ EACH, MULTI = 3, 20  # examples of a class, and classes up to which they are sho
 
 
 class Figure(NamedTuple):
-    """Pictures side by side, each an address and what it shows; what is said, and the files' names."""
+    """Pictures side by side (data URI and alternative text of each), their caption, and the files' names."""
 
     pictures: list[tuple[str, str]]
-    said: str
+    caption: str
     under: str
 
 
 @dataclass
 class Pictures:
-    """Draws items for the page, as the model saw them.
+    """Renders files for the page, as the network sees them.
 
     Attributes
     ----------
     predictor : the model.
-    maps_left : how many heat maps may still be made; each costs a pass through the network.
-    no_map : why there are none, where the backbone gives none.
+    maps_left : number of heat maps that may still be made; each costs a pass through the network.
+    no_map : why the backbone gives no heat maps; "" if it does.
     """
 
     predictor: Predictor
     maps_left: int = 24
     no_map: str = ""
 
-    def draw(self, source: Source) -> Image.Image:
-        """An item as RGB: a picture, or the drawing of a signal.
+    def render(self, source: Source) -> Image.Image:
+        """A file as an RGB picture: the photo, or the spectrogram of a signal.
 
         Raises
         ------
@@ -64,15 +64,15 @@ class Pictures:
         spectrogram = self.predictor.spectrogram
         if spectrogram is None:
             return self.predictor.prepared.open_for_page(source.path, SIDE)
-        if (drawing := self.predictor.decoder.stored(source)) is not None:
-            return open_picture(drawing)
+        if (stored := self.predictor.decoder.stored(source)) is not None:
+            return open_picture(stored)
         signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
         return spectrogram.image(signal).convert("RGB")
 
     def moment(self, source: Source, class_index: int) -> Source:
-        """Of a recording longer than the model's window, the window that speaks most for a class.
+        """The window of a long recording with the highest logit of a class.
 
-        At most `WINDOWS` of them, spread evenly, are listened to.
+        At most `WINDOWS` windows, spread evenly, are predicted.
         """
         spectrogram = self.predictor.spectrogram
         if spectrogram is None or source.at is not None:
@@ -86,64 +86,64 @@ class Pictures:
             )
         except BadFile:
             return source
-        parts = [Source(source.path, *span) for span in spans[:: -(-len(spans) // WINDOWS)]]
-        if len(parts) == 1:
-            return parts[0]
-        opened = [(part, self.predictor.open(part)) for part in parts]
-        good = [(part, seen) for part, seen in opened if isinstance(seen, np.ndarray)]
-        if not good:
+        windows = [Source(source.path, *span) for span in spans[:: -(-len(spans) // WINDOWS)]]
+        if len(windows) == 1:
+            return windows[0]
+        opened = [(window, self.predictor.open(window)) for window in windows]
+        readable = [(window, pixels) for window, pixels in opened if isinstance(pixels, np.ndarray)]
+        if not readable:
             return source
-        logits, _ = self.predictor.forward(np.stack([seen for _, seen in good]))
-        return good[int(logits[:, class_index].argmax())][0]
+        logits, _ = self.predictor.forward(np.stack([pixels for _, pixels in readable]))
+        return readable[int(logits[:, class_index].argmax())][0]
 
     def heat(self, source: Source, class_index: int) -> Image.Image | None:
-        """The network's input under its Grad-CAM for a class; None where there is no map."""
+        """The network's input with its Grad-CAM for a class; None where there is no map."""
         if self.no_map or self.maps_left <= 0:
             return None
-        seen = self.predictor.open(source)
-        if not isinstance(seen, np.ndarray):
+        pixels = self.predictor.open(source)
+        if not isinstance(pixels, np.ndarray):
             return None
         self.maps_left -= 1
         try:
-            found = heatmap(
+            heat = heatmap(
                 self.predictor.network,
-                seen,
+                pixels,
                 class_index,
                 preprocessing=self.predictor.bundle.preprocessing,
             )
         except SecondhandError as error:
             self.no_map = str(error)
             return None
-        return overlay(seen, found)
+        return overlay(pixels, heat)
 
-    def figure(self, source: Source, said: str, class_index: int | None = None) -> Figure:
-        """An item under what is said of it, with its heat map for a class if one is named."""
+    def figure(self, source: Source, caption: str, class_index: int | None = None) -> Figure:
+        """A file with a caption, and with its heat map for a class if one is given."""
         if class_index is not None:
             source = self.moment(source, class_index)
         try:
-            pictures = [(shown(self.draw(source)), said)]
+            pictures = [(page_picture(self.render(source)), caption)]
         except SecondhandError as error:
-            return Figure([], said, PathShortener("", [source.path])(str(error)))
+            return Figure([], caption, Names("", [source.path])(str(error)))
         heat = None if class_index is None else self.heat(source, class_index)
         if heat is not None:
             name = self.predictor.classes[class_index or 0]
-            pictures.append((shown(heat), f"where the network looked for {name}"))
-        return Figure(pictures, said, Path(source.path).name + when(source))
+            pictures.append((page_picture(heat), f"where the network looked for {name}"))
+        return Figure(pictures, caption, Path(source.path).name + time_span(source))
 
-    def pair(self, sources: Sequence[Source], said: str, names: Sequence[str]) -> Figure:
-        """Items side by side."""
+    def pair(self, sources: Sequence[Source], caption: str, names: Sequence[str]) -> Figure:
+        """Files side by side."""
         pictures = []
         for source, name in zip(sources, names, strict=True):
             try:
-                pictures.append((shown(self.draw(source)), name))
-            except SecondhandError:  # gone since it was compared
+                pictures.append((page_picture(self.render(source)), name))
+            except SecondhandError:  # the file is gone
                 continue
-        under = " · ".join(Path(source.path).name + when(source) for source in sources)
-        return Figure(pictures, said, under)
+        under = " · ".join(Path(source.path).name + time_span(source) for source in sources)
+        return Figure(pictures, caption, under)
 
 
-def when(source: Source) -> str:
-    """The part of a file that is shown."""
+def time_span(source: Source) -> str:
+    """Suffix of a file's name: the GPS time or the seconds that are shown; "" for a whole file."""
     if source.at is not None:
         return f", GPS {source.at:.1f} s"
     if source.start is None or source.end is None:
@@ -151,10 +151,10 @@ def when(source: Source) -> str:
     return f", {source.start:.1f}–{source.end:.1f} s"  # noqa: RUF001
 
 
-def shown(picture: Image.Image, side: int = SIDE) -> str:
-    """As it stands in the page."""
+def page_picture(picture: Image.Image, side: int = SIDE) -> str:
+    """Data URI of a picture, at most ``side`` pixels wide and high."""
     size = max(picture.size)
-    if size < side:  # small pictures keep their pixels
+    if size < side:  # enlarge small pictures without smoothing
         scale = -(-side // size)
         picture = picture.resize(
             (picture.width * scale, picture.height * scale), Image.Resampling.NEAREST
@@ -164,124 +164,126 @@ def shown(picture: Image.Image, side: int = SIDE) -> str:
 
 
 def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
-    """A few held-out items of each class, spread over those that it has."""
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
-    drawn = []
-    for name in pictures.predictor.classes[:MULTI]:
-        own = known.loc[known["truth"].eq(name)]
+    """A few validation, calibration or test files of each class, spread over those that it has."""
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
+    figures = []
+    for name in pictures.predictor.classes[:MANY]:
+        rows = known.loc[known["truth"].eq(name)]
         small = []
-        for at in dict.fromkeys(np.linspace(0, len(own) - 1, EACH).astype(int) if len(own) else ()):
+        places = np.linspace(0, len(rows) - 1, EACH).astype(int) if len(rows) else ()
+        for place in dict.fromkeys(places):
             try:
-                picture = pictures.draw(source_of(own.iloc[at]))
-            except SecondhandError:  # it is told of where it was asked
+                picture = pictures.render(source_of(rows.iloc[place]))
+            except SecondhandError:  # listed among the files that could not be judged
                 continue
-            small.append((shown(picture, SMALL), name))
-        drawn.append(Figure(small, name, f"{len(own)} files"))
-    return drawn
+            small.append((page_picture(picture, SMALL), name))
+        figures.append(Figure(small, name, f"{len(rows)} files"))
+    return figures
 
 
 def mistakes(
     pictures: Pictures, evaluation: Evaluation, scored: ScoredItems, wrong: pd.DataFrame
 ) -> tuple[list[Figure], list[Figure]]:
-    """The surest mistakes, then the worst of the others, with heat maps."""
+    """The surest mistakes, and the others with the least probability of their label, with heat maps."""
     numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
-    likely = np.full(len(evaluation.predictions), np.nan)
-    has = scored.labels >= 0
-    likely[scored.rows[has]] = scored.after[has, scored.labels[has]]
-    own = pd.Series(likely, index=evaluation.predictions.index)
-    wrong = wrong.assign(own=own.loc[wrong.index].to_numpy())
+    of_label = np.full(len(evaluation.predictions), np.nan)
+    known = judged.labels >= 0
+    of_label[judged.rows[known]] = judged.after[known, judged.labels[known]]
+    probability = pd.Series(of_label, index=evaluation.predictions.index)
+    wrong = wrong.assign(label_probability=probability.loc[wrong.index].to_numpy())
     surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
-    worst = wrong.drop(index=surest.index).sort_values("own", kind="stable").head(SHOWN)
+    worst = (
+        wrong.drop(index=surest.index).sort_values("label_probability", kind="stable").head(SHOWN)
+    )
 
-    def shot(row: Any) -> Figure:
-        taken = "accepted" if row["label"] == row["best"] else "refused"
-        said = f"{row['best']} ({100 * row['probability']:.0f} %, {taken}) · is {row['truth']}"
-        if row["own"] == row["own"]:
-            said += f" ({100 * row['own']:.0f} %)"
-        return pictures.figure(source_of(row), said, numbers[row["best"]])
+    def figure(row: Any) -> Figure:
+        outcome = "answered" if row["label"] == row["best"] else "refused"
+        caption = f"{row['best']} ({100 * row['probability']:.0f} %, {outcome}) · is {row['truth']}"
+        if row["label_probability"] == row["label_probability"]:
+            caption += f" ({100 * row['label_probability']:.0f} %)"
+        return pictures.figure(source_of(row), caption, numbers[row["best"]])
 
-    first = [shot(row) for row in surest.to_dict("records")]
-    return first, [shot(row) for row in worst.to_dict("records")]
+    first = [figure(row) for row in surest.to_dict("records")]
+    return first, [figure(row) for row in worst.to_dict("records")]
 
 
 def changed(
-    pictures: Pictures, changes: Changes | None, evaluation: Evaluation, what: str
+    pictures: Pictures, changes: Changes | None, evaluation: Evaluation, change: str
 ) -> list[Figure]:
-    """Items whose answer was ``what``, "spoilt" or "mended", since the model before; the surest first."""
+    """Files whose prediction was "spoilt" or "mended" since the earlier model; the surest first."""
     if changes is None:
         return []
-    rows = changes.changed.loc[changes.changed["change"].eq(what)]
-    drawn = []
+    rows = changes.answers.loc[changes.answers["change"].eq(change)]
+    figures = []
     for row in rows.nlargest(SHOWN, "after_probability").to_dict("records"):
-        words = (
-            f"is {row['truth']}: {row['before'] or 'no answer'} ({percent(row['before_probability'])}) "
-            f"→ {row['after'] or 'no answer'} ({percent(row['after_probability'])})"
+        caption = (
+            f"is {row['truth']}: {row['before'] or 'no prediction'} ({percent(row['before_probability'])}) "
+            f"→ {row['after'] or 'no prediction'} ({percent(row['after_probability'])})"
         )
-        drawn.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), words))
-    return drawn
+        figures.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), caption))
+    return figures
 
 
 def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
-    """Items whose label may be wrong."""
-    drawn = []
+    """Files whose label may be wrong."""
+    figures = []
     for row in suspects.head(SHOWN).to_dict("records"):
-        words = f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
-        drawn.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), words))
-    return drawn
+        caption = f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
+        figures.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), caption))
+    return figures
 
 
-def twinned(pictures: Pictures, twins: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
-    """Held-out items beside the training items that they look like."""
-    drawn = []
-    for twin in twins.head(SHOWN).to_dict("records"):
-        held = evaluation.predictions.iloc[twin["row"]]
-        times = {name: twin[f"train_{name}"] for name in ("start", "end", "gps")}
-        trained = source_of({"path": twin["train_path"], **times})
-        words = f"{held['split']}: {held['truth']} · train: {twin['train_label']}"
-        words += f" · likeness {twin['correlation']:.3f}"
-        names = [f"held out: {held['truth']}", f"in training: {twin['train_label']}"]
-        drawn.append(pictures.pair([source_of(held), trained], words, names))
-    return drawn
+def similar(pictures: Pictures, duplicates: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
+    """Validation, calibration or test files beside the training files that they look like."""
+    figures = []
+    for row in duplicates.head(SHOWN).to_dict("records"):
+        file = evaluation.predictions.iloc[row["row"]]
+        times = {name: row[f"train_{name}"] for name in ("start", "end", "gps")}
+        trained = source_of({"path": row["train_path"], **times})
+        names = [f"{file['split']}: {file['truth']}", f"train: {row['train_label']}"]
+        caption = f"{' · '.join(names)} · similarity {row['correlation']:.3f}"
+        figures.append(pictures.pair([source_of(file), trained], caption, names))
+    return figures
 
 
 class Shot(NamedTuple):
-    """A file of a sheet, what stands before its words, and these."""
+    """A file of a contact sheet, the number before its caption, and the caption."""
 
     source: Source
     number: str
-    said: str
+    caption: str
 
 
 def write_sheet(
     folder: Path, predictor: Predictor, shots: Sequence[Shot], *, title: str, lead: str
 ) -> Path:
-    """Write ``folder/index.html``, which takes the place of an older sheet; the page's path.
+    """Write ``folder/index.html``, replacing an older sheet, and return its path.
 
-    Pictures stand in the page; what is heard, as FLAC at the model's rate, lies beside it. A file
-    that is gone meanwhile is named with the reason.
+    Pictures are inside the page; sounds lie beside it, as FLAC at the model's rate. A missing file is
+    listed with the reason.
     """
     pictures = Pictures(predictor)
     names = PathShortener("", [shot.source.path for shot in shots])
     with folder_beside(folder, replace=True) as beside:
         cards = []
-        for place, (source, number, said) in enumerate(shots, start=1):
-            card = {"number": number, "said": said, "picture": "", "sound": ""}
-            card["under"] = names.file(source.path) + when(source)
+        for place, (source, number, caption) in enumerate(shots, start=1):
+            card = {"number": number, "caption": caption, "picture": "", "sound": ""}
+            card["under"] = names.file(source.path) + time_span(source)
             try:
-                card["picture"] = shown(pictures.draw(source))
-                if sound := heard(predictor, source):
+                card["picture"] = page_picture(pictures.render(source))
+                if sound := flac(predictor, source):
                     card["sound"] = f"{place:04d}.flac"
                     (beside / card["sound"]).write_bytes(sound)
             except SecondhandError as error:
-                card["said"] = f"{said} · {names(str(error))}"
+                card["caption"] = f"{caption} · {names(str(error))}"
             cards.append(card)
         page = render("learners.report", "sheet.html", title=title, lead=lead, shots=cards)
         (beside / INDEX).write_text(page, encoding="utf-8")
     return folder / INDEX
 
 
-def heard(predictor: Predictor, source: Source) -> bytes:
-    """A sound, or a span of one, at the model's rate as FLAC; nothing of what does not sound."""
+def flac(predictor: Predictor, source: Source) -> bytes:
+    """A sound, or a span of one, as FLAC at the model's rate; b"" if the model is not of sounds."""
     if not isinstance(spectrogram := predictor.spectrogram, MelSettings):
         return b""
     import soundfile

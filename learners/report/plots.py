@@ -1,6 +1,6 @@
-"""The plots of a report, as SVG that stands in the page and takes its colours.
+"""Plots of a report, as SVG inside the page in the page's colours.
 
-Text stays text, so a phone and a dark page can read it. Figures are matplotlib's, without pyplot.
+Text stays text, so it is legible on a phone and on a dark page. Figures are matplotlib's, without pyplot.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from colorsys import hls_to_rgb
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,16 +23,16 @@ from learners.uncertainty import normalise
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Stands for the colour of the page's own text, until it is replaced.
+#: Placeholder of the page's text colour.
 INK = "#010203"
-#: Blue, orange and green that are seen on white and on black.
+#: Blue, orange and green that are visible on white and on black.
 BLUE, ORANGE, GREEN = "#3b82f6", "#f07b16", "#12a150"
-#: matplotlib's settings are the whole process's: one plot at a time, also of a page with visitors.
+#: matplotlib's settings hold for the whole process: one plot at a time, in the web page too.
 _ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
-PANELS = 12  # classes whose learning curve is drawn
-DOTS = 1000  # items on a map
-LABELLED, COUNTED = 40, 20  # classes up to which they are named, and counts written into cells
+PANELS = 12  # classes whose learning curve is plotted
+DOTS = 1000  # files on a map
+LABELLED, COUNTED = 40, 20  # most classes with names at the axes, and with counts in the cells
 
 _INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 _STYLE: dict[Any, Any] = {
@@ -46,13 +46,21 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def curves(epochs: pd.DataFrame) -> list[Markup]:
-    """Loss, and each metric, by epoch."""
+def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[Markup]:
+    """Loss, and each metric, by epoch, with a mark at the weights that were kept.
+
+    Parameters
+    ----------
+    epochs : rows of history.csv.
+    kept : ``phase``, ``epoch`` and ``reached`` of the kept weights (`learners.training`): ``valid_loss`` and
+        ``accuracy``. A blend with an epoch is marked at that epoch.
+    """
     from matplotlib.ticker import MaxNLocator
 
     steps = np.arange(1, len(epochs) + 1)
     frozen = int(epochs["phase"].eq("frozen").sum()) if "phase" in epochs else 0
-    plain = {"phase", "epoch", "train_loss", "valid_loss", "lr", "seconds"}
+    step, reached = _kept_step(epochs, kept)
+    no_metrics = {"phase", "epoch", "train_loss", "valid_loss", "lr", "seconds"}
 
     def finish(axes: Axes) -> None:
         axes.set_xlabel("epoch")
@@ -61,43 +69,62 @@ def curves(epochs: pd.DataFrame) -> list[Markup]:
         if 0 < frozen < len(epochs):
             axes.axvline(frozen + 0.5, color=INK, alpha=0.5, linestyle=":", linewidth=1)
 
+    def mark(axes: Axes, name: str) -> None:
+        if step is not None and name in reached:
+            style = {"markersize": 14, "color": INK, "markerfacecolor": "none"}
+            axes.plot(step, reached[name], "*", label="kept", **style)
+
     with panel(f"Cross-entropy of training and validation over {len(steps)} epochs") as (
         axes,
         out,
     ):
         axes.plot(steps, epochs["train_loss"], "o-", color=BLUE, label="train")
-        axes.plot(steps, epochs["valid_loss"], "s-", color=ORANGE, label="valid")
+        axes.plot(steps, epochs["valid_loss"], "s-", color=ORANGE, label="validation")
+        mark(axes, "valid_loss")
         axes.set(ylabel="cross-entropy (nats)")
         axes.legend()
         finish(axes)
-    drawn = [out()]
-    metrics = [name for name in epochs.columns if name not in plain]
+    figures = [out()]
+    metrics = [name for name in epochs.columns if name not in no_metrics]
     if metrics:
         with panel(f"{', '.join(metrics)} on the validation split by epoch") as (axes, out):
             for name, colour in zip(metrics, (GREEN, BLUE, ORANGE) * len(metrics), strict=False):
                 axes.plot(steps, epochs[name], "s-", color=colour, label=name)
             if epochs[metrics].to_numpy().max(initial=0) <= 1:
                 axes.set_ylim(min(0.5, float(epochs[metrics].min().min()) - 0.05), 1.02)
-            axes.set(ylabel="valid")
+            for name in metrics:
+                mark(axes, name)
+            axes.set(ylabel="validation")
             axes.legend()
             finish(axes)
-        drawn.append(out())
-    return drawn
+        figures.append(out())
+    return figures
+
+
+def _kept_step(
+    epochs: pd.DataFrame, kept: Mapping[str, Any] | None
+) -> tuple[int | None, dict[str, float]]:
+    """Number of the row, from 1, of the kept epoch, and the figures that the kept weights reached."""
+    if kept is None or "phase" not in epochs:
+        return None, {}
+    phase = "unfrozen" if str(kept["phase"]).endswith("way") else kept["phase"]
+    rows = np.flatnonzero(epochs["phase"].eq(phase) & epochs["epoch"].eq(kept["epoch"]))
+    return (int(rows[0]) + 1, dict(kept["reached"])) if len(rows) else (None, {})
 
 
 def learning(curve: dict[str, Any]) -> list[Markup]:
-    """Accuracy against labels with limits: of all with what is foretold, and of the worst classes."""
-    drawn: list[Markup] = []
+    """Accuracy against labels with limits: of all classes with the extrapolation, and of the worst classes."""
+    figures: list[Markup] = []
     worst = sorted(curve["classes"].items(), key=lambda one: one[1][-1]["value"])[:PANELS]
     for name, points in [("all classes", curve["points"]), *worst]:
-        small = bool(drawn)
+        small = bool(figures)
         x, y, low, high = (
             np.array([p[k] for p in points], float) for k in ("labels", "value", "low", "high")
         )
-        said = f"Accuracy of {name}: " + ", ".join(
+        title = f"Accuracy of {name}: " + ", ".join(
             f"{100 * p['value']:.0f} % by {p['labels']} labels" for p in points
         )
-        with panel(said, size=(2.7, 2.1) if small else (4.9, 3.1)) as (axes, out):
+        with panel(title, size=(2.7, 2.1) if small else (4.9, 3.1)) as (axes, out):
             axes.errorbar(x, y, yerr=[y - low, high - y], fmt="o-", color=BLUE, lw=1, capsize=2)
             ahead = None if small else curve["forecast"]
             if ahead is not None:
@@ -105,7 +132,7 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
                 limits = [[ahead["value"] - ahead["low"]], [ahead["high"] - ahead["value"]]]
                 axes.errorbar(
                     ahead["labels"], ahead["value"], yerr=limits, fmt="o", color=ORANGE, capsize=2,
-                    label="probably",
+                    label="expected",
                 )  # fmt: skip
                 axes.legend(loc="lower right")
             ends = [*x, *([ahead["labels"]] if ahead else [])]
@@ -117,23 +144,23 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
                 axes.set_title(short(name), fontsize=10)
             else:
                 axes.set(ylabel="accuracy of a linear probe", ylim=(max(0, min(low) - 0.05), 1.02))
-        drawn.append(out())
-    return drawn
+        figures.append(out())
+    return figures
 
 
 def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
-    """Counts of true class by answered class; the shade is the share of the true class."""
+    """Counts of true class by predicted class; the shade is the share of the true class."""
     side = min(9.0, 1.9 + 0.28 * len(classes))
     names = [short(name) for name in classes]
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     shade = np.empty((*matrix.shape, 4))
     shade[..., :3] = np.array([0x3B, 0x82, 0xF6]) / 255
-    shade[..., 3] = 0.8 * np.sqrt(shares)  # single mistakes are to be seen
+    shade[..., 3] = 0.8 * np.sqrt(shares)  # keeps single mistakes visible
     wrong = int(matrix.sum() - np.trace(matrix))
-    said = f"Confusion matrix: {wrong} of {matrix.sum()} answers are off the diagonal"
-    with panel(said, size=(side, side)) as (axes, out):
+    title = f"Confusion matrix: {wrong} of {matrix.sum()} predictions are off the diagonal"
+    with panel(title, size=(side, side)) as (axes, out):
         axes.imshow(shade, interpolation="none")
-        axes.set(xlabel="answered", ylabel="true")
+        axes.set(xlabel="predicted", ylabel="true")
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.tick_params(length=0)
         if len(classes) <= LABELLED:
@@ -147,7 +174,7 @@ def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
 
 
 def colours(count: int) -> list[str]:
-    """One for each class, as far from those before it as can be; seen on white and on black."""
+    """A colour for each class, far from the previous ones; visible on white and on black."""
     turns = (hls_to_rgb(n * 0.382 % 1, 0.5, 0.7) for n in range(count))
     return ["#" + "".join(f"{round(255 * part):02x}" for part in rgb) for rgb in turns]
 
@@ -155,13 +182,13 @@ def colours(count: int) -> list[str]:
 def embedding(
     features: NDArray[np.float32], of: Sequence[str], classes: Sequence[str]
 ) -> Markup | None:
-    """Items as the network sees them: its features of length 1, along their two main directions.
+    """Map of files: the first two principal components of their normalised features.
 
     Parameters
     ----------
-    features : [n, width]; of more than `DOTS` items as many, spread evenly. Rows with NaN are left
-        out; of fewer than three there is no map.
-    of : the class of each; what is none of the ``classes`` is a stranger.
+    features : [n, width]; at most `DOTS` rows are plotted, spread evenly. Rows with NaN are left out;
+        fewer than three give None.
+    of : the class of each; others than ``classes`` are plotted as unknown.
     """
     good = np.flatnonzero(np.isfinite(features).all(axis=1))
     if len(good) < 3 or features.shape[1] < 2:
@@ -170,32 +197,32 @@ def embedding(
     x, names = normalise(features[chosen]), np.array(of, dtype=object)[chosen]
     x = x - x.mean(axis=0)
     across, sizes, _ = np.linalg.svd(x, full_matrices=False)
-    at, held = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)
-    said = f"Map of {len(x)} items: the two main directions of their features, one colour a class"
-    with panel(said, size=(5.6, 4.0)) as (axes, out):
-        strange = ~np.isin(names, list(classes))
-        if strange.any():
-            axes.plot(*at[strange].T, "x", color=INK, alpha=0.45, label="unknown")
+    at, variance = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)
+    title = f"Map of {len(x)} items: the two main directions of their features, one colour a class"
+    with panel(title, size=(5.6, 4.0)) as (axes, out):
+        unknown = ~np.isin(names, list(classes))
+        if unknown.any():
+            axes.plot(*at[unknown].T, "x", color=INK, alpha=0.45, label="unknown")
             axes.legend(loc="best")
         for name, colour in zip(classes, colours(len(classes)), strict=True):
-            own = at[names == name]
-            axes.plot(*own.T, "o", color=colour, alpha=0.75, markeredgewidth=0)
-            if len(own) and len(classes) <= COUNTED:
-                middle = np.median(own, axis=0)
+            points = at[names == name]
+            axes.plot(*points.T, "o", color=colour, alpha=0.75, markeredgewidth=0)
+            if len(points) and len(classes) <= COUNTED:
+                middle = np.median(points, axis=0)
                 axes.text(middle[0], middle[1], short(name), fontsize=9, ha="center", va="center")
         axes.set(
-            xticks=[], yticks=[], xlabel=f"first direction, {100 * held[0]:.0f} % of what differs",
-            ylabel=f"second, {100 * held[1]:.0f} %",
+            xticks=[], yticks=[], xlabel=f"first direction, {100 * variance[0]:.0f} % of the variance",
+            ylabel=f"second, {100 * variance[1]:.0f} %",
         )  # fmt: skip
     return out()
 
 
 def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
-    """Accuracy against confidence, in bins, with the exact limits of each."""
+    """Reliability diagram: accuracy against confidence in bins, with exact 95 % limits."""
     confidence, accuracy = np.array(bins["confidence"]), np.array(bins["accuracy"])
     errors = np.abs(np.stack([bins["low"], bins["high"]]) - accuracy)
-    said = f"Reliability {when}: accuracy against confidence, ECE {ece:.3f}"
-    with panel(said) as (axes, out):
+    title = f"Reliability {when}: accuracy against confidence, ECE {ece:.3f}"
+    with panel(title) as (axes, out):
         axes.plot([0, 1], [0, 1], color=INK, alpha=0.5, linestyle=":", linewidth=1)
         axes.errorbar(
             confidence, accuracy, yerr=errors, fmt="o", color=BLUE, elinewidth=1, capsize=2
@@ -206,86 +233,86 @@ def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
 
 
 def risk_coverage(curve: dict[str, Any]) -> Markup:
-    """Error among accepted items against the part accepted, and where the model was cut."""
+    """Error among answered files against the part answered, with the model's own operating point."""
     point = curve["point"]
-    said = f"Risk against coverage, area {curve['aurc']:.4f}"
+    title = f"Risk against coverage, area {curve['aurc']:.4f}"
     if point["risk"] is not None:
-        said += f"; chosen: {100 * point['coverage']:.0f} % accepted, {100 * point['risk']:.1f} % of these wrong"
-    with panel(said) as (axes, out):
+        title += f"; own rule: {100 * point['coverage']:.0f} % answered, {100 * point['risk']:.1f} % of these wrong"
+    with panel(title) as (axes, out):
         axes.plot(curve["coverage"], curve["risk"], color=BLUE)
         if point["risk"] is not None:
             axes.plot(
-                point["coverage"], point["risk"], "o", color=ORANGE, markersize=8, label="chosen"
+                point["coverage"], point["risk"], "o", color=ORANGE, markersize=8, label="own rule"
             )
             axes.legend(loc="upper left")
-        axes.set(xlabel="coverage: part accepted", ylabel="risk: part of these wrong")
+        axes.set(xlabel="coverage: part answered", ylabel="risk: part of these wrong")
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, max(0.02, *curve["risk"], point["risk"] or 0) * 1.1)
     return out()
 
 
 def specificity(curves: dict[str, Any]) -> Markup:
-    """Part of wrong answers against how much the answers say, with the tree and without."""
+    """Part of wrong answers against their specificity, with the tree and without."""
     with panel("Risk against specificity, with the tree of classes and without it") as (axes, out):
         for (name, curve), colour in zip(curves.items(), (BLUE, ORANGE), strict=True):
             axes.plot(curve["specificity"], curve["risk"], color=colour, label=name)
-        axes.set(xlabel="specificity: how much is said", ylabel="risk: part of answers wrong")
+        axes.set(xlabel="specificity of the answers", ylabel="risk: part of answers wrong")
         axes.set_xlim(0, 1.02)
         axes.legend(loc="upper left")
     return out()
 
 
 def histogram(bins: dict[str, Any], score: str) -> Markup:
-    """Known items and strangers by the model's own score."""
+    """Histogram of the model's own score, of known and unknown classes."""
     edges = np.array(bins["edges"])
-    said = f"Histogram of the score {score} of known items and of strangers"
-    with panel(said, size=(5.2, 3.0)) as (axes, out):
+    title = f"Histogram of the score {score} of files of known and of unknown classes"
+    with panel(title, size=(5.2, 3.0)) as (axes, out):
         for name, colour in (("known", BLUE), ("unknown", ORANGE)):
             counts = np.array(bins[name], float)
             if counts.sum():
                 axes.stairs(
                     counts / counts.sum(), edges, fill=True, color=colour, alpha=0.5, label=name
                 )
-        axes.set(xlabel=f"{score}: higher is more known", ylabel="part of each")
+        axes.set(xlabel=f"score {score}: higher is more like a known class", ylabel="part of each")
         if axes.patches:
             axes.legend(loc="upper left")
     return out()
 
 
 def short(name: str) -> str:
-    """A class's name as it stands at an axis."""
+    """A class's name, cut to the length of an axis label."""
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 @contextmanager
 def panel(
-    said: str, size: tuple[float, float] = (4.2, 3.1)
+    title: str, size: tuple[float, float] = (4.2, 3.1)
 ) -> Iterator[tuple[Axes, Callable[[], Markup]]]:
-    """Axes to draw on, and a function that gives the SVG, to be called after the block."""
+    """Context of axes to plot on, and a function that returns the SVG after the block."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    written: list[Markup] = []
-    with _ALONE, matplotlib.rc_context({**_STYLE, "svg.hashsalt": said}):
+    svgs: list[Markup] = []
+    with _ALONE, matplotlib.rc_context({**_STYLE, "svg.hashsalt": title}):
         figure = Figure(figsize=size, layout="constrained")
-        yield figure.subplots(), lambda: written[0]
+        yield figure.subplots(), lambda: svgs[0]
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True)
-    written.append(_inline(buffer.getvalue(), said, size))
+    svgs.append(_inline(buffer.getvalue(), title, size))
 
 
-def _inline(svg: str, said: str, size: tuple[float, float]) -> Markup:
-    """An SVG file as a part of a page: no name spaces or addresses, no ids but those referred to."""
+def _inline(svg: str, title: str, size: tuple[float, float]) -> Markup:
+    """An SVG file as part of a page: without name spaces, addresses and unused ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)  # it would hold for all of the page
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)  # it would style the whole page
     svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
     head, rest = svg.split(">", 1)
-    found = re.search(r'viewBox="[^"]*"', head)
-    box = Markup(found.group() if found else "")
+    box = re.search(r'viewBox="[^"]*"', head)
+    view = Markup(box.group() if box else "")
     begun = Markup(
         '<svg {0} role="img" aria-label="{1}" style="width:{2:.0f}px;stroke-linejoin:round;'
         'stroke-linecap:butt"><title>{1}</title>'
     )
-    shown = begun.format(box, said, size[0] * 96) + Markup(rest)
-    return shown.replace(INK, "currentColor")
+    svg = begun.format(view, title, size[0] * 96) + Markup(rest)
+    return svg.replace(INK, "currentColor")

@@ -1,5 +1,5 @@
-"""The report of a run or of an evaluation: ``index.html``, one file that needs no network, and the
-same figures as JSON. The words stand in ``templates``."""
+"""Writes the report of a run or an evaluation: ``index.html``, one file that needs no network, and the same
+figures as ``report.json``. The texts are in ``templates``."""
 
 from __future__ import annotations
 
@@ -16,34 +16,38 @@ from markupsafe import Markup
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.items import UNKNOWN, ItemTable
-from learners.files import (
-    PathShortener,
-    data_name,
-    jsonable,
-    last_part,
-    shared_command,
-    shared_provenance,
-)
+from learners.evaluation import ACCURACY_THRESHOLD
+from learners.files import Names, data_name, jsonable, last_part, shared_command, shared_provenance
 from learners.inference import Predictor
 from learners.machine import software_and_hardware
 from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures
+from learners.report.verdict import estimate_verdict
 from learners.templates import render
 
-#: Files that are looked into, spread evenly over the table.
-LOOKED_AT = 200
+#: Files whose header is read for the facts, spread evenly over the table.
+SAMPLED = 200
 SPLITS = ("train", "valid", "calibration", "test")
 
 
 class Material(NamedTuple):
-    """What the sections of a report are made of, beside the answers: the table of items, their names as
-    they are shared, pictures of them, and the run's epochs."""
+    """Inputs of a report's sections beside the predictions.
+
+    Attributes
+    ----------
+    table : the item table.
+    names : names of the files without the folders that they lie in.
+    pictures : renders the files.
+    epochs : rows of history.csv; None for an evaluation.
+    kept : the kept weights, as ``checkpoint/best.json`` has them; None where that is not known.
+    """
 
     table: ItemTable
     names: PathShortener
     pictures: Pictures
     epochs: pd.DataFrame | None
+    kept: dict[str, Any] | None = None
 
     @property
     def predictor(self) -> Predictor:
@@ -52,23 +56,25 @@ class Material(NamedTuple):
     @property
     def curves(self) -> list[Markup]:
         """The plots of the training."""
-        return [] if self.epochs is None or self.epochs.empty else plots.curves(self.epochs)
+        if self.epochs is None or self.epochs.empty:
+            return []
+        return plots.curves(self.epochs, self.kept)
 
 
 class Sections(NamedTuple):
-    """What a task shows in a report.
+    """Content of a report, from the task.
 
     Attributes
     ----------
-    template : the page.
-    figures : of the task, for report.json and the page; ``data`` among them has the table of items.
-    drawn : what only the page shows.
-    notices : sentences that stand on top of the page, after the run's own.
+    template : file name of the page's template.
+    figures : for report.json and the page: ``verdict``, ``data`` with the table of items, and others.
+    page : values that only the page needs: plots, pictures.
+    notices : sentences for the top of the page, after the run's own.
     """
 
     template: str
     figures: dict[str, Any]
-    drawn: dict[str, Any]
+    page: dict[str, Any]
     notices: list[str]
 
 
@@ -87,13 +93,13 @@ def write_report(
 
     Parameters
     ----------
-    folder : made if it is not there.
-    table : the items, as they were asked about.
-    sections : of the answers, as the task shows them: `class_sections` or `label_sections`.
-    history : the run's history.csv; without it there are no curves.
+    folder : created if missing.
+    table : the items that were predicted.
+    sections : makes the content: `class_sections` or `label_sections`.
+    history : the run's history.csv, for the curves.
     title : by default the data's name and the backbone.
-    checks : sentences that stand on top of the page.
-    command : what was typed, where it was not the training.
+    checks : results of the evaluation, one sentence each; folded below the verdict.
+    command : the command line of an evaluation.
 
     Returns
     -------
@@ -101,29 +107,30 @@ def write_report(
     """
     folder.mkdir(parents=True, exist_ok=True)
     bundle = predictor.bundle
-    items, strange = table.frame["path"], table.unknown_items["path"]
-    names = PathShortener(
-        table.source, items, strange, table.background["path"], [path for path, _ in table.rejected]
+    items, unknown = table.frame["path"], table.unknown_items["path"]
+    names = Names(
+        table.source, items, unknown, table.background["path"], [path for path, _ in table.rejected]
     )
     epochs = None if history is None else pd.read_csv(history)
-    shown = sections(Material(table, names, Pictures(predictor), epochs))
+    content = sections(Material(table, names, Pictures(predictor), epochs, _kept(history)))
     notes = bundle.confidence.notes if bundle.confidence else []
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
     everything: dict[str, Any] = jsonable(
         {
             "title": title or f"{data_name(table.source)}: {bundle.spec.backbone}",
             "protocol": names(table.protocol),
-            "notices": [*checks, *notes, *shown.notices],
-            **shown.figures,
+            "notices": [*notes, *content.notices],
+            "checks": checks,
+            **content.figures,
             "history": [] if epochs is None else epochs.to_dict("records"),
             "left_out": left_out.to_dict("records"),
             "provenance": shared_provenance(bundle.provenance),
-            "evaluated": _made(command, table) if command or history is None else {},
+            "evaluated": _origin(command, table) if command or history is None else {},
         }
     )
     _write_json(folder, everything)
     note = names(table.note) if table.note else ""
-    html = render("learners.report", shown.template, found=everything, note=note, **shown.drawn)
+    html = render("learners.report", content.template, found=everything, note=note, **content.page)
     write_beside(folder / "index.html", html.encode())
     return folder / "index.html"
 
@@ -131,23 +138,29 @@ def write_report(
 def write_estimate(
     folder: Path, bundle: Bundle, table: ItemTable, found: Mapping[str, Any], *, command: str = ""
 ) -> Path:
-    """Write the report of files without labels, as `write_report` writes that of labelled ones.
+    """Write the report of files without labels, beside ``report.json`` as `write_report` does.
 
     Parameters
     ----------
-    found : ``notices``; ``expected``, of `learners.evaluation.expected_accuracy`; what
-        `learners.evaluation.prediction_figures` counts; and ``bad_files``.
+    found : ``notices``, the first about the accuracy to expect; ``expected``, of `learners.evaluation.expected_accuracy`; what
+        `learners.evaluation.answer_figures` counts; and ``bad_files``.
     """
     names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
+    (line, *notices), threshold = found["notices"], bundle.metrics.get(ACCURACY_THRESHOLD)
+    usual = 1 - threshold["wrong"] / threshold["n"] if threshold and threshold["n"] else None
     everything: dict[str, Any] = jsonable(
         {
             "title": f"{last_part(table.source)}, without labels: {bundle.spec.backbone}",
             **found,
+            "notices": notices,
+            "verdict": estimate_verdict(
+                jsonable(found["expected"]), line, notices, usual
+            )._asdict(),
             "data": facts(table),
             "left_out": left_out.to_dict("records"),
             "provenance": shared_provenance(bundle.provenance),
-            "evaluated": _made(command, table),
+            "evaluated": _origin(command, table),
         }
     )
     _write_json(folder, everything)
@@ -156,8 +169,17 @@ def write_estimate(
     return folder / "index.html"
 
 
-def _made(command: str, table: ItemTable) -> dict[str, Any]:
-    return {"command": shared_command(command, table.source), **software_and_hardware()}
+def _origin(command: str, table: ItemTable) -> dict[str, Any]:
+    return {"command": shared_command(command, table.source), **surroundings()}
+
+
+def _kept(history: Path | None) -> dict[str, Any] | None:
+    """The weights that a run kept, from the checkpoint beside its history; None where there are none."""
+    file = None if history is None else history.parent / "checkpoint" / "best.json"
+    if file is None or not file.is_file():
+        return None
+    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return kept
 
 
 def _write_json(folder: Path, everything: Mapping[str, Any]) -> None:
@@ -168,7 +190,7 @@ def _write_json(folder: Path, everything: Mapping[str, Any]) -> None:
 def folds_page(
     title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str], protocol: str
 ) -> str:
-    """The page of a cross-validation: what its figures rest on, its table, links to the folds' reports."""
+    """The page of a cross-validation: its protocol, its table, and links to the folds' reports."""
     counts = [name for name in table if str(name).endswith("_items")]
     figures = table.drop(columns=counts).set_index("fold").T
     rows = [{"figure": str(n).replace("_", " "), **row} for n, row in figures.iterrows()]
@@ -192,7 +214,7 @@ def shared(rows: pd.DataFrame, names: PathShortener) -> pd.DataFrame:
 
 
 def class_counts(table: ItemTable) -> pd.DataFrame:
-    """Items of each class in each split, strangers in a row of their own, and their sums."""
+    """Items of each class in each split, those of unknown classes in their own row, and the sums."""
     frame = table.frame.assign(split=table.frame["split"].replace("", "all"))
     if len(table.unknown_items):
         frame = pd.concat([frame, table.unknown_items.assign(label=UNKNOWN, split=UNKNOWN)])
@@ -208,53 +230,53 @@ def class_counts(table: ItemTable) -> pd.DataFrame:
 
 
 def facts(table: ItemTable) -> dict[str, str]:
-    """Sentences about the files: their kind, how many, sizes or durations, by name."""
+    """Facts about the files by name: kind, number, formats, sizes or durations."""
     frame = pd.concat([table.frame, table.unknown_items])
     paths = list(dict.fromkeys(frame["path"]))
-    found = {"kind": table.kind, "files": f"{len(paths)}, {len(frame)} items"}
+    about = {"kind": table.kind, "files": f"{len(paths)}, {len(frame)} items"}
     endings = Counter(path.rsplit(".", 1)[-1].lower() for path in paths if "." in path)
-    found["formats"] = ", ".join(f"{name} {count}" for name, count in endings.most_common(6))
+    about["formats"] = ", ".join(f"{name} {count}" for name, count in endings.most_common(6))
     groups = frame["group"].loc[frame["group"].ne("")].nunique()
     if groups:
-        found["groups"] = f"{groups}, none of them split"
+        about["groups"] = f"{groups}, none of them split"
     if len(table.background):
         learned = int(table.background["split"].eq("train").sum())
-        held = len(table.background) - learned
-        found["background"] = f"{learned} files learnt as none of the classes, {held} held out"
+        rest = len(table.background) - learned
+        about["background"] = f"{learned} files for training, {rest} for validation and calibration"
     if table.near_duplicates:
-        found["near-duplicates"] = table.near_duplicates
+        about["near-duplicates"] = table.near_duplicates
     if table.sessions:
-        found["photos of one visit"] = table.sessions
-    looked = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, LOOKED_AT).astype(int))]
+        about["capture sessions"] = table.sessions
+    sampled = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, SAMPLED).astype(int))]
     if not paths:
-        return found
-    about = "" if len(looked) == len(paths) else f" (of {len(looked)} files looked into)"
+        return about
+    sample = "" if len(sampled) == len(paths) else f" (of {len(sampled)} sampled files)"
     if table.kind == "picture":
-        sizes = [size for path in looked if (size := _size(table, path))]
+        sizes = [size for path in sampled if (size := _size(table, path))]
         if sizes:
             small, usual, large = np.quantile([min(size) for size in sizes], (0, 0.5, 1))
-            found["short side"] = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}{about}"
+            about["short side"] = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}{sample}"
             (width, height), count = Counter(sizes).most_common(1)[0]
-            found["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)}"
+            about["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)}"
     elif table.kind == "sound":
         from datasets import audio
 
         headers = []
-        for path in looked:
+        for path in sampled:
             try:
                 headers.append(audio.probe(path))
             except SecondhandError:  # gone or changed since
                 continue
         if headers:
             short, usual, long = np.quantile([header.duration for header in headers], (0, 0.5, 1))
-            found["duration"] = f"{short:.2f} to {long:.2f} s, median {usual:.2f}{about}"
+            about["duration"] = f"{short:.2f} to {long:.2f} s, median {usual:.2f}{sample}"
             rates = Counter(header.rate for header in headers).most_common(4)
-            found["rate"] = ", ".join(f"{rate} Hz in {count}" for rate, count in rates)
-    return found
+            about["rate"] = ", ".join(f"{rate} Hz in {count}" for rate, count in rates)
+    return about
 
 
 def _size(table: ItemTable, path: str) -> tuple[int, int] | None:
-    """Width and height from the header alone; None where it is no picture any more."""
+    """Width and height from the header; None if the file is no picture any more."""
     from PIL import Image
 
     if path in table.picture_info:

@@ -1,5 +1,5 @@
-"""What the report shows: of one class an item calibration, refusals and confusions; of several labels each
-by itself, and all together."""
+"""Content of a report: of single-label models confusions, refusals and calibration; of multi-label models
+each label by itself and all together."""
 
 from __future__ import annotations
 
@@ -27,25 +27,28 @@ from learners.evaluation import (
 from learners.files import PathShortener, jsonable
 from learners.model import Bundle
 from learners.report import plots
-from learners.report.galleries import Pictures, changed, examples, mistakes, suspected, twinned
+from learners.report.galleries import Pictures, changed, examples, mistakes, similar, suspected
 from learners.report.report import Material, Sections, class_counts, facts, shared
+from learners.report.verdict import part_name, verdict
 from learners.uncertainty import Confidence
 
 
 def class_sections(
-    material: Material, evaluation: Evaluation, *, twins: pd.DataFrame | None = None
+    material: Material, evaluation: Evaluation, *, duplicates: pd.DataFrame | None = None
 ) -> Sections:
-    """Of the predictor's answers for what was held out; their tables stand under their titles.
+    """Sections of a single-label model's report.
 
-    ``twins`` : near-duplicates across splits, as `learners.evaluation.near_duplicates` gives them;
-    without it no names of training items are known.
+    Parameters
+    ----------
+    duplicates : near-duplicates across splits, of `learners.evaluation.near_duplicates`; None where the
+        names of the training files are not known.
     """
     judged, tables = evaluation.scored, evaluation.tables
     changes, curve = evaluation.changes, evaluation.curve
     table, names, pictures = material.table, material.names, material.pictures
     bundle = material.predictor.bundle
-    found = all_figures(evaluation, bundle, scored=judged)
-    hard = shared(hardest_items(evaluation, judged), names)
+    measured = all_figures(evaluation, bundle, judged=judged)
+    hard = shared(hardest(evaluation, judged), names)
     suspects = shared(label_suspects(evaluation, judged, bundle.classes), names)
     same = judged.rows[is_copy(evaluation, bundle, judged)]
     if len(table.corrections):
@@ -56,14 +59,14 @@ def class_sections(
             "Each class's threshold": _guarantees(bundle.confidence, bundle.classes),
             **tables,
         }
-    notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
+    table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     refused = shared(refused[["path", "split", "reason"]], names)
     surest, worst = mistakes(pictures, evaluation, judged, wrong)
     figures = {
-        **found,
+        **measured,
         "before_after": None if changes is None else _compared(changes, names),
         "learning_curve": curve,
         "hardest": hard.to_dict("records"),
@@ -71,20 +74,29 @@ def class_sections(
         "copies_of_training_items": [
             names.file(path) for path in evaluation.predictions["path"].iloc[same]
         ],
-        "near_duplicates": None if twins is None else _named(twins, evaluation, names),
+        "near_duplicates": None if duplicates is None else _named(duplicates, evaluation, names),
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
-        "table_notes": notes,
+        "table_notes": table_notes,
         "not_judged": refused.to_dict("records"),
     }
-    drawn = {
+    notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(judged.rows))
+    notes = bundle.confidence.notes if bundle.confidence else []
+    checks = evaluation.metrics.get("calibration_check", [])
+    figures["verdict"] = verdict(measured, checks, [*notes, *notices])._asdict()
+    confusion = np.array(measured["confusion"])
+    page = {
+        "part": part_name,
+        "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
+        "sections_of_tables": _sections_of(tables),
+        "right": int(np.trace(confusion)),
+        "ranked": any({"AUROC", "in use"} <= {*frame.columns} for frame in tables.values()),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
         "map": plots.embedding(
             evaluation.features, evaluation.predictions["truth"].tolist(), bundle.classes
         ),
         "confidence": bundle.confidence,
-        "notes": notes,
         "known": len(known),
         "wrong": len(wrong),
         "surest": surest,
@@ -93,20 +105,19 @@ def class_sections(
         "low": LOW,
         "spoilt": changed(pictures, changes, evaluation, "spoilt"),
         "mended": changed(pictures, changes, evaluation, "mended"),
-        "confused": _confused(found["confusion"], bundle.classes),
+        "confused": _confused(measured["confusion"], bundle.classes),
         "suspects": suspected(pictures, suspects, evaluation),
-        "twins": [] if twins is None else twinned(pictures, twins, evaluation),
+        "duplicates": [] if duplicates is None else similar(pictures, duplicates, evaluation),
         "learnt": [] if curve is None else plots.learning(jsonable(curve)),
         "curves": material.curves,
-        **_drawn(found, bundle),
+        **_plots(measured, bundle),
     }
-    notices = _too_good(len(same), 0 if twins is None else len(twins), len(judged.rows))
-    return Sections("report.html", figures, drawn, notices)
+    return Sections("report.html", figures, page, notices)
 
 
 def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
-    """What each class's threshold gave on the calibration items that were named so."""
-    found = pd.DataFrame(
+    """Coverage and accuracy of each class's threshold on the calibration files predicted as it."""
+    table = pd.DataFrame(
         {
             "class": name,
             "threshold": cut.value,
@@ -117,17 +128,17 @@ def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
         }
         for name, cut in zip(classes, confidence.cut.guarantees, strict=True)
     )
-    found.attrs["note"] = (
-        "On the calibration items that were named so; without a promise at least is the most they "
-        "show, at a risk of 5 %."
+    table.attrs["note"] = (
+        "On the calibration files predicted as the class. At least: lower limit of the accuracy, at a "
+        "risk of 5 %."
     )
-    return found
+    return table
 
 
 def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
-    """What was most often taken for what."""
+    """The ten most frequent confusions."""
     wrong: list[dict[str, Any]] = [
-        {"label": classes[t], "answered": classes[b], "times": count}
+        {"label": classes[t], "predicted": classes[b], "times": count}
         for t, row in enumerate(counts)
         for b, count in enumerate(row)
         if count and t != b
@@ -135,36 +146,64 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
     return sorted(wrong, key=lambda pair: -pair["times"])[:10]
 
 
-def _drawn(found: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
-    """The plots; nothing where there is nothing to plot."""
-    matrix, strange = np.array(found["confusion"]), found["unknown_classes"]
-    errors = found["judged_on"] and found["splits"][found["judged_on"]]["calibration"]
+def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
+    """Titles of the tables by the section of the page that shows them, told by their columns."""
+    sections: dict[str, list[str]] = {
+        name: [] for name in ("good", "refusal", "trust", "files", "made")
+    }
+    for title, frame in tables.items():
+        columns = {str(name) for name in frame.columns}
+        section = "good"
+        if columns & {"AUROC", "mean AUROC", "class left out", "threshold"}:
+            section = "refusal"
+        elif {"guaranteed", "here"} <= columns:
+            section = "trust"
+        elif "labelled before" in columns:
+            section = "files"
+        elif "backbone" in columns:
+            section = "made"
+        sections[section].append(title)
+    return sections
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Names in a sentence."""
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
+
+
+def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
+    """The plots; None or empty where there is nothing to plot."""
+    matrix, unknown = np.array(measured["confusion"]), measured["unknown_classes"]
+    main = measured["judged_on"]
+    errors = main and measured["splits"][main]["calibration"]
     return {
         "judged": matrix.sum(),
         "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
         "reliability": [
             plots.reliability(bins, when, errors[when]["ece"]["value"])
-            for when, bins in (found["reliability"] or {}).items()
+            for when, bins in (measured["reliability"] or {}).items()
         ],
-        "risk": found["risk_coverage"] and plots.risk_coverage(found["risk_coverage"]),
-        "specific": found["tree"] and plots.specificity(found["tree"]["curves"]),
-        "histogram": strange and plots.histogram(strange["histogram"], strange["score"]),
+        "risk": measured["risk_coverage"] and plots.risk_coverage(measured["risk_coverage"]),
+        "specific": measured["tree"] and plots.specificity(measured["tree"]["curves"]),
+        "histogram": unknown and plots.histogram(unknown["histogram"], unknown["score"]),
     }
 
 
 def _too_good(same: int, alike: int, judged: int) -> list[str]:
-    said = []
+    """Notices on files that look like training files."""
+    notices = []
     if same:
-        said.append(
+        notices.append(
             f"{same} of {judged} files are to the network the same as one that it was trained on: "
             "the figures here are too good by as much"
         )
     if alike:
-        said.append(
-            f"{alike} of {judged} held-out files look like a training file (see Near-duplicates): "
-            "the figures here may be too good; --group-by keeps such files together"
+        notices.append(
+            f"{alike} of {judged} files look to the network like a training file, though their thumbnails "
+            "differ: the accuracy may be slightly too high (see Which files look wrong?). --group-by keeps "
+            "such files in one split"
         )
-    return said
+    return notices
 
 
 def _compared(changes: Changes, names: PathShortener) -> dict[str, Any]:
@@ -177,91 +216,93 @@ def _compared(changes: Changes, names: PathShortener) -> dict[str, Any]:
     }
 
 
-def _corrected(table: ItemTable, names: PathShortener) -> pd.DataFrame:
-    """The labels that were replaced; what was trained on them before, learnt the others."""
-    shown = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
+def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
+    """The labels that were corrected since an earlier training."""
+    rows = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
     for column in ("file", "by"):
-        shown[column] = shown[column].map(names.file)
+        rows[column] = rows[column].map(names.file)
     columns = ["file", "span", "labelled before", "label", "by"]
-    shown = shown[columns if shown["span"].any() else [*columns[:1], *columns[2:]]]
-    shown.attrs["note"] = "Of several labels of one file the last counts."
-    return shown
+    rows = rows[columns if rows["span"].any() else [*columns[:1], *columns[2:]]]
+    rows.attrs["note"] = "If a file is labelled several times, the last label counts."
+    return rows
 
 
-def _named(twins: pd.DataFrame, evaluation: Evaluation, names: PathShortener) -> list[Any]:
-    rows = evaluation.predictions.iloc[twins["row"].to_numpy(int)]
+def _named(duplicates: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[Any]:
+    rows = evaluation.predictions.iloc[duplicates["row"].to_numpy(int)]
     paths = [names.file(path) for path in rows["path"]]
-    named = twins.assign(path=paths, split=rows["split"].to_numpy())
+    named = duplicates.assign(path=paths, split=rows["split"].to_numpy())
     named["train_path"] = named["train_path"].map(names.file)
     return named.drop(columns="row").to_dict("records")
 
 
 def label_sections(material: Material, evaluation: Evaluation) -> Sections:
-    """Of the predictor's answers for what was held out, each label by itself and all together."""
+    """Sections of a multi-label model's report."""
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    found = all_label_figures(evaluation, evaluation.scored, bundle)
+    measured = all_label_figures(evaluation, evaluation.judged, bundle)
     paths = evaluation.predictions["path"]
     mistakes = [
-        {**one, "file": material.names.file(paths.iloc[one["row"]])} for one in found["mistakes"]
+        {**one, "file": material.names.file(paths.iloc[one["row"]])} for one in measured["mistakes"]
     ]
     figures = {
-        **found,
+        **measured,
+        "verdict": {"colour": "", "message": ""},
         "classes": bundle.classes,
         "mistakes": mistakes,
         "data": {**facts(table), "items": label_counts(table)},
     }
     panels = [
-        drawn
-        for row, curve in zip(found["labels"], found["curves"], strict=True)
-        for drawn in _label_plots(row, curve)
+        plot
+        for row, curve in zip(measured["labels"], measured["curves"], strict=True)
+        for plot in _label_plots(row, curve)
     ]
-    drawn = {
+    page = {
+        "part": part_name,
         "training": material.curves,
         "panels": panels[: 3 * plots.PANELS],
-        "wrong": [_mistake(pictures, evaluation, one) for one in found["mistakes"]],
+        "wrong": [_mistake(pictures, evaluation, one) for one in measured["mistakes"]],
     }
-    return Sections("labels.html", figures, drawn, [])
+    return Sections("labels.html", figures, page, [])
 
 
 def label_counts(table: ItemTable) -> list[dict[str, Any]]:
-    """Items with each label in each split, and those with none."""
+    """Files with each label in each split, and those without a label."""
     counts: Counter[tuple[str, str]] = Counter()
     for label, split in zip(table.frame["label"], table.frame["split"], strict=True):
-        counts.update((name, split) for name in names_of(label) or ["none of them"])
+        counts.update((name, split) for name in names_of(label) or ["no label"])
     splits = [str(name) for name in table.frame["split"].unique()]
     return [
         {"label": name, **{split: counts[name, split] for split in splits}}
-        for name in [*table.classes, "none of them"]
+        for name in [*table.classes, "no label"]
     ]
 
 
 def _label_plots(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Markup]:
-    """Precision by recall with the threshold's point, ROC and reliability; nothing where it never
-    occurs, or always."""
+    """Precision by recall with the threshold's point, ROC and reliability; none for a label that no file or
+    every file has."""
     if curve["reliability"] is None:
         return []
-    name, at = row["label"], (row["recall"]["value"], row["precision"]["value"])
-    said = f"Precision by recall of {name}, average precision {row['average_precision']:.3f}"
-    with plots.panel(said) as (axes, out):
+    name, point = row["label"], (row["recall"]["value"], row["precision"]["value"])
+    title = f"Precision by recall of {name}, average precision {row['average_precision']:.3f}"
+    with plots.panel(title) as (axes, svg):
         axes.plot(curve["recall"], curve["precision"], color=plots.BLUE)
-        if None not in at:
-            axes.plot(*at, "o", color=plots.ORANGE, markersize=8, label="its threshold")
+        if None not in point:
+            axes.plot(*point, "o", color=plots.ORANGE, markersize=8, label="its threshold")
             axes.legend(loc="lower left")
         axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.04))
         axes.set_title(plots.short(name), fontsize=10)
     with plots.panel(f"ROC of {name}, area under it {row['auroc']:.3f}") as (axes, roc):
         axes.plot(*curve["roc"], color=plots.BLUE)
-        axes.set(xlabel="said of those without it", ylabel="recall", ylim=(0, 1.04))
+        axes.set(xlabel="false positive rate", ylabel="recall", ylim=(0, 1.04))
         axes.set_title(plots.short(name), fontsize=10)
     bins = plots.reliability(curve["reliability"], plots.short(name), row["ece"])
-    return [out(), roc(), bins]
+    return [svg(), roc(), bins]
 
 
 def _mistake(pictures: Pictures, evaluation: Evaluation, one: Mapping[str, Any]) -> Any:
     row = evaluation.predictions.iloc[one["row"]].to_dict()
-    there = "it is there" if one["present"] else "it is not there"
-    said = (
-        f"{one['label']} {100 * one['probability']:.0f} %, {there} · {row['truth'] or 'no label'}"
+    caption = (
+        f"{one['label']} {100 * one['probability']:.0f} %, {'missed' if one['there'] else 'wrong'} · "
+        f"{row['truth'] or 'no label'}"
     )
-    return pictures.figure(source_of(row), said, one["class_index"])
+    return pictures.figure(source_of(row), caption, one["class_index"])

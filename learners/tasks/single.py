@@ -143,11 +143,11 @@ class SingleLabel:
         def show(material: Material) -> Sections:
             duplicates = None
             if trained is not None:
-                bundle, draw = material.predictor.bundle, material.pictures.draw
+                bundle, draw = material.predictor.bundle, material.pictures.render
                 duplicates = measuring.near_duplicates(
                     evaluation, bundle, evaluation.scored, trained, draw
                 )
-            return report.class_sections(material, evaluation, twins=duplicates)
+            return report.class_sections(material, evaluation, duplicates=duplicates)
 
         return show
 

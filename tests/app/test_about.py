@@ -46,25 +46,25 @@ def test_what_a_threshold_buys_is_counted_on_the_calibration_items(run):
     evidence = Evidence(folder / "model", CLASSES)
     held = frame.iloc[:40]
     for threshold, alpha in ((0.0, 0.0), (0.5, 0.05), (0.8, 0.3)):
-        taken = (held["probability"] >= threshold) & ~(held["distance_p"] < alpha)
-        operating_point = evidence.buys(threshold, alpha)
+        accepted = (held["probability"] >= threshold) & ~(held["distance_p"] < alpha)
+        operating_point = evidence.operating_point(threshold, alpha)
         assert operating_point.items == 40
-        assert operating_point.answered == taken.sum()
-        assert operating_point.right.sum() == (held["best"] == held["truth"])[taken].sum()
-    none = evidence.buys(1.0, 0.05)
+        assert operating_point.answered == accepted.sum()
+        assert operating_point.right.sum() == (held["best"] == held["truth"])[accepted].sum()
+    none = evidence.operating_point(1.0, 0.05)
     assert (none.answered, none.right.sum()) == (0, 0)
 
 
 def test_items_that_belong_together_widen_what_a_rule_gives(run):
     """Each item four times over is worth what it is once: the parts are equal, and nearly so the limits."""
     folder, frame = run
-    once = Evidence(folder / "model", CLASSES).buys(0.5, 0.0)
+    once = Evidence(folder / "model", CLASSES).operating_point(0.5, 0.0)
     again = pd.concat([frame] * 4)
     limits = {}
     for apart in (False, True):
         units = np.arange(len(again)) if apart else again.index
         again.assign(unit=units).to_csv(folder / "predictions.csv", index=False)
-        operating_point = Evidence(folder / "model", CLASSES).buys(0.5, 0.0)
+        operating_point = Evidence(folder / "model", CLASSES).operating_point(0.5, 0.0)
         limits[apart] = operating_point.coverage, operating_point.accuracy
     for apart, parts in limits.items():
         for part, single in zip(parts, (once.coverage, once.accuracy), strict=True):
@@ -79,14 +79,14 @@ def test_what_the_models_own_rule_buys_is_what_it_answered_in_its_run(run):
     own = held.loc[held["label"] != "unknown"]
     right = (own["best"] == own["truth"]).sum()
     evidence = Evidence(folder / "model", CLASSES)
-    operating_point = evidence.buys(None, 0.5)
+    operating_point = evidence.operating_point(None, 0.5)
     assert (operating_point.items, operating_point.answered, operating_point.right.sum()) == (
         40,
         len(own),
         right,
     )
-    as_strict = evidence.buys(evidence.as_strict(), 0.0)
-    assert as_strict.answered == len(own)
+    matched = evidence.operating_point(evidence.matching_threshold(), 0.0)
+    assert matched.answered == len(own)
 
 
 @pytest.mark.parametrize("content", [None, "", "path,best\n1,2", "\x00\xff", "a" * 1000])
@@ -95,9 +95,9 @@ def test_without_a_run_nothing_is_known(tmp_path, content):
         (tmp_path / "predictions.csv").write_text(content, encoding="latin-1")
         (tmp_path / "items.csv").write_text(content, encoding="latin-1")
     evidence = Evidence(tmp_path / "model", CLASSES)
-    assert evidence.buys(0.5, 0.05) is None
+    assert evidence.operating_point(0.5, 0.05) is None
     assert evidence.examples() == []
-    assert Evidence(None, CLASSES).buys(0.5, 0.05) is None
+    assert Evidence(None, CLASSES).operating_point(0.5, 0.05) is None
 
 
 def test_examples_are_held_out_files_that_are_there(tmp_path):
@@ -119,12 +119,12 @@ def test_the_tab_on_the_model(tmp_path):
     html = about_html(predictor, Evidence(model, predictor.classes))
     seen = Seen(html)
     assert seen.tags.count("img") == 3
-    assert "Confusion matrix: 36 held-out items (calibration)" in seen.said
-    assert "made by a test" in seen.said
-    assert "90.0\u00a0%" in seen.said
-    assert "calibration: ECE" in seen.said
+    assert "Confusion matrix: 36 calibration files" in seen.text
+    assert "made by a test" in seen.text
+    assert "90.0\u00a0%" in seen.text
+    assert "calibration: ECE" in seen.text
     alone = about_html(predictor, Evidence(None, predictor.classes))
-    assert "No run with held-out answers" in alone
+    assert "beside no run" in alone
     assert "<dt>figures rest on</dt><dd>a random split of tests</dd>" in html
 
 
@@ -137,12 +137,12 @@ def test_the_diagrams_are_the_reports(tmp_path):
     report["confusion"] = [[5, 1, 0], [0, 6, 0], [2, 0, 7]]
     report["splits"]["calibration"]["calibration"]["after"]["ece"]["value"] = 0.321
     file.write_text(json.dumps(report))
-    told = Evidence(tmp_path / "model", colours().classes)
-    assert told.confusion.tolist() == report["confusion"]
-    assert told.judged() == "21 held-out items (calibration)"
-    assert "ECE 0.321" in told.reliability()
+    evidence = Evidence(tmp_path / "model", colours().classes)
+    assert evidence.confusion.tolist() == report["confusion"]
+    assert evidence.judged() == "21 calibration files"
+    assert "ECE 0.321" in evidence.reliability()
     bins = report["reliability"]["after"]
-    assert told.reliability() == reliability(bins, "calibration", 0.321)
+    assert evidence.reliability() == reliability(bins, "calibration", 0.321)
     other = Evidence(tmp_path / "model", ["x", "y"])
     assert not other.confusion.any()
     assert other.reliability() is None

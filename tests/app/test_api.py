@@ -52,7 +52,7 @@ def pictures(tmp_path_factory):
 
 def post(up, name: str, content: bytes, **fields: object) -> httpx.Response:
     form = {key: str(value) for key, value in fields.items()}
-    return web.post(f"{up.url}/ask", files={"file": (name, content)}, data=form)
+    return web.post(f"{up.url}/predict", files={"file": (name, content)}, data=form)
 
 
 @pytest.fixture(params=["gradio", "form"])
@@ -60,7 +60,7 @@ def ask(request, up, client) -> Callable[..., dict]:
     """Asks about a file, in either way."""
 
     def by_gradio(file: str | Path, **fields: object) -> dict:
-        (answer,) = client.predict(handle_file(str(file)), api_name="/ask", **fields)
+        (answer,) = client.predict(handle_file(str(file)), api_name="/predict", **fields)
         return answer
 
     def by_form(file: str | Path, **fields: object) -> dict:
@@ -142,7 +142,7 @@ def test_the_threshold_of_a_call(ask, client, pictures):
     assert (own["label"], own["reason"]) == ("unknown", "ambiguous")
     assert loose["label"] == own["best"]
     with pytest.raises(Exception, match="0 to 1"):
-        client.predict(handle_file(grey), threshold=7.0, api_name="/ask")
+        client.predict(handle_file(grey), threshold=7.0, api_name="/predict")
 
 
 def test_without_a_model_the_files_kind_chooses_it(up):
@@ -206,16 +206,16 @@ def test_no_place_of_the_slider_stands_for_two_rules(up, tmp_path):
 
 def test_several_files_keep_their_order(client, pictures):
     chosen = [pictures[i] for i in (5, 0, 3)]
-    answers = client.predict([handle_file(file) for file in chosen], api_name="/ask_many")
+    answers = client.predict([handle_file(file) for file in chosen], api_name="/predict_many")
     assert [answer["file"] for answer in answers] == [Path(file).name for file in chosen]
     with pytest.raises(Exception, match="more than the 6"):
-        client.predict([handle_file(pictures[0])] * 7, api_name="/ask_many")
+        client.predict([handle_file(pictures[0])] * 7, api_name="/predict_many")
 
 
 def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert set(described) == {"/ask", "/ask_many", "/models"}
-    returns = described["/ask"]["returns"][0]["type"]["items"]["properties"]
+    assert set(described) == {"/predict", "/predict_many", "/models"}
+    returns = described["/predict"]["returns"][0]["type"]["items"]["properties"]
     assert set(returns) == {*Prediction._fields} - {"path", "known"} | {"file", "rule"}
     assert returns["probability"] == {"type": "number"}
     models = client.predict(api_name="/models")
@@ -227,7 +227,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     assert models[3]["rule"]["cut"] == up.models["strict"].predictor.confidence.cut.threshold.value
     for name in ("/etc", "../run/model", str(up.folder / "run" / "model")):
         with pytest.raises(Exception, match=re.escape(name)):
-            client.predict(None, model=name, api_name="/ask")
+            client.predict(None, model=name, api_name="/predict")
 
 
 def test_health(up):
@@ -263,7 +263,7 @@ def test_uploads_are_capped(up, client, tmp_path):
     days = tmp_path / "days.flac"
     soundfile.write(days, np.zeros(8000 * 3700, np.int16), 8000)
     assert days.stat().st_size < 2 << 20
-    (answer,) = client.predict(handle_file(str(days)), model="tones", api_name="/ask")
+    (answer,) = client.predict(handle_file(str(days)), model="tones", api_name="/predict")
     assert "1.0 hours are more than this page takes" in answer["reason"]
 
 
@@ -292,11 +292,11 @@ def test_a_wrong_field_is_named(up, fields, said):
 def test_a_request_without_a_file(up):
     for request in ({}, {"json": {"file": "a"}}, {"data": {"file": "/etc/passwd"}},
                     {"content": b"x", "headers": {"Content-Type": "multipart/form-data; boundary=y"}}):  # fmt: skip
-        answer = web.post(f"{up.url}/ask", **request)
+        answer = web.post(f"{up.url}/predict", **request)
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]
-    assert "curl -F file=@photo.jpg" in web.post(f"{up.url}/ask").json()["error"]
-    assert web.get(f"{up.url}/ask").status_code == 405
+    assert "curl -F file=@photo.jpg" in web.post(f"{up.url}/predict").json()["error"]
+    assert web.get(f"{up.url}/predict").status_code == 405
 
 
 def test_what_is_too_long_is_not_read(up):
@@ -305,7 +305,7 @@ def test_what_is_too_long_is_not_read(up):
     for length, status in (("99999999999", b"413"), (None, b"411")):
         head = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
         with socket.create_connection((host, int(port)), timeout=20) as raw:
-            raw.sendall(f"POST /ask HTTP/1.1\r\nHost: {host}\r\n{head}\r\n\r\n".encode())
+            raw.sendall(f"POST /predict HTTP/1.1\r\nHost: {host}\r\n{head}\r\n\r\n".encode())
             assert raw.recv(100).split()[1] == status
 
 
@@ -319,7 +319,7 @@ def test_a_full_line_says_busy(up, pictures, tmp_path):
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             return await client.post(
-                "/ask", files={"file": ("a.jpg", Path(pictures[0]).read_bytes())}
+                "/predict", files={"file": ("a.jpg", Path(pictures[0]).read_bytes())}
             )
 
     try:

@@ -169,7 +169,7 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     assert kept() == ["green"]
     turn.get_by_text("1 of 7").wait_for()
     page.get_by_label("Another class").fill("u21")  # no keys while it is written
-    page.get_by_role("button", name="Label it so").press("Enter")
+    page.get_by_role("button", name="Use this label").press("Enter")
     turn.get_by_text("2 of 7").wait_for()
     assert kept() == ["green", "u21"]
     assert turn.locator("img").count() == 1
@@ -184,8 +184,8 @@ def test_unknown_and_the_slider(opened, pictures, up):
     ask(page, pictures["unknown"][0])
     said(page, "unknown")
     assert "Not sure enough" in page.locator(".sh-words:visible").inner_text()
-    before = page.locator(".sh-note", has_text="calibration items").inner_text()
-    assert "Of 36 calibration items" in before
+    before = page.locator(".sh-note", has_text="calibration files").inner_text()
+    assert "Of 36 calibration files" in before
     slider = page.get_by_role("slider", name="Threshold").first
     own = page.get_by_label("The model's own rule").first
     assert own.is_checked()
@@ -193,7 +193,7 @@ def test_unknown_and_the_slider(opened, pictures, up):
     page.keyboard.press("Home")
     said(page, re.compile("blue|green|red"))
     assert not own.is_checked()
-    note = page.locator(".sh-note", has_text="calibration items")
+    note = page.locator(".sh-note", has_text="calibration files")
     everything = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
     assert everything.search(note.inner_text())
     page.keyboard.press("End")
@@ -211,7 +211,7 @@ def test_unknown_and_the_slider(opened, pictures, up):
 
 
 def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
-    """Several files follow the rule of the tab *Ask* too, and a broken one is no unknown one."""
+    """Several files follow the rule of the tab *One file* too; a broken file is not unknown."""
     page = opened()
     model(page, "strict")
     wrong = up.folder / "wrong.jpg"
@@ -228,22 +228,22 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
         words = f"6 files: {count} answered, {5 - count} unknown, 1 could not be used."
         page.get_by_text(words).wait_for()
         page.locator(".sh-note:visible", has_text=rule).wait_for()
-        page.get_by_role("tab", name="Ask").last.click()
+        page.get_by_role("tab", name="One file").last.click()
 
     page.get_by_role("tab", name="Several files").last.click()
     page.locator("#files-3 input[type=file]").set_input_files([*files, str(wrong)])
-    page.get_by_role("region", name="Answers").wait_for()
-    page.get_by_role("tab", name="Ask").last.click()
-    words = "(combined), chosen for a target accuracy of 90.0"
+    page.get_by_role("region", name="Predictions").wait_for()
+    page.get_by_role("tab", name="One file").last.click()
+    words = "chosen for a target accuracy of 90.0"
     counted(answered, words)
     page.locator("input[type=range]:visible").focus()
     page.keyboard.press("Home")
     far = sum(answer.reason == "out of distribution" for answer in expected)
-    counted(5 - far, "Not the model's own rule: an answer takes a probability of 0\u00a0%")
+    counted(5 - far, "Your threshold: the model answers if it is at least 0\u00a0% sure")
     page.locator("input[type=checkbox]:visible").check()
     counted(answered, words)
     page.locator("input[type=number]:visible").fill("1")
-    counted(0, "Not the model's own rule: an answer takes a probability of 100\u00a0%")
+    counted(0, "Your threshold: the model answers if it is at least 100\u00a0% sure")
     assert not page.locator("input[type=checkbox]:visible").is_checked()
 
 
@@ -295,7 +295,7 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     wrong.write_text("no picture")
     files = [pictures["red"][0], pictures["blue"][1], str(wrong)]
     page.locator("#files-0 input[type=file]").set_input_files(files)
-    page.get_by_role("region", name="Answers").wait_for()
+    page.get_by_role("region", name="Predictions").wait_for()
     rows = page.locator(".sh-wide:visible tbody tr")
     assert rows.count() == 3
     assert "This file cannot be used: not a picture" in rows.last.inner_text()
@@ -408,7 +408,7 @@ def test_by_keyboard_alone(opened, pictures):
     tab_to("the examples", "e.innerText === 'red'")
     page.keyboard.press("Enter")
     said(page, "red")
-    page.get_by_role("tab", name="Ask").first.focus()
+    page.get_by_role("tab", name="One file").first.focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.locator("#files-0").wait_for()

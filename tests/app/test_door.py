@@ -52,7 +52,7 @@ def asked(page: str, picture: bytes, **headers: str) -> list[httpx.Response]:
         web.get(f"{page}/", headers=headers),
         web.get(f"{page}/config", headers=headers),
         web.post(f"{page}{API}/upload", files={"files": ("a.jpg", picture)}, headers=headers),
-        web.post(f"{page}/ask", files={"file": ("a.jpg", picture)}, headers=headers),
+        web.post(f"{page}/predict", files={"file": ("a.jpg", picture)}, headers=headers),
     ]
 
 
@@ -115,7 +115,7 @@ def test_other_machines_may_call_this_one_by_its_name() -> None:
     assert names_of("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
 
 
-def begun(page: str, route: str = "/ask") -> socket.socket:
+def begun(page: str, route: str = "/predict") -> socket.socket:
     """A form of which the first part has come."""
     host, port = page.removeprefix("http://").split(":")
     raw = socket.create_connection((host, int(port)), timeout=30)
@@ -134,7 +134,7 @@ def health(page: str) -> dict[str, int]:
 
 def test_a_request_that_does_not_arrive_is_given_up(page: str) -> None:
     before = health(page)["broken_off"]
-    for route in ("/ask", f"{API}/upload"):
+    for route in ("/predict", f"{API}/upload"):
         with begun(page, route) as raw:
             answer = raw.makefile("rb").read()  # until the page closes the connection
         assert answer.split()[1] == b"408"
@@ -156,21 +156,21 @@ def test_what_comes_slowly_but_comes_is_answered(page: str, picture: bytes) -> N
     request = httpx.Request("POST", page, files={"file": ("a.jpg", padded)})
     kind, form = request.headers["content-type"], request.read()
     headers = {"content-type": kind, "content-length": str(len(form))}
-    assert web.post(f"{page}/ask", content=parts(), headers=headers).status_code == 200
+    assert web.post(f"{page}/predict", content=parts(), headers=headers).status_code == 200
 
 
 def test_only_so_many_arrive_at_once(page: str, picture: bytes) -> None:
     file = {"file": ("a.jpg", picture)}
     first, second = begun(page), begun(page)
     until(lambda: health(page)["arriving"] == 2)
-    refused = web.post(f"{page}/ask", files=file)
+    refused = web.post(f"{page}/predict", files=file)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert web.get(f"{page}/").status_code == 200, "what has no body is answered all the same"
     first.close()
     second.close()
     until(lambda: health(page)["arriving"] == 0)
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda _: web.post(f"{page}/ask", files=file), range(2)))
+        answers = list(pool.map(lambda _: web.post(f"{page}/predict", files=file), range(2)))
     assert [answer.status_code for answer in answers] == [200, 200]
 
 
@@ -187,7 +187,7 @@ def test_who_leaves_amid_an_upload_is_counted_and_not_told_of_at_length(page: st
         logger.addHandler(handler)
     before = health(page)["broken_off"]
     try:
-        for count, route in enumerate(("/ask", f"{API}/upload", f"{API}/run/ask"), before + 1):
+        for count, route in enumerate(("/predict", f"{API}/upload", f"{API}/run/predict"), before + 1):
             raw = begun(page, route)
             until(lambda: health(page)["arriving"] == 1)
             raw.close()

@@ -95,15 +95,15 @@ def nobody_gets_in_without_the_password(visitor):
             visitor.get("/config").status_code,
             visitor.get(f"{api}/info").status_code,
             visitor.post(f"{api}/upload", files=file).status_code,
-            visitor.post(f"{api}/run/ask", json=question).status_code,
-            visitor.post(f"{api}/call/ask", json=question).status_code,
+            visitor.post(f"{api}/run/predict", json=question).status_code,
+            visitor.post(f"{api}/call/predict", json=question).status_code,
         ]
 
     assert statuses() == [401] * 5
     plain = {"file": ("a.txt", b"x")}
-    assert visitor.post("/ask", files=plain).status_code == 401
+    assert visitor.post("/predict", files=plain).status_code == 401
     for word, status in (("other", 401), ("", 401), ("secret", 200)):
-        asked = visitor.post("/ask", files=plain, auth=("alice", word))
+        asked = visitor.post("/predict", files=plain, auth=("alice", word))
         assert asked.status_code == status
     name = {"username": "alice"}
     assert visitor.post("/login", data={**name, "password": "other"}).status_code == 400

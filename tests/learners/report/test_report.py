@@ -32,6 +32,8 @@ from learners.report import Shot, plots, write_sheet
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from learners.report.sections import class_sections
+from learners.report.verdict import verdict
+from learners.templates import percent
 from tests.app import sites
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 
@@ -90,9 +92,11 @@ def written(
     tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
-    scored, tables = score_items(evaluation, bundle), options.pop("tables", {})
-    evaluation = replace(evaluation, scored=scored, tables=tables)
-    sections = partial(class_sections, evaluation=evaluation, twins=options.pop("twins", None))
+    judged, tables = judge(evaluation, bundle), options.pop("tables", {})
+    evaluation = replace(evaluation, judged=judged, tables=tables)
+    sections = partial(
+        class_sections, evaluation=evaluation, duplicates=options.pop("duplicates", None)
+    )
     page = write_report(tmp_path / "report", Predictor(bundle), table, sections, **options)
     assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "report.json"]
     return Page(page), json.loads((page.parent / "report.json").read_text(encoding="utf-8"))
@@ -129,22 +133,22 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     evaluation = make_evaluation(bundle, paths=photos)
     table = make_table(evaluation, source="<i>data")
     table.rejected = [Rejected("<u>bad.jpg", "damaged <em>badly</em>")]
-    twins = pd.DataFrame(
+    duplicates = pd.DataFrame(
         {"row": [2], "train_path": [str(photos[5])], "train_label": [classes[0]],
          "similarity": [0.99], "correlation": [0.97], "train_start": [np.nan],
          "train_end": [np.nan], "train_gps": [np.nan]}
     )  # fmt: skip
     page, found = written(
-        tmp_path, bundle, evaluation, table=table, history=history, twins=twins,
+        tmp_path, bundle, evaluation, table=table, history=history, duplicates=duplicates,
         checks=["The threshold guaranteed 99 %, here it gives <96> %."],
         tables={"Ranking <of> scores": pd.DataFrame({"score": ["msp"], "AUROC": [0.7512]})},
     )  # fmt: skip
     check_self_contained(page, tmp_path / "report/index.html")
-    # What is named like markup is text.
+    # Names that look like markup are text.
     assert "<script>alert(1)</script>" in page.text
-    for shown in ("<b>&002.jpg", "<u>bad.jpg", "damaged <em>badly</em>", "<i>data",
+    for text in ("<b>&002.jpg", "<u>bad.jpg", "damaged <em>badly</em>", "<i>data",
                   "here it gives <96> %", "Ranking <of> scores", "x$^2$", "0.751"):  # fmt: skip
-        assert shown in page.text, shown
+        assert text in page.text, text
     # The figures are those of scikit-learn.
     known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]
     f1 = f1_score(known.truth, known.best, labels=classes, average=None, zero_division=0)
@@ -173,41 +177,86 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     assert "Not judged (9)" in page.text
 
 
-def test_the_first_words_are_what_a_reader_asks(tmp_path, photos):
+def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     bundle = make_bundle()
     page, found = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
-    split, strange = found["splits"][found["judged_on"]], found["unknown_classes"]
+    split, unknown = found["splits"][found["judged_on"]], found["unknown_classes"]
     first = found["splits"]["calibration"]
-    right, answered, of_these = (
-        f"{100 * part[name]['value']:.1f} %"
-        for part, name in (
-            (first, "accuracy"),
-            (split, "coverage"),
-            (split, "accuracy_of_accepted"),
-        )
+
+    def count(share: dict, n: int) -> int:
+        return round(share["value"] * n)
+
+    answered = count(split["coverage"], split["items"])
+    right = count(first["accuracy"], first["items"])
+    assert found["verdict"]["message"] == (
+        f"{right} of {first['items']} calibration files are named right "
+        f"({percent(first['accuracy']['value'])}); the model answers {answered} of {split['items']} "
+        f"validation files, {count(split['accuracy_of_accepted'], answered)} of them right."
     )
-    assert (
-        f"Of {first['judged']} files that training did not see (calibration) {right} are named right. "
-        f"{CHOSE.format(figure='accuracy')} The model answers {answered} of the {split['judged']} files of valid, and of the others "
-        "it says unknown ; of its answers "
-        f"{of_these} are right. Of {strange['judged']} strangers, which are none of its classes, it "
-        f"answers {100 * strange['accepted']['value']:.1f} %."
-    ) in page.text
+    (box,) = [p for p in page.all("p") if "verdict" in str(p.get("class"))]
+    assert box["class"] == f"verdict {found['verdict']['colour']}"
+    assert found["verdict"]["message"] in page.text
+    assert CHOSE.format(figure="accuracy") in page.text
+    refused = unknown["items"] - count(unknown["accepted"], unknown["items"])
+    assert f"and {refused} of {unknown['items']} files of unknown classes." in page.text
     weak = min((c for c in found["classes"] if c["items"]), key=lambda c: c["recall"])
     helps = (
         f"More labelled files of {weak['class']} would help most: {100 * weak['recall']:.0f} % of its "
         f"{weak['items']} are named right."
     )
     assert (helps in page.text) == (weak["recall"] < 0.9)
-    assert weak["recall"] < 0.9, "of another case nothing would be seen"
+    assert weak["recall"] < 0.9, "the other case would show nothing"
 
 
-def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
+def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:
+    """Rows of a calibration check whose ``accuracy`` has limits of 5 points."""
+    limits = {"low": accuracy - 0.05, "high": accuracy + 0.05}
+    share = {"here": 0.5, "low": 0.45, "high": 0.55, "items": 200}
+    return [
+        {"what": "accuracy of accepted", "guaranteed": expected, "here": accuracy, **limits, "items": n},
+        {"what": "accepted", "guaranteed": 0.5, **share},
+        {"what": "refused as out of distribution", "guaranteed": 0.05, "here": 0.05, "low": 0.02,
+         "high": 0.1, "items": 200},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "problems", "colour"),
+    [
+        (check_rows(0.93, 0.95), [], "green"),
+        (check_rows(0.93, 0.95), ["copies"], "amber"),
+        (check_rows(0.80, 0.95), [], "red"),
+        (check_rows(0.93, 0.95, n=0), [], "red"),
+        ([*check_rows(0.93, 0.95)[:2],
+          {"what": "refused as out of distribution", "guaranteed": 0.05, "here": 0.3, "low": 0.2,
+           "high": 0.4, "items": 200}], [], "amber"),
+    ],
+    ids=["as expected", "with a notice", "fewer right", "no answers", "many outliers"],
+)  # fmt: skip
+def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
+    result = verdict({"judged_on": "test"}, rows, problems)
+    assert result.colour == colour
+    if rows[0]["items"]:
+        assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
+
+
+@pytest.mark.parametrize(("kept", "place"), [("frozen", 1), ("half of the way", 3), (None, None)])
+def test_the_kept_weights_are_marked_on_the_curves(history, kept, place):
+    epochs = pd.read_csv(history)
+    reached = {"valid_loss": 0.6, "accuracy": 0.9}
+    best = {"phase": kept, "epoch": 1 if kept == "frozen" else 2, "reached": reached}
+    step, figures = plots._kept_step(epochs, best if kept else None)
+    assert (step, figures) == (place, reached if kept else {})
+    plotted = plots.curves(epochs, best if kept else None)
+    assert [">kept<" in str(plot) for plot in plotted] == [bool(kept)] * 2
+
+
+def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch):
     """Not the text, nor what is in the pictures; files are named from the data's root."""
     home = tmp_path / "Jane Doe"
-    root, strange = home / "my photos", home / "else/where"
+    root, unknown = home / "my photos", home / "else/where"
     paths = [root / f"{n % 3}/{n}.jpg" for n in range(120)]
-    paths += [strange / f"{n}.jpg" for n in range(30)]
+    paths += [unknown / f"{n}.jpg" for n in range(30)]
     for n, path in enumerate(paths):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.open(photos[n]).save(path, comment=f"{home}/original.jpg".encode())
@@ -224,23 +273,23 @@ def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
     table.rejected = [
         Rejected(str(root / "0/copy.jpg"), f"a copy of {paths[0]}, which is in train"),
         Rejected(f"{home}/items.csv, row 5", "no path"),
-        Rejected(str(strange / "b.jpg"), f"[Errno 2] No such file: '{home}/deep/er/c.jpg'"),
+        Rejected(str(unknown / "b.jpg"), f"[Errno 2] No such file: '{home}/deep/er/c.jpg'"),
     ]
     gone = evaluation.predictions["best"].ne(evaluation.predictions["truth"])
     paths[evaluation.predictions.index[gone][0]].unlink()
-    twins = pd.DataFrame(
+    duplicates = pd.DataFrame(
         {"row": [2], "train_path": [str(paths[5])], "train_label": ["a"], "similarity": [0.99],
          "correlation": [0.97], "train_start": [np.nan], "train_end": [np.nan],
          "train_gps": [np.nan]}
     )  # fmt: skip
     page, found = written(
-        tmp_path, bundle, evaluation, table=table, twins=twins,
+        tmp_path, bundle, evaluation, table=table, duplicates=duplicates,
         command=f"python -m learners.evaluate '{home}/model' --data '{root}'",
     )  # fmt: skip
     written_text = "".join(file.read_text() for file in (tmp_path / "report").iterdir())
-    drawn = re.findall(r"data:image/jpeg;base64,([^\"]+)", written_text)
-    assert drawn
-    for content in [written_text.encode(), *map(base64.b64decode, drawn)]:
+    pictures = re.findall(r"data:image/jpeg;base64,([^\"]+)", written_text)
+    assert pictures
+    for content in [written_text.encode(), *map(base64.b64decode, pictures)]:
         for word in (b"Jane", str(tmp_path).encode(), b"/else", b"/home"):
             assert word not in content
     assert found["title"].startswith("my photos: ")
@@ -262,7 +311,7 @@ def test_nothing_tells_where_the_files_lie(tmp_path, photos, monkeypatch):
     assert f"{silent % 3}/{silent}.jpg: cut short" in page.text
 
 
-def test_an_evaluation_says_what_was_typed_and_has_no_curves(tmp_path, photos):
+def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, calibration=0, paths=photos)
     evaluation.predictions["split"] = evaluation.predictions["split"].replace("valid", "test")
@@ -273,13 +322,13 @@ def test_an_evaluation_says_what_was_typed_and_has_no_curves(tmp_path, photos):
     assert "New shop" in page.text
     assert "python -m learners.evaluate m" in page.text
     assert "python -m learners.finetune --data made-up" in page.text
-    assert "Training" not in page.text.split("Confusion")[0]
+    assert not any("Cross-entropy" in str(plot.get("aria-label")) for plot in page.all("svg"))
     assert found["judged_on"] == "test"
     assert found["evaluated"]["versions"]["torch"]
     assert found["near_duplicates"] is None
 
 
-def test_a_copy_of_a_training_item_is_said_on_top(tmp_path, photos):
+def test_a_copy_of_a_training_file_is_a_notice(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, paths=photos)
     evaluation.features[7] = bundle.decider.distance.reference[11]
@@ -298,7 +347,7 @@ def test_a_copy_of_a_training_item_is_said_on_top(tmp_path, photos):
         {"valid": 1, "calibration": 0, "ood": 0, "silent": 0},
         {"valid": 0, "calibration": 0, "ood": 1, "silent": 0},
     ],
-    ids=["no strangers", "all strangers", "nothing judged", "one item", "one stranger"],
+    ids=["no unknown", "all unknown", "nothing judged", "one item", "one unknown"],
 )
 @pytest.mark.parametrize("classes", [["a", "b"], [f"class {n}" for n in range(60)]], ids=len)
 def test_reports_with_a_part_missing(tmp_path, photos, counts, classes):
@@ -307,13 +356,14 @@ def test_reports_with_a_part_missing(tmp_path, photos, counts, classes):
     check_self_contained(page, tmp_path / "report/index.html")
 
 
-def test_no_mistakes_and_none_but_mistakes(tmp_path, photos):
+def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, silent=0, paths=photos)
     known = evaluation.predictions["split"].ne("unknown")
     evaluation.predictions.loc[known, "truth"] = evaluation.predictions.loc[known, "best"]
     page, found = written(tmp_path / "right", bundle, evaluation)
-    assert "Mistakes (0 of 120) None." in page.text
+    assert "Mistakes (0 of 120)" in page.text
+    assert "0 of 120 calibration and validation files are named wrong" in page.text
     assert found["risk_coverage"]["aurc"] == 0
     after = {"a": "b", "b": "c", "c": "a"}
     wrong = evaluation.predictions.loc[known, "best"].map(after)
@@ -361,8 +411,8 @@ def test_heat_maps_are_few(tmp_path, photos, monkeypatch):
     assert len(calls) == 24
 
 
-def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
-    """Three windows of tones; the one that the model gives the class most is drawn, with its time."""
+def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path):
+    """Three windows of tones: the caption has the time of the window."""
     rate = 8000
     time = np.arange(rate) / rate
     tones = [np.sin(2 * np.pi * f * time) for f in (300, 1200, 3000)]
@@ -372,28 +422,28 @@ def test_of_a_long_recording_the_loudest_window_is_shown(tmp_path):
     bundle.overlap = 0.0
     pictures = Pictures(Predictor(bundle))
     path = str(tmp_path / "long.wav")
-    parts = [Source(path, float(n), float(n + 1)) for n in range(3)]
-    seen = np.stack([pictures.predictor.open(part) for part in parts])
-    logits, _ = pictures.predictor.forward(seen)
+    windows = [Source(path, float(n), float(n + 1)) for n in range(3)]
+    pixels = np.stack([pictures.predictor.open(window) for window in windows])
+    logits, _ = pictures.predictor.forward(pixels)
     for c in range(3):
-        expected = parts[int(logits[:, c].argmax())]
+        expected = windows[int(logits[:, c].argmax())]
         assert pictures.moment(Source(path), c) == expected
-        drawn = pictures.figure(Source(path), "said", c)
-        assert f"{expected.start:.1f}–{expected.end:.1f} s" in drawn.under  # noqa: RUF001
+        figure = pictures.figure(Source(path), "caption", c)
+        assert f"{expected.start:.1f}–{expected.end:.1f} s" in figure.under  # noqa: RUF001
 
 
-def test_a_learning_curve_is_drawn_of_all_classes_and_of_each() -> None:
+def test_a_learning_curve_has_a_plot_of_all_classes_and_of_each() -> None:
     rows = [{"labels": n, "value": 0.8, "low": 0.7, "high": 0.9} for n in (8, 16, 32)]
-    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, forecast=None, message="")
-    drawn = plots.learning(jsonable(curve))
-    assert len(drawn) == 3
-    assert "linear probe" in str(drawn[0])
+    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, ahead=None, said="")
+    figures = plots.learning(jsonable(curve))
+    assert len(figures) == 3
+    assert "linear probe" in str(figures[0])
 
 
-def test_sounds_are_drawn_and_can_be_heard(tmp_path):
+def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):
     path = sites.tone(tmp_path / "<b>long.wav", "low", "high", "silence")
     shots = [Shot(Source(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
-    gone = Shot(Source(str(tmp_path / "gone.wav")), "2", "was here")
+    gone = Shot(Source(str(tmp_path / "gone.wav")), "2", "was there")
     folder = tmp_path / "next"
     file = write_sheet(
         folder, Predictor(sites.tones()), [*shots, gone], title="Next <s>", lead="So & so."
@@ -402,18 +452,18 @@ def test_sounds_are_drawn_and_can_be_heard(tmp_path):
     assert file == folder / "index.html"
     assert "<b>long.wav, 1.0–2.0 s" in page.text  # noqa: RUF001
     assert "<i>high</i> & low" in page.text
-    assert "was here · gone.wav: " in page.text
+    assert "was there · gone.wav: " in page.text
     assert str(tmp_path) not in file.read_text()
     (picture,) = page.all("img")
     assert str(picture["src"]).startswith("data:image/jpeg;base64,")
     (player,) = page.all("audio")
-    heard, rate = soundfile.read(folder / str(player["src"]))
-    meant, _ = soundfile.read(path, start=rate, stop=2 * rate)
-    assert len(heard) == rate
-    np.testing.assert_allclose(heard, meant, atol=1e-3)
+    signal, rate = soundfile.read(folder / str(player["src"]))
+    expected, _ = soundfile.read(path, start=rate, stop=2 * rate)
+    assert len(signal) == rate
+    np.testing.assert_allclose(signal, expected, atol=1e-3)
 
 
-def test_a_sheet_takes_the_place_of_the_last_one(tmp_path):
+def test_a_contact_sheet_replaces_the_last_one(tmp_path):
     Image.new("RGB", (30, 20), (200, 30, 30)).save(tmp_path / "a.png")
     shot = Shot(Source(str(tmp_path / "a.png")), "1", "red")
     (tmp_path / "next").mkdir()

@@ -25,7 +25,7 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
-from app.drawing import resembling
+from app.panels import resembling
 from datasets.core import store
 from datasets.core.errors import SecondhandError
 from datasets.spectrograms import Source

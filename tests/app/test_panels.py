@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.drawing import Panel, log_ticks, look, mel_ticks, panel_svg, ticks, timeline, trigger
+from app.panels import Panel, log_ticks, look, mel_ticks, panel_svg, ticks, timeline, trigger
 from datasets.audio.settings import MelSettings
 from datasets.spectrograms.pictures import Source
 from learners.inference.predictor import Predictor

@@ -1,4 +1,4 @@
-"""What the model saw of a file, with axes in seconds and hertz, where it looked, and its windows."""
+"""Panels of the page: the model's input with axes in seconds and hertz, its heat map, and the windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from app.views import UNKNOWN, Asked, note_html, span, without_paths
+from app.views import UNKNOWN, Query, note_html, span, without_paths
 from datasets import audio
 from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError
@@ -21,7 +21,7 @@ from datasets.images import open_picture, pixels
 from datasets.spectrograms import Source, colour_table
 from datasets.strain import QScanSettings
 from learners.inference import heatmap, overlay
-from learners.report import Pictures, shown, when
+from learners.report import Pictures, page_picture, time_span
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class Panel:
 
     Attributes
     ----------
-    picture : as the model saw it.
-    title : what it is.
-    x, y : ticks, (place, text), places from 0 (left, bottom) to 1; none leave the axis away.
+    picture : the model's input.
+    title : its caption.
+    x, y : ticks, (place, text), places from 0 (left, bottom) to 1; without ticks there is no axis.
     x_label, y_label : quantity and unit.
     """
 
@@ -61,12 +61,12 @@ def panel_svg(panel: Panel) -> Markup:
 
 
 def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) -> Markup:
-    """The windows of a long recording, in a strip and as a list that can be read.
+    """The windows of a long recording, as a strip and as a table.
 
     Parameters
     ----------
     windows : predictions with ``start`` and ``end`` in seconds.
-    duration : of the recording, s.
+    duration : length of the recording in seconds.
     """
     duration = max(duration, *(w.end for w in windows), 1e-9)
     return render(
@@ -79,18 +79,20 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
     )
 
 
-def seen_html(
-    predictor: Predictor, asked: Asked, window: str | None, drawing: AbstractContextManager[object]
+def panels_html(
+    predictor: Predictor,
+    query: Query,
+    window: str | None,
+    rendering: AbstractContextManager[object],
 ) -> str:
-    """What the model saw of a file, where it looked, what it is like, and the windows of a long
-    recording.
+    """The model's input of a file, its heat map, similar training files, and the windows of a long recording.
 
     Parameters
     ----------
-    window : the name of the one that is shown; else the one that decides.
-    drawing : entered while it is drawn.
+    window : name of the window that is shown; by default that with the highest probability.
+    rendering : context that is entered while pictures are rendered.
     """
-    answer = asked.answer
+    answer = query.answer
     if answer is None or not answer.best:
         return ""
     windows = answer.windows
@@ -98,12 +100,12 @@ def seen_html(
     loudest = max(
         (w for w in windows if w.best == answer.best), key=lambda w: w.probability, default=answer
     )
-    part = chosen or loudest
-    start, end = (part.start, part.end) if windows else (None, None)
-    number = predictor.classes.index(part.best) if part.best else None
+    shown = chosen or loudest
+    start, end = (shown.start, shown.end) if windows else (None, None)
+    number = predictor.classes.index(shown.best) if shown.best else None
     try:
-        with drawing:
-            source = trigger(predictor, Source(asked.file, start, end, asked.at))
+        with rendering:
+            source = trigger(predictor, Source(query.file, start, end, query.at))
             try:
                 panels = look(predictor, source, number)
             except SecondhandError as error:
@@ -111,7 +113,7 @@ def seen_html(
                 log.info("no heat map: %s", error)
             near = resembling(predictor, source)
     except SecondhandError as error:
-        return note_html(without_paths(str(error), asked.file))
+        return note_html(without_paths(str(error), query.file))
     return render(
         "app",
         "seen.html",
@@ -119,17 +121,17 @@ def seen_html(
         panels=[panel_svg(panel) for panel in panels],
         plain=predictor.spectrogram is None,
         near=near,
-        known=part.label != UNKNOWN,
+        known=shown.label != UNKNOWN,
     )
 
 
 def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
-    """The training files that a file is most like: name, class, and a picture of those that are there."""
+    """The training files most similar to a file: name, class and picture ("" if the file is gone)."""
     pictures, cards = Pictures(predictor), []
-    for near in predictor.similar_files(source, 4):
-        card = {"name": Path(near.source.path).name + when(near.source), "label": near.label}
+    for near in predictor.resembled(source, 4):
+        card = {"name": Path(near.source.path).name + time_span(near.source), "label": near.label}
         try:
-            card["picture"] = shown(pictures.draw(near.source), 120)
+            card["picture"] = page_picture(pictures.render(near.source), 120)
         except SecondhandError:  # gone since
             card["picture"] = ""
         cards.append(card)
@@ -137,7 +139,7 @@ def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
 
 
 def look(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
-    """The panels of a file: what the model saw, then, for a class, where it looked.
+    """The panels of a file: the model's input, and the heat map of a class.
 
     Raises
     ------
@@ -148,17 +150,17 @@ def look(predictor: Predictor, source: Source, class_index: int | None) -> list[
     if spectrogram is None:
         opened = open_picture(source.path, at_least=predictor.bundle.preprocessing.needs)
         picture = fit(opened)
-        whole = Panel(picture, f"What the model saw: {picture.width} x {picture.height} pixels")
+        whole = Panel(picture, f"Input of the model: {picture.width} x {picture.height} pixels")
         panels = [whole]
     else:
         signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
-        drawn = spectrogram.image(signal)
-        picture = fit(drawn.convert("RGB"))
+        image = spectrogram.image(signal)
+        picture = fit(image.convert("RGB"))
         if isinstance(spectrogram, QScanSettings):
-            whole, panels = _strain_panels(spectrogram, signal, drawn)
+            whole, panels = _strain_panels(spectrogram, signal, image)
         else:
             assert isinstance(spectrogram, MelSettings)
-            whole = _sound_panel(spectrogram, source, drawn)
+            whole = _sound_panel(spectrogram, source, image)
             panels = [whole]
     if class_index is None:
         return panels
@@ -176,7 +178,7 @@ def look(predictor: Predictor, source: Source, class_index: int | None) -> list[
 
 
 def trigger(predictor: Predictor, source: Source) -> Source:
-    """A strain file's loudest moment is looked for once: the source with its GPS time filled in."""
+    """The source with the GPS time of a strain file's loudest moment; other sources as they are."""
     spectrogram = predictor.spectrogram
     if not isinstance(spectrogram, QScanSettings) or source.at is not None:
         return source
@@ -185,20 +187,20 @@ def trigger(predictor: Predictor, source: Source) -> Source:
 
 
 def mel_ticks(spectrogram: MelSettings) -> tuple[Tick, ...]:
-    """Round frequencies at their places on the mel axis of a recipe's pictures.
+    """Round frequencies at their places on the mel axis of a spectrogram.
 
     Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
     evenly in mel over the band (`datasets.audio.mel.filterbank`).
     """
     low, high = (float(audio.hz_to_mel(f)) for f in (spectrogram.fmin, spectrogram.fmax))
-    found, last = [], -1.0
+    ticks, last = [], -1.0
     for value in _round_frequencies(spectrogram.fmin, spectrogram.fmax):
         share = (float(audio.hz_to_mel(value)) - low) / (high - low)
         place = (share * (spectrogram.n_mels + 1) - 0.5) / spectrogram.n_mels
         if 0 <= place <= 1 and place - last > 0.06:
-            found.append((place, hertz(value)))
+            ticks.append((place, hertz(value)))
             last = place
-    return tuple(found)
+    return tuple(ticks)
 
 
 def log_ticks(low: float, high: float) -> tuple[Tick, ...]:
@@ -216,7 +218,7 @@ def _round_frequencies(low: float, high: float) -> list[float]:
     return [v for d in decades for k in (1, 2, 5) if low <= (v := float(k * 10**d)) <= high]
 
 
-def _sound_panel(spectrogram: MelSettings, source: Source, drawn: Image.Image) -> Panel:
+def _sound_panel(spectrogram: MelSettings, source: Source, image: Image.Image) -> Panel:
     duration = audio.probe(source.path).duration
     if source.at is not None:
         middle = max(source.at - spectrogram.window / 2, 0) + spectrogram.window / 2
@@ -225,8 +227,8 @@ def _sound_panel(spectrogram: MelSettings, source: Source, drawn: Image.Image) -
         middle = ((source.start or 0.0) + end) / 2
     low, high = middle - spectrogram.window / 2, middle + spectrogram.window / 2
     return Panel(
-        drawn.convert("RGB"),
-        f"What the model saw: {spectrogram.window:g} s, {spectrogram.fmin:g} Hz to {spectrogram.fmax:g} Hz",
+        image.convert("RGB"),
+        f"Input of the model: {spectrogram.window:g} s, {spectrogram.fmin:g} Hz to {spectrogram.fmax:g} Hz",
         seconds(low, high),
         mel_ticks(spectrogram),
         "time in the recording (s)",
@@ -235,42 +237,42 @@ def _sound_panel(spectrogram: MelSettings, source: Source, drawn: Image.Image) -
 
 
 def _strain_panels(
-    spectrogram: QScanSettings, signal: Any, drawn: Image.Image
+    spectrogram: QScanSettings, signal: Any, image: Image.Image
 ) -> tuple[Panel, list[Panel]]:
-    """The model's input as one picture, and its views, each with a time axis of its own."""
+    """The model's input as one picture, and its Q-scans, each with its own time axis."""
     from PIL import Image
 
     bottom = spectrogram.fmin
     top = max(spectrogram.fmax or min(2048.0, signal.rate * 1200 / 4096), 2 * bottom)
     y = log_ticks(bottom, top)
     where = f"time from GPS {signal.trigger:.3f} (s)"
-    rgb = drawn.convert("RGB")
+    rgb = image.convert("RGB")
     if spectrogram.layout == "row":
         count = len(spectrogram.durations)
         marks = [
             ((i + place) / count, f"{value:.4g}")
-            for i, view in enumerate(spectrogram.durations)
-            for place, value in ticks(-view / 2, view / 2, 3)
+            for i, duration in enumerate(spectrogram.durations)
+            for place, value in ticks(-duration / 2, duration / 2, 3)
             if 0.05 < place < 0.95
         ]
-        row = Panel(rgb, "What the model saw", tuple(marks), y, where, "frequency (Hz)")
+        row = Panel(rgb, "Input of the model", tuple(marks), y, where, "frequency (Hz)")
         return row, [row]
     if spectrogram.layout == "one":
         x = seconds(-spectrogram.durations[0] / 2, spectrogram.durations[0] / 2)
-        one = Panel(rgb, "What the model saw", x, y, where, "frequency (Hz)")
+        one = Panel(rgb, "Input of the model", x, y, where, "frequency (Hz)")
         return one, [one]
     palette = colour_table("viridis")
-    views = []
-    for name, view, plane in zip(
+    scans = []
+    for name, duration, plane in zip(
         ("red", "green", "blue"), spectrogram.durations, rgb.split(), strict=True
     ):
         picture = Image.fromarray(palette[np.asarray(plane)])
-        title = f"What the model saw as its {name} channel: {view:g} s"
-        x = seconds(-view / 2, view / 2)
-        views.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
+        title = f"Input of the model as its {name} channel: {duration:g} s"
+        x = seconds(-duration / 2, duration / 2)
+        scans.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
     shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))
-    label = "time (in lengths of each view)"
-    return Panel(rgb, "The three views together", shared, y, label, "frequency (Hz)"), views
+    label = "time (in lengths of each Q-scan)"
+    return Panel(rgb, "The three Q-scans together", shared, y, label, "frequency (Hz)"), scans
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[tuple[float, float]]:
@@ -291,5 +293,5 @@ def seconds(low: float, high: float, count: int = 5) -> tuple[Tick, ...]:
 
 
 def hertz(value: float) -> str:
-    """A frequency on an axis."""
+    """A frequency as an axis label."""
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"

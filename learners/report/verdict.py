@@ -1,0 +1,121 @@
+"""The first sentence of a report: how good the model is, as green, amber or red."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from learners.templates import percent
+
+#: Part of the files below which a model answers almost nothing.
+ALMOST_NOTHING = 0.1
+#: Names of the splits in sentences.
+PARTS = {"valid": "validation"}
+
+
+class Verdict(NamedTuple):
+    """A sentence and its ``colour``: green, amber (read the notices first) or red (do not rely on it)."""
+
+    colour: str
+    message: str
+
+
+def part_name(split: str) -> str:
+    """Name of a split in a sentence."""
+    return PARTS.get(split, split)
+
+
+def verdict(
+    figures: Mapping[str, Any], checks: Sequence[Mapping[str, Any]], problems: Sequence[str]
+) -> Verdict:
+    """Verdict of an evaluation where it has ``checks``, else of a training run.
+
+    Parameters
+    ----------
+    figures : of `learners.evaluation.all_figures`.
+    checks : rows of `learners.evaluation.calibration_check`; none for a training run.
+    problems : notices of the report; with any of them nothing is green.
+    """
+    if figures["judged_on"] is None:
+        return Verdict("amber", "No file of a known class could be judged.")
+    rows = {str(row["what"]): row for row in checks}
+    if "accuracy of accepted" in rows:
+        return _of_checks(rows, problems)
+    return _of_run(figures, problems)
+
+
+def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
+    name, main = figures["headline"]["split"], figures["judged_on"]
+    first, split = figures["splits"][name], figures["splits"][main]
+    files = f"{split['items']} {part_name(main)} files"
+    answered = _count(split["coverage"], split["items"])
+    right = _count(split["accuracy_of_accepted"], answered)
+    accuracy = (
+        f"{_count(first['accuracy'], first['items'])} of {first['items']} {part_name(name)} files are "
+        f"named right ({percent(first['accuracy']['value'])})"
+    )
+    if answered < ALMOST_NOTHING * split["items"]:
+        return Verdict(
+            "red", f"The model answers almost nothing: {answered} of {files}; {accuracy}."
+        )
+    message = f"{accuracy}; the model answers {answered} of {files}, {right} of them right."
+    return Verdict("amber" if problems else "green", message)
+
+
+def _of_checks(rows: Mapping[str, Mapping[str, Any]], problems: Sequence[str]) -> Verdict:
+    accepted, coverage = rows["accuracy of accepted"], rows.get("accepted", {})
+    files, n = coverage.get("items", accepted["items"]), accepted["items"]
+    if not n:
+        return Verdict("red", f"Do not rely on it here: it answers none of {files} files.")
+    limits = f"95 % limits {percent(accepted['low'])} to {percent(accepted['high'])}"
+    result = (
+        f"{round(accepted['here'] * n)} of its {n} answers are right "
+        f"({percent(accepted['here'])}, {limits})"
+    )
+    expected = accepted["guaranteed"]
+    if expected is not None and expected > accepted["high"]:
+        return Verdict(
+            "red", f"Do not rely on it here: {result}, and {percent(expected)} were expected."
+        )
+    doubts = [*_doubts(rows), *(["see the notices below"] if problems else [])]
+    if doubts:
+        return Verdict("amber", f"Use it here with care: {result}, but {doubts[0]}.")
+    return Verdict("green", f"It holds here: {result}; it answers {n} of {files} files.")
+
+
+def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What differs from the calibration files beyond chance."""
+    doubts = []
+    coverage = rows.get("accepted", {})
+    before = coverage.get("guaranteed")
+    if before is not None and coverage["high"] < before:
+        share = percent(coverage["here"])
+        doubts.append(
+            f"it answers {share} of the files ({percent(before)} of the calibration files)"
+        )
+    outliers = rows.get("refused as out of distribution")
+    if outliers is not None and outliers["low"] > outliers["guaranteed"]:
+        share = percent(outliers["here"])
+        doubts.append(
+            f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} expected)"
+        )
+    temperature = rows.get("temperature")
+    if temperature is not None and temperature["low"] > temperature["guaranteed"]:
+        doubts.append("its probabilities are too high here")
+    return doubts
+
+
+def estimate_verdict(
+    expected: Mapping[str, Any], line: str, problems: Sequence[str], usual: float | None
+) -> Verdict:
+    """Verdict of files without labels: green where the accuracy to expect is not below the ``usual`` one."""
+    value, high = expected["value"], expected["high"]
+    if value is None or value != value:
+        return Verdict("amber", f"{line[:1].upper()}{line[1:]}.")
+    lower = usual is not None and high < usual
+    message = f"{line[:1].upper()}{line[1:]}."
+    return Verdict("amber" if lower or problems else "green", message)
+
+
+def _count(share: Mapping[str, Any], n: int) -> int:
+    return 0 if share["value"] is None else round(share["value"] * n)
