@@ -25,13 +25,13 @@ DEMO = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, load, serve until Ctrl-C."""
-    gc.disable()  # while modules and models are loaded, and of them afterwards: a quicker start
+    gc.disable()  # a faster start: no collections while modules and models load
     try:
         return _main(argv)
     finally:
         gc.enable()
-        # What is frozen is not freed at the interpreter's end either, and nanobind, which binds
-        # torch's Triton, calls every object of its own that is left then a leak.
+        # Frozen objects are not freed at the interpreter's end, and nanobind (of torch's Triton) reports
+        # such objects of its own as leaks.
         gc.unfreeze()
 
 
@@ -130,15 +130,15 @@ def _wait() -> None:
 
 
 def newest_model(root: Path = Path("runs")) -> Path | None:
-    """The model folder that was written last, None where there is none."""
+    """The model folder that was written last; None without any."""
     models = sorted(root.glob("*/model/config.json"), key=lambda file: file.stat().st_mtime)
     return models[-1].parent if models else None
 
 
 def train_demo() -> Path:
-    """A model of handwritten digits, fine-tuned now from the embedded network: there is no other.
+    """Model folder of handwritten digits, fine-tuned now from the embedded network.
 
-    In a process of its own: the page has no use for the training half.
+    In its own process, because the page does not need the training code.
     """
     print(
         "no model under runs/: fine-tuning a demo on handwritten digits that ship with scikit-learn "

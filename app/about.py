@@ -24,7 +24,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images import open_picture
 from datasets.items import UNKNOWN
 from learners.evaluation import fraction
-from learners.inference import deepest
+from learners.inference import deepest_label
 from learners.report import part_name, reliability
 from learners.templates import data_uri, render
 
@@ -137,7 +137,7 @@ class Evidence:
             accepted = label.ne(UNKNOWN)
         else:
             named = [
-                deepest(*row, threshold)
+                deepest_label(*row, threshold)
                 for row in zip(rows["best"], rows["probability"], rows["branch"], strict=True)
             ]
             label = pd.Series(named, rows.index, dtype=object)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-#: What a form takes besides its file.
+#: Bytes of a form besides its file.
 REST_OF_FORM = 16 << 10
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _TOP = {"type": "object", "properties": {"label": _TEXT, "probability": _NUMBER}}
-#: By what an answer was given: `app.views.Rule`, of the model's own or a threshold of the request's.
+#: The rule of a prediction, `app.views.Rule`: the model's own or a threshold of the request.
 _RULE = {
     "type": "object",
     "properties": {
@@ -42,9 +42,9 @@ _RULE = {
         **dict.fromkeys(("target", "cut", "alpha"), _NUMBER),
     },
 }
-#: One object a file: the fields of `learners.inference.Prediction` (its path as "file", the bare
-#: name) and the rule, null for what is not a number.
-ANSWERS = {
+#: An object for each file: the fields of `learners.inference.Prediction` (its path as "file", the bare
+#: name) and the rule; null for NaN.
+PREDICTIONS = {
     "type": "array",
     "items": {
         "type": "object",
@@ -61,12 +61,12 @@ ANSWERS = {
 
 
 def raw(component: Any) -> Any:
-    """A Gradio component for files that hands on their paths and fetches nothing from addresses.
+    """A Gradio component that passes on the paths of files and fetches nothing from addresses.
 
-    One that takes several files gives a list, else the path or None. Gradio would decode a picture
-    with all of Pillow's formats, write it anew and hand that on: the answer would not be the one that
-    ``learners.predict`` gives, and those decoders would be open to all who ask. Methods are replaced on
-    the component: Gradio writes a stub file into the source folder for every subclass of one.
+    Its value is a path or None, or a list of paths. Gradio would decode a picture with all of Pillow's
+    formats and save it again: predictions would differ from those of ``learners.predict``, and visitors
+    could reach those decoders. Methods are replaced on the component, because Gradio writes a stub file
+    into the source folder for every subclass.
     """
     move, move_async = (
         component.move_resource_to_block_cache,
@@ -109,7 +109,7 @@ def add_api(site: Site) -> None:
         at = gr.Number(label="at", value=None)
         threshold = gr.Number(label="threshold", value=None)
         out: Any = gr.JSON(label="predictions")
-        out.api_info = out.api_info_as_output = lambda: ANSWERS
+        out.api_info = out.api_info_as_output = lambda: PREDICTIONS
         button = gr.Button()
 
     async def predict(
@@ -177,7 +177,7 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, visits: Visits) -
 
     A form has ``file`` and, optionally, ``model`` (else the first for the file's kind), ``at`` (a
     GPS time in seconds, for strain) and ``threshold`` (0 to 1; else the model's own rule). The
-    result is one object of `ANSWERS`, or ``{"error": …}`` with status 4xx (the request is wrong) or 503 (try
+    result is one object of `PREDICTIONS`, or ``{"error": …}`` with status 4xx (the request is wrong) or 503 (try
     again in a moment). A file that cannot be read is no error: its label is "unknown" and the reason
     "bad file: …".
 

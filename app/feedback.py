@@ -68,11 +68,13 @@ class Feedback:
         label = check_label(label)
         source = Path(file)
         if not source.is_file():
-            raise SecondhandError("The file is no longer here: upload it again.")
+            raise SecondhandError("The file was deleted meanwhile: upload it again.")
         size = source.stat().st_size
         with self._corrections.alone():
             if self._bytes + size > MAX_BYTES:
-                raise SecondhandError("The folder for corrections is full: tell the owner of this page.")
+                raise SecondhandError(
+                    "The folder for corrections is full: tell the owner of this page."
+                )
             with open(source, "rb") as opened:
                 name = hashlib.file_digest(opened, "sha256").hexdigest()[:24]
             kept = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
@@ -164,8 +166,8 @@ def check_label(label: object) -> str:
     plain = clean_label(str(label or ""))
     if not plain:
         raise SecondhandError("The label is empty: choose a class, or write one.")
-    if fault := fault_of(plain):
-        raise SecondhandError(f"The label {shown(plain)} {fault}: write another.")
+    if fault := label_error(plain):
+        raise SecondhandError(f"The label {quoted(plain)} {fault}: write another.")
     return plain
 
 

@@ -72,14 +72,14 @@ def _model(
                 label_tab(label, labelling, site.rendering)
         with gr.Tab("About this model") as tab:
             about = gr.HTML(note_html("Loading."), elem_classes="sh-page")
-            drawn: list[str] = []
+            cached: list[str] = []
 
-            def once() -> str:
-                if not drawn:
-                    drawn.append(about_html(predictor, site.evidence[name]))
-                return drawn[0]
+            def load() -> str:
+                if not cached:
+                    cached.append(about_html(predictor, site.evidence[name]))
+                return cached[0]
 
-            tab.select(once, None, about, **QUIET)
+            tab.select(load, None, about, **QUIET)
 
 
 def _input(served: Served, number: int) -> Any:
@@ -156,15 +156,15 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             return Query(), no_answer_html(without_paths(str(error), path)), hidden, ""
         rule = site.rule(name, None if own else cut)
         spans = [LOUDEST, *(span(w) for w in answer.windows)]
-        shown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
-        return Query(path, moment, answer), html(answer, rule), shown, ""
+        dropdown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
+        return Query(path, moment, answer), html(answer, rule), dropdown, ""
 
     def html(answer: Any, rule: Rule) -> str:
         return answer_html(
             judge(answer, rule), rule, served.predictor.confidence.calibrator.temperature
         )
 
-    def ruled(last: Query, own: bool, cut: float) -> tuple[Any, ...]:
+    def apply_rule(last: Query, own: bool, cut: float) -> tuple[Any, ...]:
         rule = site.rule(name, None if own else cut)
         new = gr.skip() if last.answer is None else html(last.answer, rule)
         # The model's own rule resets the slider.
@@ -175,13 +175,13 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             operating_point_html(site.operating_point(name, rule), rule),
         )
 
-    def moved(last: Query, cut: float) -> tuple[Any, ...]:
-        return ruled(last, False, cut)
+    def move_slider(last: Query, cut: float) -> tuple[Any, ...]:
+        return apply_rule(last, False, cut)
 
     def show(last: Query, chosen: str | None) -> str:
         return panels_html(served.predictor, last, chosen, site.rendering)
 
-    shown: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
+    limited: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
     for event in (file.change, button.click, at.submit):
         event(
             predict,
@@ -189,14 +189,14 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             [query, result, window, seen],
             concurrency_limit=None,
             **QUIET,
-        ).then(show, [query, window], seen, **shown)
+        ).then(show, [query, window], seen, **limited)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
     changed = [own, threshold, result, operating_point]
     changes = (
-        threshold.input(moved, [query, threshold], changed, **now),
-        own.input(ruled, [query, own, threshold], changed, **now),
+        threshold.input(move_slider, [query, threshold], changed, **now),
+        own.input(apply_rule, [query, own, threshold], changed, **now),
     )
-    window.input(show, [query, window], seen, **shown)
+    window.input(show, [query, window], seen, **limited)
     return Rules(at, own, threshold, changes)
 
 

@@ -100,9 +100,9 @@ def panels_html(
     loudest = max(
         (w for w in windows if w.best == answer.best), key=lambda w: w.probability, default=answer
     )
-    shown = chosen or loudest
-    start, end = (shown.start, shown.end) if windows else (None, None)
-    number = predictor.classes.index(shown.best) if shown.best else None
+    displayed = chosen or loudest
+    start, end = (displayed.start, displayed.end) if windows else (None, None)
+    number = predictor.classes.index(displayed.best) if displayed.best else None
     try:
         with rendering:
             source = trigger(predictor, Source(query.file, start, end, query.at))
@@ -121,14 +121,14 @@ def panels_html(
         panels=[panel_svg(panel) for panel in panels],
         plain=predictor.spectrogram is None,
         near=near,
-        known=shown.label != UNKNOWN,
+        known=displayed.label != UNKNOWN,
     )
 
 
 def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
     """The training files most similar to a file: name, class and picture ("" if the file is gone)."""
     pictures, cards = Pictures(predictor), []
-    for near in predictor.resembled(source, 4):
+    for near in predictor.similar_files(source, 4):
         card = {"name": Path(near.source.path).name + time_span(near.source), "label": near.label}
         try:
             card["picture"] = page_picture(pictures.render(near.source), 120)

@@ -1,5 +1,4 @@
-"""A page on a port: who may ask, how long a request may take to arrive, and a folder for uploads that is
-emptied."""
+"""Serves the page on a port: access, time limits of requests, and the folder of uploads."""
 
 from __future__ import annotations
 
@@ -33,12 +32,12 @@ from learners.templates import render
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: All uploads together; the oldest go first.
+#: Bytes of all uploads together; the oldest are deleted first.
 MAX_UPLOADS = 4 << 30
-#: Seconds that a thread of Python's may keep others waiting: less than Python's own 5 ms, for the
-#: network's threads need the interpreter between any two layers.
+#: Seconds between switches of Python's threads: less than the default 5 ms, because the network needs the
+#: interpreter between any two layers.
 SWITCH = 5e-4
-#: Bytes a second that keep a request going beyond the seconds that each has.
+#: Bytes a second below which a request is cut off after its time limit.
 SLOWEST = 16 << 10
 
 
@@ -59,12 +58,12 @@ def serve(
 
     Parameters
     ----------
-    port : 0 takes any that is free.
-    auth : names and passwords; None lets everybody in who reaches the port.
+    port : 0 selects a free port.
+    auth : names and passwords; None lets everybody in.
     feedback : the folder for corrections.
     label : a folder to label for the first model.
-    pool : a folder, or a file of embeddings, in which the first model looks for more like an answer.
-    names : that visitors know the page by besides `names_of` its host.
+    pool : a folder, or a file of embeddings, in which the first model searches similar files.
+    names : host names of the page besides `names_of` its host.
 
     Yields
     ------
@@ -75,11 +74,11 @@ def serve(
     SecondhandError : the port is taken, the address is not one of this machine's, or a pool cannot be
         used.
     """
-    wanted = [flag for flag, path in (("--feedback", feedback), ("--label", label)) if path]
+    flags = [flag for flag, path in (("--feedback", feedback), ("--label", label)) if path]
     for name, served in models.items():
-        if wanted and not served.predictor.confidence.exclusive:
+        if flags and not served.predictor.confidence.exclusive:
             raise SecondhandError(
-                f"{', '.join(wanted)}: takes one label an item, and those of {name} have several; leave it out"
+                f"{', '.join(flags)}: takes one label an item, and those of {name} have several; leave it out"
             )
     port = free_port(host, port)
     first = next(iter(models.values()))
@@ -141,13 +140,13 @@ def serve(
 
 @contextmanager
 def _uploads() -> Iterator[str]:
-    """The folder for uploads, and the process as Gradio, which is imported only then, is to find it."""
+    """A temporary folder for uploads, and the environment that Gradio reads at its import."""
     disable_telemetry()
     interval = sys.getswitchinterval()
     with tempfile.TemporaryDirectory(prefix="secondhand-", ignore_cleanup_errors=True) as folder:
-        ours = {"GRADIO_TEMP_DIR": folder, "GRADIO_ALLOWED_PATHS": ""}
-        before = {name: os.environ.get(name) for name in ours}
-        os.environ.update(ours)
+        variables = {"GRADIO_TEMP_DIR": folder, "GRADIO_ALLOWED_PATHS": ""}
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
         sys.setswitchinterval(min(SWITCH, interval))
         try:
             yield folder
@@ -158,7 +157,7 @@ def _uploads() -> Iterator[str]:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, or for 0 any that is free now. Raises SecondhandError where it cannot be had."""
+    """The port, or a free one for 0. Raises SecondhandError if it cannot be used."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -169,33 +168,32 @@ def free_port(host: str, port: int) -> int:
 
 
 def _sweep(folder: str, keep: float, stop: threading.Event) -> None:
-    """Delete what is older than ``keep`` seconds, and the oldest of what is too much."""
+    """Delete files older than ``keep`` seconds, and the oldest of too many bytes, until ``stop`` is set."""
     while not stop.wait(min(30.0, keep / 2)):
         sweep(folder, keep)
 
 
 def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
-    """One round of it. Returns how many files went."""
+    """Delete old files once. Returns the number of deleted files."""
     files = []
     for file in Path(folder).rglob("*"):
         with suppress(OSError):
             state = file.lstat()
             if not S_ISDIR(state.st_mode):
                 files.append((max(state.st_mtime, state.st_ctime), state.st_size, file))
-    total, gone, now = sum(size for _, size, _ in files), 0, time.time()
+    total, deleted, now = sum(size for _, size, _ in files), 0, time.time()
     for changed, size, path in sorted(files):
         if now - changed <= keep and total <= most:
             break
-        with suppress(OSError):  # the folder holds more, or another was first
+        with suppress(OSError):  # the folder is not empty, or the file is gone
             path.unlink()
             path.parent.rmdir()
-        total, gone = total - size, gone + 1
-    return gone
+        total, deleted = total - size, deleted + 1
+    return deleted
 
 
 def names_of(host: str, more: Iterable[str] = ()) -> set[str]:
-    """The names of a page that listens on an address: "localhost", the address, what else is given, and
-    where other machines reach it the name of this one."""
+    """Host names of a page: "localhost", its address, ``more``, and this machine's name if others can reach it."""
     names = {"localhost", host, *more}
     if host not in ("localhost", "127.0.0.1", "::1"):
         names |= {socket.gethostname(), f"{socket.gethostname()}.local"}
@@ -203,16 +201,15 @@ def names_of(host: str, more: Iterable[str] = ()) -> set[str]:
 
 
 class Door:
-    """ASGI middleware that refuses what a browser sends on behalf of another site, and what never ends.
+    """ASGI middleware that refuses requests of other sites' pages, and requests that never end.
 
-    A site that gives its own name this machine's address (DNS rebinding) is known by the ``Host`` that
-    the browser sends; one that posts to the page from elsewhere by ``Sec-Fetch-Site`` or ``Origin``.
-    Programs send neither of the two.
+    The header ``Host`` shows a site whose name resolves to this machine (DNS rebinding), ``Sec-Fetch-Site``
+    or ``Origin`` a page of another site that posts here. Programs send neither of the last two.
 
     Parameters
     ----------
-    limits : how many bodies are read at once, and how long each may take.
-    visits : whose names are let in, and where it is counted.
+    limits : number of bodies that are read at once, and time limit of each.
+    visits : host names of the page, and counters.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, visits: Visits) -> None:
@@ -223,7 +220,7 @@ class Door:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        message = wrong_host(headers, self.visits.names) or from_elsewhere(
+        message = wrong_host(headers, self.visits.names) or cross_site(
             headers, scope.get("method", "")
         )
         if message:
@@ -256,7 +253,7 @@ class Door:
 
 
 class _Body:
-    """The rest of a request, which has so many seconds and one more for each `SLOWEST` bytes."""
+    """The body of a request, with a time limit of ``patience`` and one second for each `SLOWEST` bytes."""
 
     def __init__(self, receive: Receive, patience: float, visits: Visits) -> None:
         self._receive, self._patience, self._visits = receive, patience, visits
@@ -266,11 +263,11 @@ class _Body:
 
     @property
     def seconds(self) -> float:
-        """Since its head was there."""
+        """Seconds since the header arrived."""
         return asyncio.get_running_loop().time() - self._began
 
     async def receive(self) -> Message:
-        """The next part; where it comes too late what is received of a client that has gone."""
+        """The next message; a disconnect after the time limit."""
         if not self._open:
             return {"type": "http.disconnect"} if self.late else await self._receive()
         try:
@@ -286,35 +283,35 @@ class _Body:
         return message
 
     def end(self) -> None:
-        """It is read no further."""
+        """Stop counting it as arriving."""
         self._visits.arriving -= self._open
         self._open = False
 
 
 def refuse(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """An answer after which the connection is closed: what else was sent on it is not read."""
+    """An error response that closes the connection, so the rest of the request is not read."""
     return JSONResponse({"error": message}, status, {"Connection": "close", **(headers or {})})
 
 
 def wrong_host(headers: Headers, names: set[str]) -> str:
-    """What is wrong with the name that the page is asked by; "" where nothing is."""
-    given = headers.get("host", "")
-    host = _host(given)
+    """Message if the header ``Host`` is not a name of the page; "" otherwise."""
+    header = headers.get("host", "")
+    host = _host(header)
     try:
         ipaddress.ip_address(host)
     except ValueError:
         if host not in names:
             return (
-                f"Host {given[:100]!r}: this page is not known by that name; "
-                "--allow-host NAME adds one, where the page is started"
+                f"Host {header[:100]!r}: this page does not have that name; start it with "
+                "--allow-host NAME to add one"
             )
     return ""
 
 
-def from_elsewhere(headers: Headers, method: str) -> str:
-    """Why a request is another site's, by what browsers say of it; "" where it is not.
+def cross_site(headers: Headers, method: str) -> str:
+    """Message if a page of another site sent the request, by the browser's headers; "" otherwise.
 
-    A link to the page is followed.
+    Links to the page are allowed.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site in ("same-origin", "none"):
@@ -324,12 +321,12 @@ def from_elsewhere(headers: Headers, method: str) -> str:
             return ""
     elif method == "GET" and headers.get("sec-fetch-mode") == "navigate":
         return ""
-    return f"A page of another site ({(origin or site or '')[:100]}) may not ask this one; a proxy hands on the Host that it was asked by."
+    return f"A page of another site ({(origin or site or '')[:100]}) may not use this one; a proxy has to pass on the Host header."
 
 
-def _host(given: str) -> str:
-    """The name of "name:port", in small letters; "" where it is none."""
+def _host(header: str) -> str:
+    """The host in "host:port", in small letters; "" if there is none."""
     try:
-        return (urlsplit(f"//{given}").hostname or "").rstrip(".")
+        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
     except ValueError:
         return ""

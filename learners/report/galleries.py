@@ -28,7 +28,7 @@ WINDOWS = 32  # of a long recording, among which that with the highest logit is 
 SHOWN = 12  # figures in a gallery
 SMALL = 96  # pixels of an example of a class
 INDEX = "index.html"
-EACH, MULTI = 3, 20  # examples of a class, and classes up to which they are shown
+EXAMPLES, CLASSES = 3, 20  # example files of a class, and most classes with examples
 
 
 class Figure(NamedTuple):
@@ -167,10 +167,10 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     """A few validation, calibration or test files of each class, spread over those that it has."""
     known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
     figures = []
-    for name in pictures.predictor.classes[:MANY]:
+    for name in pictures.predictor.classes[:CLASSES]:
         rows = known.loc[known["truth"].eq(name)]
         small = []
-        places = np.linspace(0, len(rows) - 1, EACH).astype(int) if len(rows) else ()
+        places = np.linspace(0, len(rows) - 1, EXAMPLES).astype(int) if len(rows) else ()
         for place in dict.fromkeys(places):
             try:
                 picture = pictures.render(source_of(rows.iloc[place]))

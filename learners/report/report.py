@@ -86,6 +86,7 @@ def write_report(
     *,
     history: Path | None = None,
     title: str = "",
+    notices: Sequence[str] = (),
     checks: Sequence[str] = (),
     command: str = "",
 ) -> Path:
@@ -98,6 +99,7 @@ def write_report(
     sections : makes the content: `class_sections` or `label_sections`.
     history : the run's history.csv, for the curves.
     title : by default the data's name and the backbone.
+    notices : sentences for the top of the page.
     checks : results of the evaluation, one sentence each; folded below the verdict.
     command : the command line of an evaluation.
 
@@ -119,7 +121,7 @@ def write_report(
         {
             "title": title or f"{data_name(table.source)}: {bundle.spec.backbone}",
             "protocol": names(table.protocol),
-            "notices": [*notes, *content.notices],
+            "notices": [*notices, *notes, *content.notices],
             "checks": checks,
             **content.figures,
             "history": [] if epochs is None else epochs.to_dict("records"),
@@ -130,32 +132,32 @@ def write_report(
     )
     _write_json(folder, everything)
     note = names(table.note) if table.note else ""
-    html = render("learners.report", content.template, found=everything, note=note, **content.page)
+    html = render("learners.report", content.template, report=everything, note=note, **content.page)
     write_beside(folder / "index.html", html.encode())
     return folder / "index.html"
 
 
 def write_estimate(
-    folder: Path, bundle: Bundle, table: ItemTable, found: Mapping[str, Any], *, command: str = ""
+    folder: Path, bundle: Bundle, table: ItemTable, figures: Mapping[str, Any], *, command: str = ""
 ) -> Path:
     """Write the report of files without labels, beside ``report.json`` as `write_report` does.
 
     Parameters
     ----------
-    found : ``notices``, the first about the accuracy to expect; ``expected``, of `learners.evaluation.expected_accuracy`; what
+    figures : ``notices``, the first about the accuracy to expect; ``expected``, of `learners.evaluation.expected_accuracy`; what
         `learners.evaluation.answer_figures` counts; and ``bad_files``.
     """
     names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
-    (line, *notices), threshold = found["notices"], bundle.metrics.get(ACCURACY_THRESHOLD)
+    (line, *notices), threshold = figures["notices"], bundle.metrics.get(ACCURACY_THRESHOLD)
     usual = 1 - threshold["wrong"] / threshold["n"] if threshold and threshold["n"] else None
     everything: dict[str, Any] = jsonable(
         {
             "title": f"{last_part(table.source)}, without labels: {bundle.spec.backbone}",
-            **found,
+            **figures,
             "notices": notices,
             "verdict": estimate_verdict(
-                jsonable(found["expected"]), line, notices, usual
+                jsonable(figures["expected"]), line, notices, usual
             )._asdict(),
             "data": facts(table),
             "left_out": left_out.to_dict("records"),
@@ -164,13 +166,13 @@ def write_estimate(
         }
     )
     _write_json(folder, everything)
-    html = render("learners.report", "estimate.html", found=everything)
+    html = render("learners.report", "estimate.html", report=everything)
     write_beside(folder / "index.html", html.encode())
     return folder / "index.html"
 
 
 def _origin(command: str, table: ItemTable) -> dict[str, Any]:
-    return {"command": shared_command(command, table.source), **surroundings()}
+    return {"command": shared_command(command, table.source), **software_and_hardware()}
 
 
 def _kept(history: Path | None) -> dict[str, Any] | None:

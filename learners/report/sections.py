@@ -29,7 +29,7 @@ from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures, changed, examples, mistakes, similar, suspected
 from learners.report.report import Material, Sections, class_counts, facts, shared
-from learners.report.verdict import part_name, verdict
+from learners.report.verdict import label_verdict, part_name, verdict
 from learners.uncertainty import Confidence
 
 
@@ -240,13 +240,14 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
     measured = all_label_figures(evaluation, evaluation.judged, bundle)
+    notes = bundle.confidence.notes if bundle.confidence else []
     paths = evaluation.predictions["path"]
     mistakes = [
         {**one, "file": material.names.file(paths.iloc[one["row"]])} for one in measured["mistakes"]
     ]
     figures = {
         **measured,
-        "verdict": {"colour": "", "message": ""},
+        "verdict": label_verdict(measured, notes)._asdict(),
         "classes": bundle.classes,
         "mistakes": mistakes,
         "data": {**facts(table), "items": label_counts(table)},

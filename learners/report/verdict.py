@@ -44,6 +44,29 @@ def verdict(
     return _of_run(figures, problems)
 
 
+def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
+    """Verdict of a multi-label model: red where a label's precision is lower than guaranteed.
+
+    Parameters
+    ----------
+    figures : of `learners.evaluation.all_label_figures`.
+    problems : notices of the report; with any of them nothing is green.
+    """
+    name = str(figures["headline"]["split"])
+    precision = figures["metrics"].get(f"{name}_map")
+    if precision is None or precision != precision:
+        return Verdict("amber", "No label could be judged.")
+    message = f"The mean average precision of the labels is {precision:.3f} on the {part_name(name)} files"
+    broken = [row["label"] for row in figures["labels"] if row["kept"] not in ("", "yes")]
+    if broken:
+        return Verdict(
+            "red",
+            f"{message}; {len(broken)} of {len(figures['labels'])} labels have a lower precision than "
+            f"guaranteed: {', '.join(broken[:5])}.",
+        )
+    return Verdict("amber" if problems else "green", f"{message}.")
+
+
 def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     name, main = figures["headline"]["split"], figures["judged_on"]
     first, split = figures["splits"][name], figures["splits"][main]

@@ -84,11 +84,19 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
     except SecondhandError as error:
         first = f"; the first: {': '.join(bad[0])}" if bad else ""
         raise SecondhandError(f"--data {asked.data}: {error}{first}") from None
-    lines += evaluation.lines
+    notices, lines = lines, lines + evaluation.lines
     bundle.metrics = {**evaluation.metrics, "bad_files": len(bad)}
     sections = task.sections(evaluation)
     with _written(asked, table, everything) as folder, progress.step("Writing the report"):
-        write_report(folder, predictor, table, sections, checks=lines, command=command)
+        write_report(
+            folder,
+            predictor,
+            table,
+            sections,
+            notices=notices,
+            checks=evaluation.lines,
+            command=command,
+        )
     confusions = confusions_of(evaluation.predictions, evaluation.metrics)
     notes = lines + evaluation.notes
     return EvaluationResult(Path(asked.out), bundle.metrics, notes, bad, confusions)

@@ -187,7 +187,9 @@ def test_who_leaves_amid_an_upload_is_counted_and_not_told_of_at_length(page: st
         logger.addHandler(handler)
     before = health(page)["broken_off"]
     try:
-        for count, route in enumerate(("/predict", f"{API}/upload", f"{API}/run/predict"), before + 1):
+        for count, route in enumerate(
+            ("/predict", f"{API}/upload", f"{API}/run/predict"), before + 1
+        ):
             raw = begun(page, route)
             until(lambda: health(page)["arriving"] == 1)
             raw.close()

@@ -72,7 +72,7 @@ def test_the_page_starts_on_a_machine_as_slow_as_it_likes(slow, monkeypatch):
     assert sys.getswitchinterval() == before
 
 
-def wait_until_taken(served: Served) -> None:
+def wait_until_started(served: Served) -> None:
     end = time.monotonic() + 10
     while served.waiting and time.monotonic() < end:
         time.sleep(0.01)
@@ -82,7 +82,7 @@ def wait_until_taken(served: Served) -> None:
 def test_those_who_wait_are_answered_together_and_as_the_predictor_does(slow, files):
     expected = list(Predictor(colours()).predict(files[:5]))
     first = slow.submit(Source(files[0]))
-    wait_until_taken(slow)
+    wait_until_started(slow)
     others = [slow.submit(Source(file)) for file in files[1:5]]
     slow.predictor.go.set()
     answers = [future.result(20) for future in (first, *others)]
@@ -94,7 +94,7 @@ def test_those_who_wait_are_answered_together_and_as_the_predictor_does(slow, fi
 
 def test_a_full_line_says_busy_and_what_is_in_it_is_answered(slow, files):
     accepted = [slow.submit(Source(files[0]))]
-    wait_until_taken(slow)
+    wait_until_started(slow)
     accepted += [slow.submit(Source(files[1])) for _ in range(6)]
     for _ in range(6):
         with pytest.raises(Busy, match="6 requests"):
@@ -106,7 +106,7 @@ def test_a_full_line_says_busy_and_what_is_in_it_is_answered(slow, files):
 
 def test_one_request_that_fails_takes_no_other_with_it(slow, files):
     blocker = slow.submit(Source(files[0]))
-    wait_until_taken(slow)
+    wait_until_started(slow)
     futures = [slow.submit(Source(name)) for name in (files[0], "cursed.jpg", files[1])]
     slow.predictor.go.set()
     assert blocker.result(20).label
@@ -118,7 +118,7 @@ def test_one_request_that_fails_takes_no_other_with_it(slow, files):
 
 def test_who_has_gone_costs_nothing(slow, files):
     slow.submit(Source(files[0]))
-    wait_until_taken(slow)
+    wait_until_started(slow)
     gone = slow.submit(Source(files[1]))
     assert gone.cancel()
     stays = slow.submit(Source(files[2]))

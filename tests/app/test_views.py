@@ -86,7 +86,9 @@ def test_the_threshold_selects_the_depth_in_a_tree():
         assert judge(pet, at(cut)).label == label
     assert judge(pet._replace(distance_p=0.01), at(0.5)).label == "unknown"
     text = Seen(answer_html(pet, RULE, FITTED)).text
-    assert "pet 99.0\u00a0% > cat 60.0\u00a0%. The model is not sure enough of a class below." in text
+    assert (
+        "pet 99.0\u00a0% > cat 60.0\u00a0%. The model is not sure enough of a class below." in text
+    )
     assert as_json(pet)["branch"][0] == {"label": "pet", "probability": 0.99}
     rows = list(csv.DictReader(io.StringIO(answers_csv([pet, BAD]))))
     assert json.loads(rows[0]["branch"]) == [list(node) for node in path]
@@ -141,7 +143,9 @@ def test_the_operating_point_of_a_threshold():
     assert "40 calibration files" in text
     assert "50.0\u00a0% [33.8\u00a0% to 66.2\u00a0%] are answered" in text
     assert "90.0\u00a0% [68.3\u00a0% to 98.8\u00a0%] of those" in text
-    assert "right" not in operating_point_html(OperatingPoint(accepted & False, accepted & False), RULE)
+    assert "right" not in operating_point_html(
+        OperatingPoint(accepted & False, accepted & False), RULE
+    )
     assert "not known" in operating_point_html(None, RULE)
 
 

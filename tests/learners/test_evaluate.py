@@ -359,7 +359,7 @@ def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
     said = set(answers["label"]) - {"unknown"}
     assert said
     assert all(f"answered as {name}: " in printed for name in said)
-    assert "each class from a threshold of its own" in page
+    assert "Its probability reaches the threshold of its class" in page
     assert predict([str(model), data, "--format", "csv"]) == 0
     told = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert sorted(told["label"]) == sorted(answers["label"])
@@ -389,7 +389,7 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     assert report["metrics"]["test_accuracy_of_accepted"] == pytest.approx(
         np.mean(np.array(right)[taken])
     )
-    assert "<h2>Tree of classes</h2>" in page
+    assert "<h2>How precise are its answers?</h2>" in page
     assert report["tree"]["depths"][0]["answers"] == answers["label"].eq("cold").sum()
     assert f"here they are {100 * np.mean(np.array(right)[taken]):.3g} %" in capsys.readouterr().out
     (row,) = [

@@ -97,11 +97,11 @@ def test_what_is_learnt_and_what_is_refused_is_said(run):
     assert found["items"] == 9
     assert found["refused"]["value"] == pytest.approx(1 - metrics["background_accepted"])
     assert found["refused"]["low"] < found["refused"]["high"]
-    assert report["data"]["background"] == "21 files learnt as none of the classes, 9 held out"
+    assert report["data"]["background"] == "21 files for training, 9 for validation and calibration"
     assert set(report["splits"]) == {"valid", "calibration"}
     assert len(report["confusion"]) == 3
     assert sum(map(sum, report["confusion"])) == answers.split.isin(["valid", "calibration"]).sum()
-    assert "Of 9 files of it that were held out it refused" in (
+    assert "of 9 background files that training did not use" in (
         run / "report/index.html"
     ).read_text()  # fmt: skip
 

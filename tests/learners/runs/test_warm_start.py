@@ -92,7 +92,7 @@ def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
     assert compared["classes"][0]["change"] == "new"
     assert f"Of {held} held-out items of classes that both models know" in compared["message"]
     page = (ran / "report/index.html").read_text()
-    assert "<h2>Before and after</h2>" in page
+    assert "<h2>What has changed?</h2>" in page
     was = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
     corrected = report["tables"].get("Corrected labels (1)", [])
     assert [(row["labelled before"], row["label"]) for row in corrected] == [(was, "red")]

@@ -404,7 +404,7 @@ def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> 
     answered = f"answered as often: {row['items']:.0f} of {len(new)}, right "
     assert any(line.startswith(answered) for line in checked.lines)
     rule = own_rule(opened, NAMES)
-    assert "for each class a threshold of its own, chosen for a target accuracy of each of 95" in (
+    assert "the threshold of the class; chosen for a target accuracy of each of 95" in (
         rule_words(rule)
     )
     told = json.loads(metadata(bundle)["secondhand.thresholds"])
