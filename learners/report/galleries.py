@@ -123,7 +123,7 @@ class Pictures:
         try:
             pictures = [(page_picture(self.render(source)), caption)]
         except SecondhandError as error:
-            return Figure([], caption, Names("", [source.path])(str(error)))
+            return Figure([], caption, PathShortener("", [source.path])(str(error)))
         heat = None if class_index is None else self.heat(source, class_index)
         if heat is not None:
             name = self.predictor.classes[class_index or 0]
@@ -165,7 +165,7 @@ def page_picture(picture: Image.Image, side: int = SIDE) -> str:
 
 def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     """A few validation, calibration or test files of each class, spread over those that it has."""
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
     figures = []
     for name in pictures.predictor.classes[:CLASSES]:
         rows = known.loc[known["truth"].eq(name)]
@@ -187,8 +187,8 @@ def mistakes(
     """The surest mistakes, and the others with the least probability of their label, with heat maps."""
     numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
     of_label = np.full(len(evaluation.predictions), np.nan)
-    known = judged.labels >= 0
-    of_label[judged.rows[known]] = judged.after[known, judged.labels[known]]
+    known = scored.labels >= 0
+    of_label[scored.rows[known]] = scored.after[known, scored.labels[known]]
     probability = pd.Series(of_label, index=evaluation.predictions.index)
     wrong = wrong.assign(label_probability=probability.loc[wrong.index].to_numpy())
     surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
@@ -213,7 +213,7 @@ def changed(
     """Files whose prediction was "spoilt" or "mended" since the earlier model; the surest first."""
     if changes is None:
         return []
-    rows = changes.answers.loc[changes.answers["change"].eq(change)]
+    rows = changes.changed.loc[changes.changed["change"].eq(change)]
     figures = []
     for row in rows.nlargest(SHOWN, "after_probability").to_dict("records"):
         caption = (

@@ -126,16 +126,21 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
         )
         with panel(title, size=(2.7, 2.1) if small else (4.9, 3.1)) as (axes, out):
             axes.errorbar(x, y, yerr=[y - low, high - y], fmt="o-", color=BLUE, lw=1, capsize=2)
-            ahead = None if small else curve["forecast"]
-            if ahead is not None:
-                axes.plot([x[-1], ahead["labels"]], [y[-1], ahead["value"]], "--", color=ORANGE)
-                limits = [[ahead["value"] - ahead["low"]], [ahead["high"] - ahead["value"]]]
+            forecast = None if small else curve["forecast"]
+            if forecast is not None:
+                axes.plot(
+                    [x[-1], forecast["labels"]], [y[-1], forecast["value"]], "--", color=ORANGE
+                )
+                limits = [
+                    [forecast["value"] - forecast["low"]],
+                    [forecast["high"] - forecast["value"]],
+                ]
                 axes.errorbar(
-                    ahead["labels"], ahead["value"], yerr=limits, fmt="o", color=ORANGE, capsize=2,
+                    forecast["labels"], forecast["value"], yerr=limits, fmt="o", color=ORANGE, capsize=2,
                     label="expected",
                 )  # fmt: skip
                 axes.legend(loc="lower right")
-            ends = [*x, *([ahead["labels"]] if ahead else [])]
+            ends = [*x, *([forecast["labels"]] if forecast else [])]
             axes.set_xscale("log", base=2)
             axes.set_xticks(ends, [f"{end:.0f}" for end in ends])
             axes.set_xticks([], minor=True)

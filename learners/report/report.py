@@ -17,7 +17,14 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.items import UNKNOWN, ItemTable
 from learners.evaluation import ACCURACY_THRESHOLD
-from learners.files import Names, data_name, jsonable, last_part, shared_command, shared_provenance
+from learners.files import (
+    PathShortener,
+    data_name,
+    jsonable,
+    last_part,
+    shared_command,
+    shared_provenance,
+)
 from learners.inference import Predictor
 from learners.machine import software_and_hardware
 from learners.model import Bundle
@@ -110,7 +117,7 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     bundle = predictor.bundle
     items, unknown = table.frame["path"], table.unknown_items["path"]
-    names = Names(
+    names = PathShortener(
         table.source, items, unknown, table.background["path"], [path for path, _ in table.rejected]
     )
     epochs = None if history is None else pd.read_csv(history)
@@ -145,7 +152,7 @@ def write_estimate(
     Parameters
     ----------
     figures : ``notices``, the first about the accuracy to expect; ``expected``, of `learners.evaluation.expected_accuracy`; what
-        `learners.evaluation.answer_figures` counts; and ``bad_files``.
+        `learners.evaluation.prediction_figures` counts; and ``bad_files``.
     """
     names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)

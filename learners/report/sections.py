@@ -43,14 +43,14 @@ def class_sections(
     duplicates : near-duplicates across splits, of `learners.evaluation.near_duplicates`; None where the
         names of the training files are not known.
     """
-    judged, tables = evaluation.scored, evaluation.tables
+    scored, tables = evaluation.scored, evaluation.tables
     changes, curve = evaluation.changes, evaluation.curve
     table, names, pictures = material.table, material.names, material.pictures
     bundle = material.predictor.bundle
-    measured = all_figures(evaluation, bundle, judged=judged)
-    hard = shared(hardest(evaluation, judged), names)
-    suspects = shared(label_suspects(evaluation, judged, bundle.classes), names)
-    same = judged.rows[is_copy(evaluation, bundle, judged)]
+    measured = all_figures(evaluation, bundle, scored=scored)
+    hard = shared(hardest_items(evaluation, scored), names)
+    suspects = shared(label_suspects(evaluation, scored, bundle.classes), names)
+    same = scored.rows[is_copy(evaluation, bundle, scored)]
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
@@ -60,11 +60,11 @@ def class_sections(
             **tables,
         }
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(STRANGE)]
+    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     refused = shared(refused[["path", "split", "reason"]], names)
-    surest, worst = mistakes(pictures, evaluation, judged, wrong)
+    surest, worst = mistakes(pictures, evaluation, scored, wrong)
     figures = {
         **measured,
         "before_after": None if changes is None else _compared(changes, names),
@@ -80,7 +80,7 @@ def class_sections(
         "table_notes": table_notes,
         "not_judged": refused.to_dict("records"),
     }
-    notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(judged.rows))
+    notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
     notes = bundle.confidence.notes if bundle.confidence else []
     checks = evaluation.metrics.get("calibration_check", [])
     figures["verdict"] = verdict(measured, checks, [*notes, *notices])._asdict()
@@ -167,7 +167,7 @@ def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Names in a sentence."""
+    """PathShortener in a sentence."""
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
@@ -216,7 +216,7 @@ def _compared(changes: Changes, names: PathShortener) -> dict[str, Any]:
     }
 
 
-def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
+def _corrected(table: ItemTable, names: PathShortener) -> pd.DataFrame:
     """The labels that were corrected since an earlier training."""
     rows = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
     for column in ("file", "by"):
@@ -227,7 +227,7 @@ def _corrected(table: ItemTable, names: Names) -> pd.DataFrame:
     return rows
 
 
-def _named(duplicates: pd.DataFrame, evaluation: Evaluation, names: Names) -> list[Any]:
+def _named(duplicates: pd.DataFrame, evaluation: Evaluation, names: PathShortener) -> list[Any]:
     rows = evaluation.predictions.iloc[duplicates["row"].to_numpy(int)]
     paths = [names.file(path) for path in rows["path"]]
     named = duplicates.assign(path=paths, split=rows["split"].to_numpy())
@@ -239,7 +239,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     """Sections of a multi-label model's report."""
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    measured = all_label_figures(evaluation, evaluation.judged, bundle)
+    measured = all_label_figures(evaluation, evaluation.scored, bundle)
     notes = bundle.confidence.notes if bundle.confidence else []
     paths = evaluation.predictions["path"]
     mistakes = [

@@ -9,7 +9,7 @@ from learners.templates import percent
 
 #: Part of the files below which a model answers almost nothing.
 ALMOST_NOTHING = 0.1
-#: Names of the splits in sentences.
+#: PathShortener of the splits in sentences.
 PARTS = {"valid": "validation"}
 
 

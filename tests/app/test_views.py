@@ -244,7 +244,7 @@ def test_messages_contain_no_folder():
 
 
 def test_each_label_of_a_multi_label_model_has_its_own_threshold():
-    cuts = LabelCut.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
+    cuts = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
     several = replace(Confidence.uncalibrated(2, exclusive=False), cut=cuts)
     rule = own_rule(several, ["cat", "dog"])
     top = [("cat", 0.97), ("dog", 0.4)]

@@ -92,8 +92,8 @@ def written(
     tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
-    judged, tables = judge(evaluation, bundle), options.pop("tables", {})
-    evaluation = replace(evaluation, judged=judged, tables=tables)
+    judged, tables = score_items(evaluation, bundle), options.pop("tables", {})
+    evaluation = replace(evaluation, scored=judged, tables=tables)
     sections = partial(
         class_sections, evaluation=evaluation, duplicates=options.pop("duplicates", None)
     )
@@ -434,7 +434,7 @@ def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path
 
 def test_a_learning_curve_has_a_plot_of_all_classes_and_of_each() -> None:
     rows = [{"labels": n, "value": 0.8, "low": 0.7, "high": 0.9} for n in (8, 16, 32)]
-    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, ahead=None, said="")
+    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, forecast=None, message="")
     figures = plots.learning(jsonable(curve))
     assert len(figures) == 3
     assert "linear probe" in str(figures[0])
