@@ -125,7 +125,7 @@ def test_the_tab_on_the_model(tmp_path):
     assert "calibration: ECE" in seen.text
     alone = about_html(predictor, Evidence(None, predictor.classes))
     assert "beside no run" in alone
-    assert "<dt>figures rest on</dt><dd>a random split of tests</dd>" in html
+    assert "<dt>evaluation protocol</dt><dd>a random split of tests</dd>" in html
 
 
 def test_the_diagrams_are_the_reports(tmp_path):

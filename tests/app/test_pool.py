@@ -100,7 +100,7 @@ def test_what_is_shown_of_a_file_names_no_folder_above_the_pool(pool: Path, serv
     gone = Path(labelling.order[1].source.path)
     gone.unlink()
     pages.append(labelling.html(1, 2))
-    assert "It cannot be shown" in pages[-1]
+    assert "This file cannot be shown" in pages[-1]
     assert f"{gone.parent.name}/{gone.name}" in pages[-1]
     for page in pages:
         assert "data:image/" in page or "cannot" in page
