@@ -83,7 +83,7 @@ def class_sections(
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
     notes = bundle.confidence.notes if bundle.confidence else []
     checks = evaluation.metrics.get("calibration_check", [])
-    figures["verdict"] = verdict(measured, checks, [*notes, *notices])._asdict()
+    figures["verdict"] = verdict(measured, checks, [*notes, *notices], len(same))._asdict()
     confusion = np.array(measured["confusion"])
     page = {
         "part": part_name,

@@ -26,7 +26,10 @@ def part_name(split: str) -> str:
 
 
 def verdict(
-    figures: Mapping[str, Any], checks: Sequence[Mapping[str, Any]], problems: Sequence[str]
+    figures: Mapping[str, Any],
+    checks: Sequence[Mapping[str, Any]],
+    problems: Sequence[str],
+    copies: int = 0,
 ) -> Verdict:
     """Verdict of an evaluation where it has ``checks``, else of a training run.
 
@@ -35,12 +38,13 @@ def verdict(
     figures : of `learners.evaluation.all_figures`.
     checks : rows of `learners.evaluation.calibration_check`; none for a training run.
     problems : notices of the report; with any of them nothing is green.
+    copies : number of files that are copies of training files.
     """
     if figures["judged_on"] is None:
         return Verdict("amber", "No file of a known class could be judged.")
     rows = {str(row["what"]): row for row in checks}
     if "accuracy of accepted" in rows:
-        return _of_checks(rows, problems)
+        return _of_checks(rows, problems, copies)
     return _of_run(figures, problems)
 
 
@@ -85,7 +89,9 @@ def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     return Verdict("amber" if problems else "green", message)
 
 
-def _of_checks(rows: Mapping[str, Mapping[str, Any]], problems: Sequence[str]) -> Verdict:
+def _of_checks(
+    rows: Mapping[str, Mapping[str, Any]], problems: Sequence[str], copies: int
+) -> Verdict:
     accepted, coverage = rows["accuracy of accepted"], rows.get("accepted", {})
     files, n = coverage.get("items", accepted["items"]), accepted["items"]
     if not n:
@@ -100,7 +106,8 @@ def _of_checks(rows: Mapping[str, Mapping[str, Any]], problems: Sequence[str]) -
         return Verdict(
             "red", f"Do not rely on it here: {result}, and {percent(expected)} were expected."
         )
-    doubts = [*_doubts(rows), *(["see the notices below"] if problems else [])]
+    seen = [f"{copies} of the files look like training files"] if copies else []
+    doubts = [*seen, *_doubts(rows), *(["see the notices below"] if problems else [])]
     if doubts:
         return Verdict("amber", f"Use it here with care: {result}, but {doubts[0]}.")
     return Verdict("green", f"It holds here: {result}; it answers {n} of {files} files.")
