@@ -41,7 +41,7 @@ def run(tmp_path):
     return tmp_path, frame
 
 
-def test_what_a_threshold_buys_is_counted_on_the_calibration_items(run):
+def test_the_operating_point_is_measured_on_the_calibration_files(run):
     folder, frame = run
     evidence = Evidence(folder / "model", CLASSES)
     held = frame.iloc[:40]
@@ -55,7 +55,7 @@ def test_what_a_threshold_buys_is_counted_on_the_calibration_items(run):
     assert (none.answered, none.right.sum()) == (0, 0)
 
 
-def test_items_that_belong_together_widen_what_a_rule_gives(run):
+def test_groups_widen_the_limits_of_an_operating_point(run):
     """Each item four times over is worth what it is once: the parts are equal, and nearly so the limits."""
     folder, frame = run
     once = Evidence(folder / "model", CLASSES).operating_point(0.5, 0.0)
@@ -73,7 +73,7 @@ def test_items_that_belong_together_widen_what_a_rule_gives(run):
             assert widths == pytest.approx(0.5 if apart else 1.0, abs=0.05)
 
 
-def test_what_the_models_own_rule_buys_is_what_it_answered_in_its_run(run):
+def test_the_operating_point_of_the_own_rule_is_that_of_the_run(run):
     folder, frame = run
     held = frame.iloc[:40]
     own = held.loc[held["label"] != "unknown"]
@@ -90,7 +90,7 @@ def test_what_the_models_own_rule_buys_is_what_it_answered_in_its_run(run):
 
 
 @pytest.mark.parametrize("content", [None, "", "path,best\n1,2", "\x00\xff", "a" * 1000])
-def test_without_a_run_nothing_is_known(tmp_path, content):
+def test_without_a_run_there_is_no_evidence(tmp_path, content):
     if content is not None:
         (tmp_path / "predictions.csv").write_text(content, encoding="latin-1")
         (tmp_path / "items.csv").write_text(content, encoding="latin-1")
@@ -100,7 +100,7 @@ def test_without_a_run_nothing_is_known(tmp_path, content):
     assert Evidence(None, CLASSES).operating_point(0.5, 0.05) is None
 
 
-def test_examples_are_held_out_files_that_are_there(tmp_path):
+def test_examples_are_existing_files_outside_training(tmp_path):
     model = write_run(tmp_path)
     items = pd.read_csv(tmp_path / "items.csv")
     items.loc[items["label"].eq("red"), "split"] = "train"
@@ -128,7 +128,7 @@ def test_the_tab_on_the_model(tmp_path):
     assert "<dt>evaluation protocol</dt><dd>a random split of tests</dd>" in html
 
 
-def test_the_diagrams_are_the_reports(tmp_path):
+def test_the_diagrams_are_those_of_the_report(tmp_path):
     """As they stand in report.json; the page fills in and works out nothing."""
     evidence = Evidence(write_run(tmp_path), colours().classes)
     file = tmp_path / "report" / "report.json"
@@ -154,7 +154,7 @@ def test_the_diagrams_are_the_reports(tmp_path):
      '{"classes": [{"class": "NA"}, {"class": "b"}, {"class": "c"}], "splits": {}, "confusion": [[1], "a"], '
      '"judged_on": {}, "reliability": {"after": 3}}'],
 )  # fmt: skip
-def test_a_report_that_is_none(run, content):
+def test_a_damaged_report_is_ignored(run, content):
     folder, _ = run
     (folder / "report").mkdir()
     (folder / "report" / "report.json").write_text(content, encoding="latin-1")

@@ -105,7 +105,7 @@ def left() -> list[Path]:
     return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).iterdir() if len(path.name) == 32]
 
 
-def test_answers_are_those_of_the_predictor_also_at_once(up, ask, pictures):
+def test_predictions_are_those_of_the_predictor_also_in_parallel(up, ask, pictures):
     expected = list(Predictor(up.folder / "run" / "model").predict(pictures))
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, pictures))
@@ -116,7 +116,7 @@ def test_answers_are_those_of_the_predictor_also_at_once(up, ask, pictures):
     assert left() == []
 
 
-def test_sound_is_answered_with_its_windows(ask, tmp_path):
+def test_predictions_for_sound_have_windows(ask, tmp_path):
     file = tone(tmp_path / "long.wav", "low", "low", "high", "high", "silence")
     (right,) = Predictor(tones()).predict([file])
     answer = ask(file, model="tones")
@@ -128,7 +128,7 @@ def test_sound_is_answered_with_its_windows(ask, tmp_path):
         assert window["start"] == pytest.approx(expected.start)
 
 
-def test_strain_is_asked_about_a_moment(ask, tmp_path):
+def test_strain_is_predicted_at_a_moment(ask, tmp_path):
     file = strain(tmp_path / "a.hdf5")
     for at in ({}, {"at": MOMENT}):
         (right,) = Predictor(bursts()).predict([file], **at)
@@ -145,7 +145,7 @@ def test_the_threshold_of_a_call(ask, client, pictures):
         client.predict(handle_file(grey), threshold=7.0, api_name="/predict")
 
 
-def test_without_a_model_the_files_kind_chooses_it(up):
+def test_the_kind_of_the_file_selects_the_model(up):
     for unknown in ("a.pdf", "a"):
         refused = post(up, unknown, b"x")
         assert refused.status_code == 422
@@ -153,7 +153,7 @@ def test_without_a_model_the_files_kind_chooses_it(up):
         assert "colours (picture), tones (sound), bursts (strain)" in refused.json()["error"]
 
 
-def test_where_no_model_is_for_the_files_kind(up, tmp_path):
+def test_no_model_for_the_kind_of_the_file_is_an_error(up, tmp_path):
     two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path))
     with pytest.raises(SecondhandError, match=r"picture.*tones.*bursts"):
         two.choose(["a.jpg"])
@@ -189,7 +189,7 @@ def test_the_rule_in_force_is_reported(up, ask, pictures):
         assert other["rule"]["cut"] == 0.5
 
 
-def test_no_place_of_the_slider_stands_for_two_rules(up, tmp_path):
+def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
     """What the page says a rule gives is what that rule accepts, also beside where it rests."""
     site = Site({"strict": up.models["strict"]}, str(tmp_path))
     held = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
@@ -299,7 +299,7 @@ def test_a_request_without_a_file(up):
     assert web.get(f"{up.url}/predict").status_code == 405
 
 
-def test_what_is_too_long_is_not_read(up):
+def test_too_long_requests_are_not_read(up):
     assert post(up, "a.jpg", b"x" * (3 << 20)).status_code == 413
     host, port = re.search(r"//([^:]+):(\d+)", up.url).groups()
     for length, status in (("99999999999", b"413"), (None, b"411")):
@@ -309,7 +309,7 @@ def test_what_is_too_long_is_not_read(up):
             assert raw.recv(100).split()[1] == status
 
 
-def test_a_full_line_says_busy(up, pictures, tmp_path):
+def test_a_full_queue_is_busy(up, pictures, tmp_path):
     served = Served("one", Predictor(up.folder / "run" / "model"), limits=Limits(queue=1))
     app = Starlette(routes=routes(Site({"one": served}, str(tmp_path)), None, Visits()))
     with served._ready:  # nobody is answered now
@@ -389,7 +389,7 @@ def test_hostile_uploads(up, ask, pictures):
     assert left() == []
 
 
-def test_old_uploads_are_swept(tmp_path):
+def test_old_uploads_are_deleted(tmp_path):
     for i, age in enumerate((5000, 10, 5)):
         file = tmp_path / f"{i}" / "x.jpg"
         file.parent.mkdir()

@@ -73,7 +73,7 @@ def uploads() -> list[Path]:
         ({"origin": "http://127.0.0.1:9"}, "another site"),
     ],
 )  # fmt: skip
-def test_what_another_site_sends_is_refused(
+def test_requests_from_another_site_are_refused(
     page: str, picture: bytes, headers: dict[str, str], words: str
 ) -> None:
     before = uploads()
@@ -97,7 +97,7 @@ def test_what_another_site_sends_is_refused(
         {"host": "page.example", "origin": "https://page.example:8443", "sec_fetch_site": "same-origin"},
     ],
 )  # fmt: skip
-def test_what_the_page_itself_sends_is_let_in(
+def test_requests_from_the_page_are_accepted(
     page: str, picture: bytes, headers: dict[str, str]
 ) -> None:
     assert [answer.status_code for answer in asked(page, picture, **headers)] == [200] * 4
@@ -109,7 +109,7 @@ def test_a_link_to_the_page_is_followed(page: str, picture: bytes) -> None:
     assert statuses == [200, 200, 403, 403]
 
 
-def test_other_machines_may_call_this_one_by_its_name() -> None:
+def test_other_machines_can_use_the_host_name() -> None:
     name = socket.gethostname().lower()
     assert name in names_of("0.0.0.0")
     assert names_of("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
@@ -132,7 +132,7 @@ def health(page: str) -> dict[str, int]:
     return web.get(f"{page}/health").json()
 
 
-def test_a_request_that_does_not_arrive_is_given_up(page: str) -> None:
+def test_an_incomplete_request_times_out(page: str) -> None:
     before = health(page)["broken_off"]
     for route in ("/predict", f"{API}/upload"):
         with begun(page, route) as raw:
@@ -144,7 +144,7 @@ def test_a_request_that_does_not_arrive_is_given_up(page: str) -> None:
     }  # fmt: skip
 
 
-def test_what_comes_slowly_but_comes_is_answered(page: str, picture: bytes) -> None:
+def test_a_slow_request_is_answered(page: str, picture: bytes) -> None:
     """What has come buys time for the rest: here 4 s besides the page's patience."""
 
     def parts() -> Iterator[bytes]:
@@ -159,7 +159,7 @@ def test_what_comes_slowly_but_comes_is_answered(page: str, picture: bytes) -> N
     assert web.post(f"{page}/predict", content=parts(), headers=headers).status_code == 200
 
 
-def test_only_so_many_arrive_at_once(page: str, picture: bytes) -> None:
+def test_the_number_of_arriving_requests_is_limited(page: str, picture: bytes) -> None:
     file = {"file": ("a.jpg", picture)}
     first, second = begun(page), begun(page)
     until(lambda: health(page)["arriving"] == 2)
@@ -174,7 +174,7 @@ def test_only_so_many_arrive_at_once(page: str, picture: bytes) -> None:
     assert [answer.status_code for answer in answers] == [200, 200]
 
 
-def test_who_leaves_amid_an_upload_is_counted_and_not_told_of_at_length(page: str) -> None:
+def test_a_broken_upload_is_counted_without_a_traceback(page: str) -> None:
     lines: list[str] = []
 
     class Kept(logging.Handler):

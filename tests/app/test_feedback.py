@@ -34,7 +34,7 @@ def test_fine_tuning_reads_what_was_kept(tmp_path, pictures):
     assert not table.rejected
 
 
-def test_of_two_corrections_of_one_file_the_last_counts(tmp_path, pictures):
+def test_the_last_correction_of_a_file_counts(tmp_path, pictures):
     """Also of a file that comes under another name; what else stands in the table stays."""
     feedback = Feedback(tmp_path / "kept")
     for i, file in enumerate(pictures):
@@ -53,7 +53,7 @@ def test_of_two_corrections_of_one_file_the_last_counts(tmp_path, pictures):
     assert not table.rejected
 
 
-def test_moments_of_one_strain_file_are_corrected_apart_to_the_millisecond(tmp_path):
+def test_moments_of_a_strain_file_have_separate_corrections(tmp_path):
     feedback = Feedback(tmp_path / "kept")
     file = str(strain(tmp_path / "a.hdf5"))
     for label, gps in (("a", 1126259450.5), ("b", 1126259460.125), ("c", 1126259450.5)):
@@ -99,7 +99,7 @@ def test_names_never_become_paths(tmp_path, pictures):
 @pytest.mark.parametrize(
     "label", ["", "  ", None, "x" * 10_000, "a\nb", "a\x00b", "cat|dog"], ids=repr
 )
-def test_labels_that_are_none(label, tmp_path, pictures):
+def test_invalid_labels_are_errors(label, tmp_path, pictures):
     feedback = Feedback(tmp_path / "kept")
     with pytest.raises(SecondhandError):
         feedback.save(pictures[0], label, kind="picture")
@@ -114,7 +114,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_the_page_takes_what_training_accepts_and_no_spreadsheet_computes_it(tmp_path):
+def test_the_page_accepts_the_labels_of_training_without_formulas(tmp_path):
     files = sorted(write_pictures(tmp_path / "data", per_class=len(NAMES)).rglob("*.jpg"))
     labels = 2 * NAMES
     feedback = Feedback(tmp_path / "kept")
@@ -131,7 +131,7 @@ def test_the_page_takes_what_training_accepts_and_no_spreadsheet_computes_it(tmp
     assert not table.rejected
 
 
-def test_many_at_once_lose_no_row(tmp_path):
+def test_parallel_corrections_lose_no_row(tmp_path):
     """Of two pages that share the folder, too."""
     pages = [Feedback(tmp_path / "kept") for _ in range(2)]
     for i in range(30):
@@ -147,7 +147,7 @@ def test_many_at_once_lose_no_row(tmp_path):
     assert len(list((tmp_path / "kept" / "files").iterdir())) == 30
 
 
-def test_a_full_folder_and_a_file_that_has_gone(tmp_path, pictures, monkeypatch):
+def test_a_full_folder_and_a_deleted_file_are_errors(tmp_path, pictures, monkeypatch):
     feedback = Feedback(tmp_path / "kept")
     with pytest.raises(SecondhandError, match="upload it again"):
         feedback.save(str(tmp_path / "x.jpg"), "cat", kind="picture")

@@ -16,7 +16,7 @@ from tests.app.test_views import DOUBT, SURE
 from tests.pictures import write_pictures
 
 
-def test_ticks_are_round_and_in_their_place():
+def test_ticks_are_round_and_in_place():
     assert [value for _, value in ticks(0, 5, 5)] == [0, 1, 2, 3, 4, 5]
     assert [value for _, value in ticks(-0.25, 0.25, 5)] == pytest.approx([-0.2, -0.1, 0, 0.1, 0.2])
     assert {value: place for place, value in ticks(2, 4, 4)}[3] == 0.5
@@ -68,7 +68,7 @@ def test_svg_is_well_formed_and_escaped():
 
 
 @pytest.mark.slow
-def test_a_picture_is_shown_as_the_network_gets_it(tmp_path):
+def test_the_panel_of_a_picture_is_the_input_of_the_network(tmp_path):
     predictor = Predictor(colours())
     file = write_pictures(tmp_path, per_class=1) / "red" / "red_000.jpg"
     seen, hot = look(predictor, Source(str(file)), 2)
@@ -79,7 +79,7 @@ def test_a_picture_is_shown_as_the_network_gets_it(tmp_path):
     assert "red" in hot.title
 
 
-def test_a_sound_has_seconds_and_hertz(tmp_path):
+def test_the_axes_of_a_sound_are_seconds_and_hertz(tmp_path):
     predictor = Predictor(tones())
     file = tone(tmp_path / "a.wav", "low", "high", "high")
     (seen,) = look(predictor, Source(str(file), 1.0, 2.0), None)
@@ -95,7 +95,7 @@ def test_a_sound_has_seconds_and_hertz(tmp_path):
     assert padded.x[0] == (0.0, "0")
 
 
-def test_strain_has_a_panel_for_each_view_and_finds_its_moment_once(tmp_path):
+def test_strain_has_a_panel_for_each_duration_and_one_search_for_its_moment(tmp_path):
     predictor = Predictor(bursts())
     source = trigger(predictor, Source(str(strain(tmp_path / "a.hdf5"))))
     assert source.at == pytest.approx(MOMENT, abs=0.05)

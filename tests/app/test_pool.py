@@ -56,9 +56,7 @@ def ready(pool: Pool) -> None:
     assert pool.ready.wait(60)
 
 
-def test_labels_go_into_a_table_that_training_reads_and_labelling_goes_on_from(
-    pool: Path, served: Served
-) -> None:
+def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, served: Served) -> None:
     labelling = Labelling(served, pool)
     assert labelling.waiting == "Looking through the pool: 0 of 6 files."
     ready(labelling)
@@ -91,7 +89,7 @@ def test_labels_go_into_a_table_that_training_reads_and_labelling_goes_on_from(
     assert again.after(-1) == 4, "one that has gone is passed over"
 
 
-def test_what_is_shown_of_a_file_names_no_folder_above_the_pool(pool: Path, served: Served) -> None:
+def test_no_folder_above_the_pool_is_on_the_page(pool: Path, served: Served) -> None:
     labelling, alike = Labelling(served, pool), Alike(served, pool)
     ready(labelling)
     ready(alike)
@@ -134,7 +132,7 @@ def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> 
 
 
 @pytest.mark.parametrize("kind", [Labelling, Alike])
-def test_an_error_meanwhile_is_told_without_the_folder(
+def test_errors_of_a_pool_contain_no_folder(
     pool: Path, served: Served, kind: type[Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -53,7 +53,7 @@ def slow():
     served.close()
 
 
-def test_the_page_starts_on_a_machine_as_slow_as_it_likes(slow, monkeypatch):
+def test_the_page_starts_on_a_slow_machine(slow, monkeypatch):
     """One on which ten seconds pass between any two looks at the clock, and no answer comes in three. The
     network's threads need not wait long for the interpreter then."""
     from gradio import http_server, networking
@@ -79,7 +79,7 @@ def wait_until_started(served: Served) -> None:
     assert not served.waiting
 
 
-def test_those_who_wait_are_answered_together_and_as_the_predictor_does(slow, files):
+def test_waiting_requests_are_predicted_in_one_batch(slow, files):
     expected = list(Predictor(colours()).predict(files[:5]))
     first = slow.submit(Source(files[0]))
     wait_until_started(slow)
@@ -92,7 +92,7 @@ def test_those_who_wait_are_answered_together_and_as_the_predictor_does(slow, fi
         assert answer.probability == pytest.approx(right.probability, abs=1e-5)
 
 
-def test_a_full_line_says_busy_and_what_is_in_it_is_answered(slow, files):
+def test_a_full_queue_is_busy_and_its_requests_are_predicted(slow, files):
     accepted = [slow.submit(Source(files[0]))]
     wait_until_started(slow)
     accepted += [slow.submit(Source(files[1])) for _ in range(6)]
@@ -104,7 +104,7 @@ def test_a_full_line_says_busy_and_what_is_in_it_is_answered(slow, files):
     assert all(future.result(20).label for future in accepted)
 
 
-def test_one_request_that_fails_takes_no_other_with_it(slow, files):
+def test_a_failing_request_leaves_the_others(slow, files):
     blocker = slow.submit(Source(files[0]))
     wait_until_started(slow)
     futures = [slow.submit(Source(name)) for name in (files[0], "cursed.jpg", files[1])]
@@ -116,7 +116,7 @@ def test_one_request_that_fails_takes_no_other_with_it(slow, files):
         futures[1].result(20)
 
 
-def test_who_has_gone_costs_nothing(slow, files):
+def test_cancelled_requests_are_not_predicted(slow, files):
     slow.submit(Source(files[0]))
     wait_until_started(slow)
     gone = slow.submit(Source(files[1]))
@@ -127,7 +127,7 @@ def test_who_has_gone_costs_nothing(slow, files):
     assert slow.predictor.asked == [1, 1]
 
 
-def test_closing_answers_nobody_any_more(files):
+def test_closing_cancels_the_queue(files):
     served = Served("a", Predictor(colours()))
     served.close()
     with pytest.raises(SecondhandError, match="closing"):

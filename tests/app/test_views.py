@@ -110,7 +110,7 @@ def test_the_threshold_selects_the_depth_in_a_tree():
         ),
     ],
 )
-def test_reasons_are_plaexplanation(answer, words):
+def test_the_reason_of_unknown_is_in_the_text(answer, words):
     text = explanation(answer, RULE)
     assert text.startswith(words) if not words else words in text
     assert "None" not in text
