@@ -71,8 +71,9 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
 
     def mark(axes: Axes, name: str) -> None:
         if step is not None and name in reached:
-            style = {"markersize": 14, "color": INK, "markerfacecolor": "none"}
-            axes.plot(step, reached[name], "*", label="kept", **style)
+            axes.plot(
+                step, reached[name], "*", color=INK, markersize=14, markerfacecolor="none", label="kept",
+            )  # fmt: skip
 
     with panel(f"Cross-entropy of training and validation over {len(steps)} epochs") as (
         axes,

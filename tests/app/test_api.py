@@ -1,4 +1,4 @@
-"""How programs ask: by Gradio's own client, by the one request that wants none, and by clients that mean
+"""The API for programs: by Gradio's own client, by the one request that wants none, and by clients that mean
 harm."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def post(up, name: str, content: bytes, **fields: object) -> httpx.Response:
 
 
 @pytest.fixture(params=["gradio", "form"])
-def ask(request, up, client) -> Callable[..., dict]:
+def predict(request, up, client) -> Callable[..., dict]:
     """Asks about a file, in either way."""
 
     def by_gradio(file: str | Path, **fields: object) -> dict:
@@ -75,7 +75,7 @@ def upload(up, content: bytes, name: str) -> httpx.Response:
     return web.post(f"{up.url}{API}/upload", files={"files": (name, content)})
 
 
-def call(up, data: list, endpoint: str = "ask") -> tuple[str, str]:
+def call(up, data: list, endpoint: str = "predict") -> tuple[str, str]:
     """The last event of a call, and what it carries."""
     began = web.post(f"{up.url}{API}/call/{endpoint}", json={"data": data})
     if began.status_code != 200:
@@ -105,10 +105,10 @@ def left() -> list[Path]:
     return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).iterdir() if len(path.name) == 32]
 
 
-def test_predictions_are_those_of_the_predictor_also_in_parallel(up, ask, pictures):
+def test_predictions_are_those_of_the_predictor_also_in_parallel(up, predict, pictures):
     expected = list(Predictor(up.folder / "run" / "model").predict(pictures))
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(ask, pictures))
+        answers = list(pool.map(predict, pictures))
     for answer, right in zip(answers, expected, strict=True):
         close_to(answer, right)
         assert answer["file"] == Path(right.path).name
@@ -116,29 +116,29 @@ def test_predictions_are_those_of_the_predictor_also_in_parallel(up, ask, pictur
     assert left() == []
 
 
-def test_predictions_for_sound_have_windows(ask, tmp_path):
+def test_predictions_for_sound_have_windows(predict, tmp_path):
     file = tone(tmp_path / "long.wav", "low", "low", "high", "high", "silence")
     (right,) = Predictor(tones()).predict([file])
-    answer = ask(file, model="tones")
+    answer = predict(file, model="tones")
     close_to(answer, right)
-    assert ask(file) == answer, "by its kind"
+    assert predict(file) == answer, "by its kind"
     assert len(answer["windows"]) == len(right.windows) > 4
     for window, expected in zip(answer["windows"], right.windows, strict=True):
         close_to(window, expected)
         assert window["start"] == pytest.approx(expected.start)
 
 
-def test_strain_is_predicted_at_a_moment(ask, tmp_path):
+def test_strain_is_predicted_at_a_moment(predict, tmp_path):
     file = strain(tmp_path / "a.hdf5")
     for at in ({}, {"at": MOMENT}):
         (right,) = Predictor(bursts()).predict([file], **at)
-        close_to(ask(file, **at), right)
-    assert "GPS 5.000 is outside" in ask(file, model="bursts", at=5.0)["reason"]
+        close_to(predict(file, **at), right)
+    assert "GPS 5.000 is outside" in predict(file, model="bursts", at=5.0)["reason"]
 
 
-def test_the_threshold_of_a_call(ask, client, pictures):
+def test_the_threshold_of_a_call(predict, client, pictures):
     grey = pictures[-2]
-    own, loose = ask(grey), ask(grey, threshold=0.0)
+    own, loose = predict(grey), predict(grey, threshold=0.0)
     assert (own["label"], own["reason"]) == ("unknown", "ambiguous")
     assert loose["label"] == own["best"]
     with pytest.raises(Exception, match="0 to 1"):
@@ -164,7 +164,7 @@ def test_no_model_for_the_kind_of_the_file_is_an_error(up, tmp_path):
     assert one.choose(["a.jpg"]) == "tones"
 
 
-def test_the_rule_in_force_is_reported(up, ask, pictures):
+def test_the_rule_in_force_is_reported(up, predict, pictures):
     """A model that cuts another score than the probability: its own rule, and a threshold instead."""
     strict = Predictor(up.folder / "strict" / "model")
     expected = list(strict.predict(pictures))
@@ -176,13 +176,13 @@ def test_the_rule_in_force_is_reported(up, ask, pictures):
     clear = [abs(right.known - confidence.cut.threshold.value) > 0.3 for right in expected]
     assert sum(clear) > len(clear) / 2
     for file, right in compress(zip(pictures, expected, strict=True), clear):
-        own = ask(file, model="strict")
+        own = predict(file, model="strict")
         close_to(own, right)
         assert own["rule"] == {
             "own": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
             "cut": confidence.cut.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip
-        other = ask(file, model="strict", threshold=0.5)
+        other = predict(file, model="strict", threshold=0.5)
         accepted = right.probability >= 0.5 and not right.distance_p < confidence.distance.alpha
         assert (other["label"] != "unknown") == accepted
         assert (other["rule"]["own"], other["rule"]["on"]) == (False, "probability")
@@ -360,11 +360,11 @@ def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
     ]
 
 
-def test_hostile_uploads(up, ask, pictures):
+def test_hostile_uploads(up, predict, pictures):
     """No crash, hang or leak of a path; each with a message that a person understands."""
     models, reasons = list(up.models), set()
     folders = (os.getcwd(), "/tmp/", str(up.folder), "site-packages", "Traceback", "/etc/", "0x")
-    by_form = ask.__name__ == "by_form"
+    by_form = predict.__name__ == "by_form"
     for i, (name, content) in enumerate(hostile(pictures)):
         began, model = time.monotonic(), models[(i + by_form) % len(models)]
         response = post(up, name, content, model=model) if by_form else upload(up, content, name)
@@ -385,7 +385,7 @@ def test_hostile_uploads(up, ask, pictures):
         assert time.monotonic() - began < 20
         assert not any(folder in message for folder in folders), message
     assert len(reasons) > 8
-    assert ask(pictures[0])["label"] == "blue"
+    assert predict(pictures[0])["label"] == "blue"
     assert left() == []
 
 
