@@ -195,7 +195,7 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     )
     (box,) = [p for p in page.all("p") if "verdict" in str(p.get("class"))]
     assert box["class"] == f"verdict {found['verdict']['colour']}"
-    assert found["verdict"]["message"] in page.text
+    assert " ".join(found["verdict"]["message"].split()) in page.text
     assert CHOSE.format(figure="accuracy") in page.text
     refused = unknown["items"] - count(unknown["accepted"], unknown["items"])
     assert f"and {refused} of {unknown['items']} files of unknown classes." in page.text
