@@ -1,4 +1,4 @@
-"""The recipes by kind of signal, and the way back from a stored one."""
+"""Spectrogram settings by kind of signal, and their reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sound file -> samples, opened safely; a recipe for its mel spectrogram -> a picture."""
+"""Reads sound files safely and renders mel spectrograms."""
 
 from datasets.audio.decode import probe
 from datasets.audio.mel import hz_to_mel

@@ -49,7 +49,7 @@ _VIDEO = (  # (offset, bytes, name)
 
 
 class AudioInfo(NamedTuple):
-    """What the header of a file says, checked: rate in Hz, channels, frames, duration in s."""
+    """Checked contents of a file's header: rate in Hz, channels, frames, duration in s."""
 
     rate: int
     channels: int
@@ -58,9 +58,9 @@ class AudioInfo(NamedTuple):
 
 
 def probe(path: str | os.PathLike[str]) -> AudioInfo:
-    """The rate, channels and length of an audio file, from its header alone.
+    """Read rate, channels and length of an audio file from its header.
 
-    BadFile where it is not audio, has a header beyond belief, or no samples.
+    Raises BadFile if it is not audio, has an implausible header, or has no samples.
     """
     with _open(path) as file:
         return AudioInfo(file.samplerate, file.channels, file.frames, file.frames / file.samplerate)
@@ -74,10 +74,10 @@ def read_audio(
     longest: float | None = None,
     rate: int | None = None,
 ) -> tuple[NDArray[np.float32], int]:
-    """Samples between `start` and `end` seconds, as one channel.
+    """Read the samples between `start` and `end` seconds, as one channel.
 
-    Channels are averaged; where they cancel (the mean holds less than 1 % of the power that
-    unrelated channels would leave) the loudest channel is taken instead, and the log says so.
+    Channels are averaged. If they cancel (the mean has less than 1 % of the power expected of unrelated
+    channels) the loudest channel is used, with a warning.
 
     Parameters
     ----------
@@ -129,13 +129,13 @@ def read_audio(
 
 
 def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[float, float]]:
-    """Cut a recording into windows that overlap: [(start, end), ...].
+    """Cut a recording into overlapping windows: [(start, end), ...] in seconds.
 
     Parameters
     ----------
-    duration, window : seconds, above 0. All windows are `window` long, the last is moved back to end
-        with the recording. One that is longer by a tenth at most is left whole.
-    overlap : the part of a window that the next one shares, from 0 to below 1.
+    duration, window : seconds, above 0. All windows have the length `window`; the last one ends with the
+        recording. A recording up to a tenth longer than `window` is one window.
+    overlap : fraction of a window that the next one shares, in [0, 1).
     """
     if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
         raise SecondhandError(
@@ -151,10 +151,10 @@ def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[
 
 
 def loudness(signal: NDArray[np.floating], rate: int) -> float:
-    """Level of the loudest tenth of a second, in dB below full scale (RMS, without its offset).
+    """Level of the loudest tenth of a second in dBFS (RMS without the offset), of samples in [-1, 1].
 
-    A short call in a quiet recording is a signal; a constant offset of the microphone is none. Of
-    samples in [-1, 1]: dBFS, at most 0; -inf for digital silence. A full-scale sine has -3.
+    So a short call in a quiet recording counts, and a microphone's offset does not. At most 0; -inf for
+    digital silence; -3 for a full-scale sine.
     """
     size = min(max(rate // 10, 1), len(signal))
     if size == 0:
@@ -167,7 +167,7 @@ def loudness(signal: NDArray[np.floating], rate: int) -> float:
 
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """A soundfile.SoundFile, or the like, whose header has been checked; errors become BadFile."""
+    """Open a soundfile.SoundFile or Mp4Sound and check its header; errors become BadFile."""
     import soundfile
 
     size, head = _checked_size(path)
@@ -201,7 +201,7 @@ def _checked_size(path: str | os.PathLike[str]) -> tuple[int, bytes]:
 
 
 def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
-    """Refuse a header that no honest file has."""
+    """Raise BadFile for an implausible header."""
     if file.format not in FORMATS:
         raise BadFile(path, f"{file.format} is not supported: convert to WAV or FLAC")
     if not RATES[0] <= file.samplerate <= RATES[1]:
@@ -225,10 +225,9 @@ def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
 
 
 def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
-    """Length of the sample chunk as a RIFF, RF64 or AIFF header states it; None if unstated.
+    """Length of the sample chunk in bytes from a RIFF, RF64 or AIFF header; None if not stated.
 
-    libsndfile corrects a wrong length in silence, and would pass a truncated recording as a
-    shorter one.
+    libsndfile silently corrects a wrong length, and so accepts a truncated recording.
     """
     with open(path, "rb") as stream:
         container, _, form = struct.unpack("4s4s4s", stream.read(12).ljust(12, b"\0"))

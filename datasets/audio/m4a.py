@@ -1,7 +1,7 @@
-"""Recordings of phones: AAC or Apple Lossless in an MP4 container, as `.m4a` has it, by FFmpeg.
+"""Reads AAC and Apple Lossless from MP4 containers (`.m4a`, as phones record it), with FFmpeg.
 
-FFmpeg gets an open file and no name, may open no other, and may decode these two codecs alone. It
-takes memory on a container's word, so the numbers it would believe are looked at before.
+FFmpeg gets an open file without a name, may open no other file, and may decode these two codecs only. It
+allocates what a container claims, so the claims are checked first.
 """
 
 from __future__ import annotations
@@ -171,9 +171,9 @@ class Mp4Sound:
 
 
 def check_tables(path: str | os.PathLike[str], file: BinaryIO) -> None:
-    """Refuse what FFmpeg would take memory or hours for, without bytes in the file to match.
+    """Raise BadFile for a container whose tables would cost FFmpeg excessive memory or time.
 
-    FFmpeg finds a table in any box, so all but the samples (`mdat`) is searched, whatever its place.
+    FFmpeg reads tables in any box, so everything except the samples (`mdat`) is searched.
     """
     size, at, tables = os.fstat(file.fileno()).st_size, 0, bytearray()
     for _ in range(_MAX_BOXES):

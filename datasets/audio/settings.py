@@ -1,4 +1,4 @@
-"""Sound as a picture: the recipe for mel spectrograms."""
+"""Settings of mel spectrograms, and their rendering."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ class MelSettings(SpectrogramSettings):
 
     @classmethod
     def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
-        """A recipe for these files: their most common rate, and a window that holds most of them.
+        """Settings inferred from files: their most common rate, and a window that holds most of them.
 
-        By level "clip" 60 dB are drawn: what lies deeper tells the microphone rather than the sound.
-        The window holds the longest file, or the 95th percentile of the durations where the longest
-        is over half longer; 5 s at most. Of more than 2000 files 2000 are looked at, evenly spread;
-        files that cannot be opened are passed over.
+        With level "clip" the range is 60 dB; lower levels show the microphone rather than the sound. The
+        window holds the longest file, or the 95th percentile of the durations if the longest is more than
+        half longer; at most 5 s. At most about 2000 evenly spaced files are opened; unreadable ones are
+        skipped.
 
-        SecondhandError, with the first reason, where none can.
+        Raises SecondhandError, with the first reason, if no file can be opened.
         """
         settings = {
             "range_db": CLIP_RANGE if settings.get("level", "clip") == "clip" else 80.0,
@@ -159,9 +159,9 @@ class MelSettings(SpectrogramSettings):
     def spans(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
     ) -> list[tuple[Seconds, Seconds]]:
-        """A long recording's windows, as `datasets.audio.decode.windows` cuts them.
+        """Windows of a recording, cut by `datasets.audio.decode.windows`.
 
-        BadFile where the file cannot be opened, or ends before `start`.
+        Raises BadFile if the file cannot be opened or ends before `start`.
         """
         first = start or 0.0
         if end is not None and 0 < end - first <= self.window:
@@ -183,9 +183,9 @@ class MelSettings(SpectrogramSettings):
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> NDArray[np.float32]:
-        """One picture's samples, float32 [samples]; the window is laid around ``at``, in seconds.
+        """Samples of one picture, float32 [samples]; with ``at`` (s) the window is centred there.
 
-        OutsideFile where it does not hold ``at``, or ``start``; BadFile as `read_audio` says.
+        Raises OutsideFile if ``at`` or ``start`` is outside the file, and BadFile as `read_audio`.
         """
         if at is not None:
             lasts = decode.probe(path).duration
@@ -199,7 +199,7 @@ class MelSettings(SpectrogramSettings):
         return self.fit(signal)
 
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
-        """The middle of a longer signal, or a shorter one in the middle of silence."""
+        """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides."""
         signal = np.asarray(signal, dtype=np.float32)
         missing = self.samples - len(signal)
         if missing > 0:
@@ -282,7 +282,7 @@ class MelSettings(SpectrogramSettings):
 
 
 def window_of(durations: Sequence[float]) -> float:
-    """The window in seconds that suits items of these durations in seconds: see `infer`."""
+    """Window in seconds for items of these durations in seconds; see `MelSettings.infer`."""
     most, longest = np.percentile(durations, [95, 100]).tolist()
     longest = longest if longest <= 1.5 * most else most
     return max(min(math.ceil(longest * 100) / 100, 5.0), 0.05)

@@ -1,4 +1,4 @@
-"""Files and a recipe -> drawn pictures in a content-addressed store, drawn in parallel or on a cluster."""
+"""Renders signals to spectrograms, in parallel or on a cluster, and caches them by content."""
 
 from typing import TYPE_CHECKING
 

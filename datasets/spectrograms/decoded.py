@@ -1,9 +1,8 @@
-"""Pictures kept as pixels, so that only the first epoch pays for decoding them.
+"""Cache of decoded pictures, so that only the first epoch decodes them.
 
-Each lies in a file of its own, uint8 RGB behind a line that gives its size, and is mapped into
-memory when it is wanted. The file's name is a hash of the source (path and stamp) and of
-what was done to it: a source that is replaced, even in the middle of a run, is decoded anew. One
-whose length is not what its first line says is decoded and written again.
+Each file holds a header line with the size, then uint8 RGB pixels, and is memory-mapped. Its name is a
+hash of the source (path and stamp) and of the processing, so a replaced source is decoded again, even
+during a run. So is a file whose length does not match its header.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ CHUNK = 16  # pictures handed to a process at a time
 
 
 class DecodedPictures:
-    """A bounded store of decoded pictures, in the folder ``decoded`` of the cache.
+    """Size-limited store of decoded pictures, in the folder ``decoded`` of the cache.
 
-    The least recently used go when a run begins and needs their room. During a run nothing goes:
-    pictures beyond the limit are decoded each time. Runs at the same time count each for itself.
+    The least recently used pictures are removed when a run begins and needs space, never during a run:
+    pictures beyond the limit are decoded each time. Concurrent runs count separately.
 
     Parameters
     ----------
-    root : the cache's folder, `datasets.spectrograms.pictures.cache_root()`.
-    max_bytes : of pixels kept. Never more than half of what the disk has free.
-    expected : bytes that the run will want to add.
+    root : the cache folder, `datasets.spectrograms.pictures.cache_root()`.
+    max_bytes : size limit of the pixels; at most half of the free disk space is used.
+    expected : bytes that the run is expected to add.
 
     Raises
     ------
@@ -64,21 +63,21 @@ class DecodedPictures:
         self.max_bytes = min(max_bytes, total + _free(self.root) // 2)
         if total + expected > self.max_bytes:
             total = self._kept.make_room(self.max_bytes - expected)
-        #: Whether all that the run will want to add has room.
+        #: Whether the expected bytes fit.
         self.fits = total + expected <= self.max_bytes
         # Shared with the loaders' workers. A count lost to two at once is one picture's.
         self._bytes = torch.tensor([total]).share_memory_()
 
     def get(self, path: str, variant: str, make: Callable[[], Image.Image]) -> Image.Image:
-        """The RGB picture that ``make`` makes of a file, from the store where it is there.
+        """RGB picture of a file, from the store or made by ``make``.
 
         Parameters
         ----------
-        how : all that tells this ``make`` from another one of the same file.
+        variant : identifies the processing that ``make`` does.
 
         Raises
         ------
-        BadFile : by ``make``.
+        BadFile : raised by ``make``.
         """
         try:
             stamp = stamp_of(path)
@@ -90,7 +89,7 @@ class DecodedPictures:
     def of_spectrogram(
         self, drawing: Path, variant: str, make: Callable[[], Image.Image]
     ) -> Image.Image:
-        """As `get`, for a file of the picture cache, whose name stands for its content."""
+        """As `get`, for a file of the `PictureCache`, whose name identifies its content."""
         return self._get(drawing.name, variant, make, keep=True)
 
     def _get(
@@ -106,7 +105,7 @@ class DecodedPictures:
         return picture
 
     def recount(self) -> None:
-        """Take up what processes other than the loaders' have written."""
+        """Recount the stored bytes after processes other than the loaders' have written."""
         self._bytes[0] = sum(self._kept.sizes())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,16 +140,15 @@ class DecodedPictures:
 
 
 class PictureOpener:
-    """How pictures are opened for training and for validation, through a store or without one.
+    """Opens pictures for training and for validation, with or without a store.
 
-    In training a random crop follows. The picture is kept at a size at which the narrowest such
-    crop still has the pixels of the network's input, so that nothing is drawn larger than it was;
-    larger pictures are scaled down to that, once. For validation the final picture is kept: exactly
-    :meth:`Preprocessing.fit` of the file, as prediction has it.
+    A training picture is randomly cropped afterwards. It is stored at a size at which the narrowest crop
+    still has the pixels of the network's input, so that nothing is upscaled. A validation picture is
+    stored in its final form, :meth:`Preprocessing.fit` of the file, exactly as in prediction.
 
     Parameters
     ----------
-    min_scale : smallest part of the area that a crop keeps.
+    min_scale : smallest fraction of the area that a crop keeps.
     """
 
     def __init__(
@@ -165,7 +163,7 @@ class PictureOpener:
         self.larger = f"short side {self.side} {look.interpolation} {look.needs}"
 
     def bytes_for(self, train: int, others: int) -> int:
-        """What so many pictures take, if they are large and have the shape of photographs."""
+        """Estimated bytes of this many pictures, assuming large photos."""
         fitted = math.prod(self.preprocessing.shape)
         return 3 * (round(train * self.side**2 * 1.4) + (train + others) * fitted)
 
@@ -176,12 +174,12 @@ class PictureOpener:
         return self._through(path, self.fitted, self.preprocessing.fit, self._decode)
 
     def open_for_page(self, path: str, side: int) -> Image.Image:
-        """All of a picture, its short side ``side`` pixels at least where it has them."""
+        """The whole picture, scaled down while its short side keeps at least ``side`` pixels."""
         decode = partial(open_picture, at_least=side)
         return self._through(path, f"at least {side}", lambda picture: picture, decode)
 
     def open_spectrogram(self, drawing: Path) -> Image.Image:
-        """A picture of the picture cache, as training and prediction see it."""
+        """Open a cached spectrogram as the input of the network."""
 
         def make() -> Image.Image:
             with Image.open(drawing) as picture:
@@ -191,8 +189,8 @@ class PictureOpener:
         return make() if self.store is None else self.store.of_spectrogram(drawing, variant, make)
 
     def keep(self, path: str, training: bool) -> None:
-        """Put a picture into the store. One to train on is decoded once for both ways: the fit of the
-        head sees it as validation does."""
+        """Put a picture into the store. A training picture is stored for validation, too: the head is
+        fitted on that form."""
         decode = cache(self._decode)
         if training:
             self._through(path, self.larger, self._scaled_down, decode)
@@ -221,11 +219,10 @@ class PictureOpener:
 
 
 def keep_decoded(prepared: PictureOpener, train: Sequence[str], others: Sequence[str]) -> None:
-    """Decode pictures on all cores before a training, which then needs no processes that load; no later
-    stage of the run decodes them again.
+    """Decode pictures into the store on all cores before a training.
 
-    Those are forked anew for every epoch, and whatever page of its memory the training writes to
-    while one lives is copied first. A file that cannot be read is the loader's to name.
+    Training then needs no loader processes, which are forked for every epoch and slow it down by copied
+    memory pages. Unreadable files are reported later, by the loader.
 
     Parameters
     ----------

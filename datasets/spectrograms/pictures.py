@@ -1,8 +1,8 @@
-"""Rendered pictures in a store, named by what is in them.
+"""Cache of rendered spectrograms, named by their content.
 
-The name of a picture is a hash of the sound or strain file's bytes, the span and the recipe's
-fingerprint: a renamed or copied file is found again, a changed file or recipe never is. Pictures
-are PNG files that carry their recipe.
+The name is a hash of the source file's bytes, the span and the fingerprint of the spectrogram settings: a
+renamed or copied file is found again; a changed file or setting gives another name. The PNG files contain
+their settings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ POOL_FROM = 48  # fewer pictures are drawn before workers have started
 
 
 class Source(NamedTuple):
-    """One picture to draw: a file, the span in seconds, or the moment (GPS time for strain)."""
+    """What one spectrogram shows: a file, and the span (s) or the moment in it (GPS time for strain)."""
 
     path: str
     start: float | None = None
@@ -52,19 +52,19 @@ class Source(NamedTuple):
     at: float | None = None
 
     def span(self) -> str:
-        """The span as it enters the picture's name; NaN, a table's empty cell, is no limit."""
+        """The span as JSON for the picture's name; NaN (an empty cell) means no limit."""
         limits = (self.start, self.end, self.at)
         return json.dumps([None if x is None or x != x else float(x) for x in limits])
 
 
 def source_of(row: Any) -> Source:
-    """What is drawn of a row with path, start, end and gps; empty cells are None or NaN."""
+    """Source of a row with path, start, end and gps; empty cells are None or NaN."""
     times = (row[name] for name in ("start", "end", "gps"))
     return Source(row["path"], *(None if t is None or t != t else float(t) for t in times))
 
 
 def key_of(digest: str, fingerprint: str, span: str) -> str:
-    """The picture's name: SHA-256 (hex) of source, recipe and span."""
+    """Name of a picture: SHA-256 (hex) of source, settings and span."""
     return hashlib.sha256(f"{digest} {fingerprint} {span}".encode()).hexdigest()
 
 
@@ -85,7 +85,7 @@ def encode(image: Image.Image, texts: dict[str, str]) -> bytes:
 
 
 class Outcome(NamedTuple):
-    """What became of an item: a picture or a reason; and the source's hash, if it was read."""
+    """Result of rendering an item: a picture or a reason, and the source's hash if it was read."""
 
     picture: Path | None = None
     added: int = 0  # bytes
@@ -97,11 +97,11 @@ class Outcome(NamedTuple):
 def render_picture(
     root: Path, item: Source, spectrogram: SpectrogramSettings, digest: str
 ) -> tuple[Path, int]:
-    """The picture's path, drawn unless it is there, and the bytes this has added.
+    """Render a picture unless it is cached; returns its path and the number of bytes added.
 
     Raises
     ------
-    BadFile : it cannot be drawn; the reason is stored under the picture's name.
+    BadFile : it cannot be rendered; the reason is stored under the picture's name.
     """
     span = item.span()
     text = spectrogram.to_json()
@@ -131,7 +131,7 @@ def render_picture(
 def render_sources(
     root: Path, spectrogram: SpectrogramSettings, work: list[tuple[Source, str | None]]
 ) -> list[Outcome]:
-    """Draw items; no failure of one reaches the others."""
+    """Render items; a failure affects only its own item."""
     return [_draw_one(root, spectrogram, item, digest) for item, digest in work]
 
 
@@ -160,13 +160,13 @@ def _draw_one(
 
 
 def raise_stored_failure(failures: Store, path: str, key: str) -> None:
-    """Raise the BadFile that was stored under this name, if one was."""
+    """Raise the BadFile that is stored under this name, if there is one."""
     with contextlib.suppress(FileNotFoundError):
         raise BadFile(path, failures.path_of(key).read_text(errors="replace"))
 
 
 def is_intact(picture: Path) -> bool:
-    """Whether it can be decoded, and its name is that of what it says it was drawn from."""
+    """Whether a picture can be decoded and its name matches the settings and source in it."""
     from PIL import Image
 
     try:
@@ -181,13 +181,13 @@ def is_intact(picture: Path) -> bool:
 
 
 class PictureCache:
-    """Rendered pictures on disk.
+    """Cache of rendered spectrograms on disk.
 
     Parameters
     ----------
-    root : the folder; made when the first picture is stored. None: `cache_root()`.
-    max_bytes : beyond this the least recently used pictures go. None: 20 GiB. Pictures that this
-        object has handed out stay, even if they alone are more.
+    root : the folder; created when the first picture is stored. None: `cache_root()`.
+    max_bytes : size limit; the least recently used pictures are removed. None: 20 GiB. Pictures that
+        this object has returned stay, even above the limit.
     """
 
     def __init__(self, root: AnyPath | None = None, *, max_bytes: int | None = None) -> None:
@@ -208,11 +208,11 @@ class PictureCache:
         end: Seconds = None,
         at: Seconds = None,
     ) -> Path:
-        """The picture of a file, drawn now if it is not there.
+        """Path of a file's picture, rendered now if it is not cached.
 
         Raises
         ------
-        BadFile : it cannot be drawn; remembered until the file changes.
+        BadFile : it cannot be rendered; remembered until the file changes.
         """
         item = Source(os.fspath(path), start, end, at)
         stored_picture, digest = self._find(item, spectrogram.fingerprint())
@@ -226,7 +226,7 @@ class PictureCache:
         return picture
 
     def stored(self, item: Source, spectrogram: SpectrogramSettings) -> Path | None:
-        """The picture of a file that is there and has not changed since it was drawn; else None."""
+        """Cached picture of a file that has not changed since it was rendered; else None."""
         fingerprint = spectrogram.fingerprint()
         with contextlib.suppress(BadFile):  # who reads it says what is wrong
             picture, digest = self._find(item, fingerprint)
@@ -245,19 +245,19 @@ class PictureCache:
         progress: Callable[[int, int], None] | None = None,
         cluster: Cluster | None = None,
     ) -> tuple[list[Path | None], list[Rejected]]:
-        """Pictures of many files, drawn in parallel where they are not there yet.
+        """Pictures of many files; those that are not cached are rendered in parallel.
 
         Parameters
         ----------
         items : paths, or `Source`s with a span or a moment.
-        workers : processes; None for one a core.
-        progress : called with (done, all) as the pictures come.
-        cluster : whose workers draw, instead of processes here.
+        workers : number of processes; None for one per core.
+        progress : called with (done, total) as pictures are finished.
+        cluster : cluster whose workers render, instead of local processes.
 
         Returns
         -------
-        paths : one an item, in their order; None where the item was left out.
-        rejected : the items left out, in their order, and why.
+        paths : one per item, in order; None for a rejected item.
+        rejected : the rejected items, in order, with reasons.
         """
         if workers is not None and workers < 1:
             raise SecondhandError(f"workers={workers}: must be at least 1")
@@ -320,7 +320,7 @@ class PictureCache:
         return [outcome.picture for outcome in ordered], rejected
 
     def clear(self) -> int:
-        """Remove every picture, failure and hash; the number of pictures removed."""
+        """Remove all pictures, failures and hashes; returns the number of pictures removed."""
         self._failures.clear()
         self._sources.path.unlink(missing_ok=True)
         self._sources = Hashes(self._sources.path)
@@ -328,11 +328,11 @@ class PictureCache:
         return self._pictures.clear()
 
     def verify(self) -> tuple[int, list[Path]]:
-        """Decode every picture and recompute its name; those that fail are removed.
+        """Decode every picture and recompute its name; remove those that fail.
 
         Returns
         -------
-        The number of pictures that are right, and the paths of those that were not.
+        The number of intact pictures, and the paths of the removed ones.
         """
         right, wrong = 0, []
         for path in self._pictures.files():
@@ -345,7 +345,7 @@ class PictureCache:
         return right, wrong
 
     def info(self) -> dict[str, str | int]:
-        """Where the store is and what is in it: pictures, bytes, limit, failures."""
+        """Folder and contents of the cache: pictures, bytes, limit, failures."""
         sizes = self._pictures.sizes()
         return {
             "root": str(self.root),
@@ -356,7 +356,7 @@ class PictureCache:
         }
 
     def _find(self, item: Source, fingerprint: str) -> tuple[Path | None, str | None]:
-        """The stored picture and the file's hash, as far as they are known without reading it."""
+        """Cached picture and hash of a file, as far as known without reading the file; else None."""
         stamp = stamp_of(item.path)
         digest = self._sources.get(item.path, stamp)
         if digest is None:
@@ -369,7 +369,7 @@ class PictureCache:
         return None, digest
 
     def _grow(self, added: int) -> None:
-        """Count what was stored, and let the least recently used go when it is too much."""
+        """Count the added bytes; above the limit remove the least recently used pictures."""
         if not added:
             return
         if self._bytes is None:
@@ -388,7 +388,7 @@ class PictureCache:
 
 
 def cache_root() -> Path:
-    """Folder for what can be made again: $SECONDHAND_CACHE, else the user's cache folder."""
+    """Cache folder: $SECONDHAND_CACHE, else the user's cache folder."""
     if folder := os.environ.get("SECONDHAND_CACHE"):
         return Path(folder)
     import pooch
@@ -397,6 +397,6 @@ def cache_root() -> Path:
 
 
 def no_signal(picture: str | os.PathLike[str]) -> bool:
-    """Whether a stored picture was drawn from a signal too quiet to be judged."""
+    """Whether a cached picture shows a signal too quiet for a prediction."""
     with open(picture, "rb") as file:  # Pillow's parser takes four times as long
         return b"tEXtno signal\x001" in file.read(8192)  # texts lie before the pixels

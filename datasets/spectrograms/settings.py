@@ -1,8 +1,8 @@
-"""What the sound and the strain recipe share. A recipe says how a signal is drawn.
+"""Base class of the spectrogram settings of sound and strain.
 
-Training, prediction and the page draw with one and the same: `recipe.picture(path)` is the
-picture, `recipe.fingerprint()` names every number that changes a pixel, `recipe.to_dict()` goes
-into the model folder and `datasets.spectrogram_kinds.spectrogram_from_dict` brings it back.
+Training, prediction and the web page render with the same settings: `picture(path)` renders a file,
+`fingerprint()` hashes all settings that change a pixel, `to_dict()` is stored in the model folder and
+`datasets.spectrogram_kinds.spectrogram_from_dict` reads it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from datasets.core.errors import SecondhandError, quoted
 if TYPE_CHECKING:
     from PIL import Image
 
-#: A file as it is named, and a time in it or since it began; None where none is given.
+#: A path; a time in a file, or None.
 AnyPath = str | os.PathLike[str]
 Seconds = float | None
 Rate = TypeVar("Rate", int, float)
@@ -45,7 +45,7 @@ COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
 
 
 class SpectrogramSettings:
-    """What the sound and the strain recipe share; each adds `infer`, `read`, `planes` and its numbers."""
+    """Base class of `MelSettings` and `QScanSettings`, which add `infer`, `read`, `planes` and fields."""
 
     kind: ClassVar[str]
     size: tuple[int, int]
@@ -53,30 +53,30 @@ class SpectrogramSettings:
 
     @classmethod
     def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
-        """A recipe that suits these files; `given` settings are not inferred."""
+        """Settings inferred from these files; those in `settings` are used as given."""
         return cls(**settings)
 
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> Any:
-        """The signal of one picture: of the span `start` to `end` in s, or around `at`."""
+        """Read the signal of one picture: the span from `start` to `end` (s), or around `at`."""
         raise NotImplementedError
 
     def spans(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
     ) -> list[tuple[Seconds, Seconds]]:
-        """How a file, or a span of it, is cut into pictures: [(start, end), ...] in seconds.
+        """Cut a file, or a span of it, into windows: [(start, end), ...] in seconds.
 
-        One that fits into a picture is left as it was given.
+        A span that fits into one window is returned unchanged.
         """
         return [(start, end)]
 
     def planes(self, signal: Any) -> list[NDArray[np.uint8]]:
-        """Grey levels, [height, width]: one plane, to be coloured, or the red, green and blue ones."""
+        """Grey levels [height, width]: one plane for a colour map, or three for red, green and blue."""
         raise NotImplementedError
 
     def image(self, signal: Any) -> Image.Image:
-        """The picture as Pillow stores it best, with a palette where one will do."""
+        """Render a signal to a Pillow image, with a palette if there is one plane."""
         from PIL import Image
 
         planes = self.planes(signal)
@@ -87,11 +87,11 @@ class SpectrogramSettings:
         return picture
 
     def render(self, signal: Any) -> NDArray[np.uint8]:
-        """Draw a signal: uint8 [height, width, 3]. Equal signals always give equal bytes.
+        """Render a signal: uint8 [height, width, 3]. Equal signals give equal bytes.
 
         Raises
         ------
-        BadFile : what was read cannot be drawn.
+        BadFile : the signal cannot be rendered.
         """
         return np.asarray(self.image(signal).convert("RGB"))
 
@@ -100,13 +100,13 @@ class SpectrogramSettings:
         return None
 
     def no_signal(self, signal: Any) -> bool:
-        """Whether the signal is too quiet to be given to a network."""
+        """Whether the signal is too quiet for a prediction."""
         return False
 
     def picture(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> NDArray[np.uint8]:
-        """Read and draw a file: uint8 [height, width, 3]."""
+        """Read and render a file: uint8 [height, width, 3]."""
         return self.render(self.read(path, start=start, end=end, at=at))
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,22 +138,22 @@ def colour_table(name: str) -> NDArray[np.uint8]:
 
 
 def sample_evenly(paths: Iterable[AnyPath], most: int) -> list[str]:
-    """Of more than ``most`` files no more than these, spread evenly over the list."""
+    """At most about ``most`` of the files, evenly spaced over the list."""
     listed = [os.fspath(path) for path in paths]
     return listed[:: math.ceil(len(listed) / most) or 1]
 
 
 def most_common_rate(rates: Iterable[Rate]) -> Rate:
-    """The most common rate, of equally common ones the lowest."""
+    """The most common rate; of ties the lowest."""
     counts = Counter(rates)
     return min(counts, key=lambda rate: (-counts[rate], rate))
 
 
 def check_types(spectrogram: Any) -> None:
-    """Refuse values that are not of their field's type; all are named at once.
+    """Raise SecondhandError that names all fields whose value has the wrong type.
 
-    Whole numbers pass for fractions, lists for tuples and one number for a square's sides, and are
-    turned into them, so that equal recipes have equal fingerprints. Infinity and NaN pass for nothing.
+    Integers are converted to floats, lists to tuples and one number to the two sides of a square, so that
+    equal settings have equal fingerprints. Infinity and NaN are refused.
     """
     wrong, hints = [], get_type_hints(type(spectrogram))
     for name in (field.name for field in fields(spectrogram)):
@@ -178,12 +178,12 @@ def check_values(
     choices: Mapping[str, Collection[str]],
     rules: Mapping[str, tuple[bool, str]],
 ) -> None:
-    """Raise a SecondhandError that names all fields with a wrong value, and what each must be.
+    """Raise SecondhandError that names all fields with an invalid value, and the valid ones.
 
     Parameters
     ----------
-    ranges : lowest and highest value, of a tuple that of each part.
-    rules : whether a value keeps a rule, and the rule in words.
+    ranges : lowest and highest value; of a tuple, of each element.
+    rules : whether a rule holds, and the rule as text.
     """
     wrong: dict[str, str] = {}
     for name, (low, high) in ranges.items():

@@ -1,4 +1,4 @@
-"""Signals made ready for training: long recordings cut into windows, all pictures drawn."""
+"""Cuts long recordings into windows and renders the spectrograms of all rows before training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOT = 256  # rows that a thread takes at once: handing one over costs more than
 
 
 class ItemRow(NamedTuple):
-    """One row of the item table, as light as a DataLoader's worker wants it."""
+    """One row of the item table, light enough to send to a DataLoader's worker."""
 
     path: str
     label: str
@@ -31,7 +31,7 @@ class ItemRow(NamedTuple):
 
 
 def item_rows(frame: pd.DataFrame) -> list[ItemRow]:
-    """The rows as what the DataBlock reads."""
+    """Rows of a table as the input of the DataBlock."""
     times = [frame.get(name, pd.Series(math.nan, frame.index)) for name in ("start", "end", "gps")]
     columns = (frame["path"], frame["label"], *times)
     return [ItemRow(*row) for row in zip(*columns, strict=True)]
@@ -40,19 +40,19 @@ def item_rows(frame: pd.DataFrame) -> list[ItemRow]:
 def cut_windows(
     frame: pd.DataFrame, spectrogram: SpectrogramSettings, *, overlap: float = 0.0
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """One row a window: rows that fit into a picture stay as they are.
+    """Cut recordings into windows, one row each; rows that fit into one window do not change.
 
-    A window has its recording's label, group and split, so that no recording is on both sides.
+    A window has its recording's label, group and split, so no recording is in two splits.
 
     Parameters
     ----------
     frame : item table.
-    overlap : the part of a window that the next one shares, 0 to below 1.
+    overlap : fraction of a window that the next one shares, in [0, 1).
 
     Returns
     -------
-    The rows, those of one recording one after the other, with `item`, the number of the row that
-    each was cut from; and the files that cannot be opened.
+    The rows, in order, with `item`, the number of the row that each was cut from; and the files that
+    cannot be opened.
     """
     listed: list[Spans | BadFile] = []
     items = item_rows(frame)
@@ -88,12 +88,12 @@ def render_rows(
 
     Parameters
     ----------
-    frame : item table; its `start`, `end` and `gps` say what is drawn of each file.
-    workers : processes; None for one a core.
+    frame : item table; `start`, `end` and `gps` are the span or moment to render.
+    workers : number of processes; None for one per core.
 
     Returns
     -------
-    The rows that have a picture, in their order, and the files left out; silence is left out too.
+    The rows with a spectrogram, in order, and the rejected files, including silent ones.
     """
     sources = [Source(i.path, i.start, i.end, i.gps) for i in item_rows(frame)]
     name = "Q-scans" if spectrogram.kind == "strain" else "spectrograms"
