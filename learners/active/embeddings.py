@@ -147,15 +147,15 @@ class Embeddings:
         BadFile : the example cannot be used. SecondhandError : there are no embeddings, or they are
             another model's.
         """
-        ((asked, answers),) = self.predictor.predict_windows([example], at=at)
+        ((source, answers),) = self.predictor.predict_windows([example], at=at)
         _, queries, why = _vectors(answers)
         if why or not len(queries):
-            raise BadFile(asked.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
-        own = asked._replace(path=os.path.abspath(asked.path))
-        if own.at is None and len(answers) == 1 and self.predictor.kind == "strain":
-            own = own._replace(at=answers[0].prediction.at)  # its loudest moment
-        wanted = None if among is None else {os.path.abspath(path) for path in among}
-        return self.nearest(queries, top=top, among=wanted, but=own)
+            raise BadFile(source.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
+        excluded = source._replace(path=os.path.abspath(source.path))
+        if excluded.at is None and len(answers) == 1 and self.predictor.kind == "strain":
+            excluded = excluded._replace(at=answers[0].prediction.at)  # its loudest moment
+        paths = None if among is None else {os.path.abspath(path) for path in among}
+        return self.nearest(queries, top=top, among=paths, but=excluded)
 
     def nearest(
         self,
@@ -180,17 +180,19 @@ class Embeddings:
 
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 file is listed")
-        own = None if among is None else pa.array(sorted(among), pa.string())
-        asked = np.ascontiguousarray(unit_rows(queries).T)
+        allowed = None if among is None else pa.array(sorted(among), pa.string())
+        query_columns = np.ascontiguousarray(unit_rows(queries).T)
         best = np.empty(0, np.float32)
-        found: list[Source] = []
+        sources: list[Source] = []
         for rows in self._read(self._open(self.file), (*_PLACE, "vector")):
             vectors = numbers(rows["vector"])
-            if vectors.shape[1] != len(asked):
-                raise BadFile(self.file, f"has vectors of {vectors.shape[1]}, not of {len(asked)}")
-            cosines = cosines_of(vectors, asked)
-            if own is not None:
-                cosines[~_mask(pc.is_in(rows["path"], own))] = -np.inf
+            if vectors.shape[1] != len(query_columns):
+                raise BadFile(
+                    self.file, f"has vectors of {vectors.shape[1]}, not of {len(query_columns)}"
+                )
+            cosines = cosines_of(vectors, query_columns)
+            if allowed is not None:
+                cosines[~_mask(pc.is_in(rows["path"], allowed))] = -np.inf
             if but is not None:
                 for row in np.flatnonzero(_mask(pc.equal(rows["path"], but.path))):
                     if _overlap(_source(rows, int(row)), but):
@@ -199,27 +201,27 @@ class Embeddings:
             rows_above = np.flatnonzero(cosines > least)
             order = rows_above[np.argsort(-cosines[rows_above], kind="stable")[:top]]
             # Of equal ones those that come first in the file.
-            both = np.concatenate([best, cosines[order]])
-            kept = np.argsort(-both, kind="stable")[:top]
-            found += [_source(rows, int(row)) for row in order]
-            best, found = both[kept], [found[n] for n in kept]
-        return [Match(source, min(float(s), 1.0)) for source, s in zip(found, best, strict=True)]
+            candidates = np.concatenate([best, cosines[order]])
+            order_kept = np.argsort(-candidates, kind="stable")[:top]
+            sources += [_source(rows, int(row)) for row in order]
+            best, sources = candidates[order_kept], [sources[n] for n in order_kept]
+        return [Match(source, min(float(s), 1.0)) for source, s in zip(sources, best, strict=True)]
 
     def _extend(
         self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
     ) -> ExtendSummary:
         known, rejected, silent = self._known(), list[Rejected](), 0
         names = {os.path.abspath(name): name for name in nameable(files, rejected)}
-        wanted = [
+        to_read = [
             name
             for path, name in names.items()
             if path not in known or not is_same(known[path], name)
         ]
         states: dict[str, FileState | None] = {}
-        without = {os.path.abspath(name) for name in wanted} & known.keys()
+        without = {os.path.abspath(name) for name in to_read} & known.keys()
 
         def asked() -> Iterator[str]:
-            for name in wanted:  # before it is read: what is written to meanwhile is read again
+            for name in to_read:  # before it is read: what is written to meanwhile is read again
                 states[name] = FileState.of(name)
                 yield name
 
@@ -231,7 +233,7 @@ class Embeddings:
             nonlocal began
             if rows:
                 self._write_part(rows)
-                log.info("embeddings of %d of %d files", done, len(wanted))
+                log.info("embeddings of %d of %d files", done, len(to_read))
             rows.clear()
             began = time.monotonic()
 
@@ -258,20 +260,20 @@ class Embeddings:
             put()
         self._merge(without)
         new = done - silent - (len(rejected) - unnamed)
-        return ExtendSummary(new, len(names) - len(wanted), silent, rejected)
+        return ExtendSummary(new, len(names) - len(to_read), silent, rejected)
 
     def _pieces(self) -> list[Path]:
         """The file and what has not been put into it yet: of a path in several the last counts."""
         return [f for f in (self.file, *sorted(self._parts.glob("*.parquet"))) if f.exists()]
 
     def _known(self) -> dict[str, FileState]:
-        found: dict[str, FileState] = {}
+        states: dict[str, FileState] = {}
         names = ("path", *FileState._fields)
         for piece in self._pieces():
             for rows in self._read(self._open(piece), names):
                 paths, *state = (rows[name].to_pylist() for name in names)
-                found |= zip(paths, map(FileState, *state), strict=True)
-        return found
+                states |= zip(paths, map(FileState, *state), strict=True)
+        return states
 
     def _write_part(self, rows: Sequence[tuple[Any, ...]]) -> None:
         import pyarrow as pa
@@ -297,7 +299,9 @@ class Embeddings:
             {p for r in self._read(self._open(f), ("path",)) for p in r["path"].to_pylist()}
             for f in pieces
         ]
-        later = [set(without).union(*paths[n + 1 :]) & own for n, own in enumerate(paths)]
+        later = [
+            set(without).union(*paths[n + 1 :]) & piece_paths for n, piece_paths in enumerate(paths)
+        ]
 
         def tables() -> Iterator[pa.Table]:
             for piece, gone in zip(pieces, later, strict=True):
@@ -329,10 +333,10 @@ class Embeddings:
         except (pa.ArrowException, KeyError, OSError) as error:
             reason = f"cannot be read as embeddings ({str(error)[:100]}); name another"
             raise BadFile(piece, reason) from None
-        for found in rows.unique().to_pylist():
-            if found != self.model:
+        for model in rows.unique().to_pylist():
+            if model != self.model:
                 raise SecondhandError(
-                    f"--embeddings {piece}: made by another model, {found}, not by this one, "
+                    f"--embeddings {piece}: made by another model, {model}, not by this one, "
                     f"{self.model}; name another file"
                 )
         return opened
@@ -380,14 +384,14 @@ def _of_size(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables of `ROWS`, the last one smaller."""
     import pyarrow as pa
 
-    held: list[pa.Table] = []
+    waiting: list[pa.Table] = []
     for table in tables:
-        held.append(table)
-        while sum(len(t) for t in held) >= ROWS:
-            both = pa.concat_tables(held)
-            yield both.slice(0, ROWS)
-            held = [both.slice(ROWS)]
-    yield pa.concat_tables(held)
+        waiting.append(table)
+        while sum(len(t) for t in waiting) >= ROWS:
+            joined_table = pa.concat_tables(waiting)
+            yield joined_table.slice(0, ROWS)
+            waiting = [joined_table.slice(ROWS)]
+    yield pa.concat_tables(waiting)
 
 
 def _vectors(
@@ -428,9 +432,9 @@ def unit_rows(features: Floats) -> Floats:
 def numbers(column: Any) -> NDArray[np.uint16]:
     """Rows of a column of vectors, uint16 [n, width], without a copy."""
     width = column.type.byte_width
-    found = np.frombuffer(column.buffers()[1], np.uint16)
+    values = np.frombuffer(column.buffers()[1], np.uint16)
     first = column.offset * width // 2
-    return found[first : first + len(column) * width // 2].reshape(len(column), width // 2)
+    return values[first : first + len(column) * width // 2].reshape(len(column), width // 2)
 
 
 def cosines_of(vectors: NDArray[np.uint16], asked: Floats) -> Floats:
@@ -442,8 +446,8 @@ def cosines_of(vectors: NDArray[np.uint16], asked: Floats) -> Floats:
     return out
 
 
-def _mask(found: Any) -> NDArray[np.bool_]:
-    return np.asarray(found.to_numpy(zero_copy_only=False))
+def _mask(column: Any) -> NDArray[np.bool_]:
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _source(rows: Any, row: int) -> Source:

@@ -119,7 +119,7 @@ def suggest(
     unsure: list[tuple[float, Suggestion, Floats]] = []
     rejected: list[Rejected] = []
     names = [*files]
-    judged = silent = had = copies = 0
+    judged = silent = n_labelled = copies = 0
     before = set[tuple[int, str]]()
 
     def least_sure() -> list[tuple[float, Suggestion, Floats]]:
@@ -141,7 +141,7 @@ def suggest(
             if answer.logits is None or answer.features is None:
                 silent += 1
             elif any(_covers(span, answer) for span in spans):
-                had += 1
+                n_labelled += 1
             elif copy:
                 copies += 1
             else:
@@ -156,7 +156,7 @@ def suggest(
     if unsure:
         scores, rows, features = zip(*unsure, strict=True)
         chosen = [rows[row] for row in choose_diverse(scores, np.stack(features), n)]
-    return Suggestions(chosen, len(names), judged, had, copies, silent, rejected)
+    return Suggestions(chosen, len(names), judged, n_labelled, copies, silent, rejected)
 
 
 def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
@@ -170,15 +170,15 @@ def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
     """
     unsure, x = np.asarray(scores, dtype=float), unit_rows(features)
     apart = np.ones(len(x))  # squared distance to the nearest that is taken
-    taken: list[int] = []
-    while len(taken) < min(n, len(x)):
+    chosen: list[int] = []
+    while len(chosen) < min(n, len(x)):
         worth = unsure * (apart + 1e-9)  # of copies of what is taken, too, the unsure come first
-        worth[taken] = -1
+        worth[chosen] = -1
         row = int(worth.argmax())
         to_it = np.maximum(2 - 2 * (x @ x[row]), 0)
-        apart = np.minimum(apart, to_it) if taken else to_it
-        taken.append(row)
-    return taken
+        apart = np.minimum(apart, to_it) if chosen else to_it
+        chosen.append(row)
+    return chosen
 
 
 def margin_uncertainty(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -192,31 +192,35 @@ def margin_uncertainty(probabilities: NDArray[np.floating]) -> NDArray[np.floati
 
 
 def _suggestion(predictor: Predictor, answer: DetailedPrediction) -> Suggestion:
-    found, confidence = answer.prediction, predictor.confidence
+    prediction, confidence = answer.prediction, predictor.confidence
     assert answer.logits is not None
     logits = np.asarray(answer.logits, float)[None]
-    classes, guess = predictor.classes, found.best
+    classes, guess = predictor.classes, prediction.best
     probabilities = confidence.probabilities(logits)
     if not confidence.exclusive:  # by the label that is least sure, there or not
         least = int(np.abs(probabilities[0] - 0.5).argmin())
         classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
-        guess = "" if found.label == UNKNOWN else found.label
-    out_of_distribution = found.reason.why is Why.OUT_OF_DISTRIBUTION
+        guess = "" if prediction.label == UNKNOWN else prediction.label
+    out_of_distribution = prediction.reason.why is Why.OUT_OF_DISTRIBUTION
     source = Source(
-        found.path, *(None if x != x else x for x in (found.start, found.end, found.at))
+        prediction.path,
+        *(None if x != x else x for x in (prediction.start, prediction.end, prediction.at)),
     )
     score = 1.0 if out_of_distribution else float(margin_uncertainty(probabilities)[0])
-    return Suggestion(source, score, _words(classes, probabilities[0], found.reason), guess)
+    return Suggestion(source, score, _words(classes, probabilities[0], prediction.reason), guess)
 
 
 def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:
     """Why a row is worth a label, as "ambiguous: Apple 48 % or Pear 41 %"."""
-    each = [*zip(classes, probabilities, strict=True), ("none of them", 1 - probabilities.sum())]
-    first, second = sorted(each, key=lambda one: -one[1])[:2]
-    said = f"{first[0]} {100 * first[1]:.0f} %"
+    candidates = [
+        *zip(classes, probabilities, strict=True),
+        ("none of them", 1 - probabilities.sum()),
+    ]
+    first, second = sorted(candidates, key=lambda one: -one[1])[:2]
+    text = f"{first[0]} {100 * first[1]:.0f} %"
     if second[1] >= 0.01:
-        said += f" or {second[0]} {100 * second[1]:.0f} %"
-    return f"{reason}: {said}" if reason else said
+        text += f" or {second[0]} {100 * second[1]:.0f} %"
+    return f"{reason}: {text}" if reason else text
 
 
 def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
@@ -225,10 +229,10 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
     Its files are told by what they were when the run began; those that could not be read then by their
     paths.
     """
-    run, found = Path(model).parent, LabelledContent()
+    run, labelled = Path(model).parent, LabelledContent()
     file = run / "items.csv"
     if not file.is_file():
-        return found
+        return labelled
     try:
         rows = read_frame(file)
         states = states_of(run)
@@ -239,13 +243,13 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
         for path, start, end, gps in zip(rows["path"], *times, strict=True):
             state, span = states.get(path), _span(start, end, gps)
             if state is None:
-                found.paths[os.path.abspath(path)].append(span)
+                labelled.paths[os.path.abspath(path)].append(span)
             else:
-                found.contents[state.content].append(span)
+                labelled.contents[state.content].append(span)
     except (ValueError, TypeError, KeyError, OSError) as error:
         log.warning("%s: cannot be read (%s): its files are not left out", file, str(error)[:100])
         return LabelledContent()
-    return found
+    return labelled
 
 
 def _span(start: float, end: float, at: float) -> Span:
@@ -256,6 +260,6 @@ def _span(start: float, end: float, at: float) -> Span:
 
 
 def _covers(span: Span, answer: DetailedPrediction) -> bool:
-    found = answer.prediction
-    first, last = _span(found.start, found.end, found.at)
+    prediction = answer.prediction
+    first, last = _span(prediction.start, prediction.end, prediction.at)
     return span[0] < last and first < span[1]

@@ -1,5 +1,6 @@
-"""Answers for labelled items -> figures: accuracy, calibration (ECE, reliability), risk and coverage,
-open-set recognition (AUROC, FPR95 and OSCR of out-of-distribution scores), suspect labels and copies."""
+"""Figures for predictions on labelled items: accuracy, calibration (ECE, reliability), risk and coverage,
+open-set recognition (AUROC, FPR95, OSCR), suspected labels and duplicates.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,6 @@
-"""Figures with their limits: parts of items, and how far probabilities can be believed (NLL, Brier,
-calibration errors, reliability).
+"""Fractions with limits, and calibration figures: NLL, Brier score, calibration errors, reliability.
 
-Of the latter lower is better.
+Lower is better for the calibration figures.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from learners.uncertainty import (
     effective_counts,
 )
 
-#: Of the top probability, or of a class's, with equal numbers of items (quantiles; ties together).
+#: Number of bins with equal numbers of items (quantiles; ties stay together).
 BINS = 15
 # A resample costs n x classes; past this many products the classwise figure takes fewer resamples.
 CLASSWISE_WORK = 3e9
@@ -43,15 +42,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CalibrationFigures:
-    """Each figure on ``n`` items.
+    """Calibration figures of ``n`` items.
 
-    ``nll``: mean ``-log p[label]`` in nats; a probability of 0 counts as the smallest float.
-    ``brier``: mean over items of ``sum((p - onehot)**2)`` over classes, 0 to 2 (Brier 1950).
-    ``ece``: expected calibration error of the top class, 0 to 1 (1706.04599, equation 3).
-    ``classwise_ece``: mean over classes of the calibration error of that class's probability
-    (1910.12656); a class that never occurs counts too, for its probability ought to be near 0.
-    ``ece_by_chance`` is the mean ECE that a perfectly calibrated network of the same probabilities
-    would show on as many items: with a few hundred of them it is 0.03 and more.
+    Attributes
+    ----------
+    nll : mean ``-log p[label]`` in nats; a probability of 0 counts as the smallest float.
+    brier : mean over items of ``sum((p - onehot)**2)`` over classes, 0 to 2 (Brier 1950).
+    ece : expected calibration error of the top class, 0 to 1 (arXiv:1706.04599, equation 3).
+    classwise_ece : mean calibration error of each class's probability (arXiv:1910.12656), including classes
+        that never occur.
+    ece_by_chance : mean ECE of a perfectly calibrated network with the same probabilities and number of
+        items; 0.03 and more for a few hundred items.
     """
 
     n: int
@@ -64,9 +65,9 @@ class CalibrationFigures:
 
 @dataclass(frozen=True)
 class Reliability:
-    """A reliability diagram: one entry a non-empty bin, from least to most confident.
+    """A reliability diagram: one entry per non-empty bin, from least to most confident.
 
-    ``low, high`` are the 95 % limits of ``accuracy``, of `fraction`.
+    ``low, high`` are the 95 % limits of ``accuracy`` (`fraction`).
     """
 
     confidence: Floats
@@ -77,7 +78,7 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """The expected calibration error: |mean confidence - accuracy|, the mean over items."""
+        """Expected calibration error: mean over items of |mean confidence - accuracy| of their bin."""
         return float(
             (self.count * np.abs(self.confidence - self.accuracy)).sum() / self.count.sum()
         )
@@ -86,24 +87,26 @@ class Reliability:
 def reliability(
     probabilities: ArrayLike, labels: ArrayLike, *, groups: Groups = None
 ) -> Reliability:
-    """Mean confidence against accuracy, in bins of the top probability; ``groups`` as in `fraction`."""
+    """Mean confidence and accuracy in bins of the top probability; ``groups`` as in `fraction`."""
     p, y = _check(probabilities, labels)
     return binned(p.max(axis=1), p.argmax(axis=1) == y, groups)
 
 
 def binned(confidence: Floats, right: Mask, groups: Groups = None) -> Reliability:
-    """Of items ``[n]`` that are right with a probability: the mean of that, and how many are, in bins."""
+    """Mean confidence and fraction right in bins of ``confidence [n]``."""
     bin_of = _bins(confidence)
     count = np.bincount(bin_of)
-    kept = count > 0
-    n = count[kept]
-    hits = np.bincount(bin_of, weights=right)[kept]
+    nonempty = count > 0
+    n = count[nonempty]
+    hits = np.bincount(bin_of, weights=right)[nonempty]
     parts = [
-        fraction(right[bin_of == one], None if groups is None else groups[bin_of == one])[1:]
-        for one in np.flatnonzero(kept)
+        fraction(right[bin_of == number], None if groups is None else groups[bin_of == number])[1:]
+        for number in np.flatnonzero(nonempty)
     ]
     low, high = np.array(parts, np.float64).reshape(-1, 2).T
-    return Reliability(np.bincount(bin_of, weights=confidence)[kept] / n, hits / n, n, low, high)
+    return Reliability(
+        np.bincount(bin_of, weights=confidence)[nonempty] / n, hits / n, n, low, high
+    )
 
 
 def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
@@ -123,12 +126,11 @@ def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, float, float]:
-    """The part of items ``right [n]`` and its 95 % limits; nan, 0, 1 for n = 0.
+    """Fraction of ``right [n]`` and its 95 % limits; NaN, 0, 1 for n = 0.
 
-    The limits are exact where each item is by itself. Items of one of the ``groups [n]`` err together:
-    the limits are those of as many independent items as they are worth
-    (`learners.uncertainty.thresholds`). Outcomes between 0 and 1, means of several tries, count in whole
-    items.
+    The limits are exact for independent items. Errors within a group of ``groups [n]`` are correlated: the limits
+    are then those of the equivalent number of independent items (`learners.uncertainty.thresholds`). Outcomes
+    between 0 and 1 (means of several trials) are rounded to whole items.
     """
     hits, n = effective_counts(right, None if groups is None else np.asarray(groups))
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
@@ -137,21 +139,23 @@ def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, 
 
 
 def part_of(hits: pd.Series, answers: pd.DataFrame) -> tuple[float, float, float]:
-    """`fraction` of some of the ``answers``, by their index, that counts what belongs together."""
+    """`fraction` of rows of ``answers``, selected by the index of ``hits``; counts groups."""
     units = answers.get("unit")
     return fraction(hits, None if units is None else units.loc[hits.index])
 
 
 def named_limits(limits: tuple[float, float, float]) -> dict[str, float]:
-    """A part and its limits, by their names."""
+    """A fraction and its limits as ``value, low, high``."""
     return dict(zip(("value", "low", "high"), limits, strict=True))
 
 
 def percent(value: float) -> str:
+    """A fraction as text, in percent."""
     return f"{100 * value:.3g} %"
 
 
 def with_limits(value: float, low: float, high: float) -> str:
+    """A fraction with its limits as text, in percent."""
     return f"{100 * value:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
 
 
@@ -162,26 +166,25 @@ def calibration_figures(
     draws: int = 1000,
     seed: int = 0,
 ) -> CalibrationFigures:
-    """All four figures with 95 % bootstrap intervals.
+    """Calibration figures with 95 % bootstrap intervals.
 
-    The same resamples serve every figure, with the bins of the whole set. Resampling adds noise
-    within bins, which lifts a calibration error, so the interval is the basic (reflected) one,
-    clipped at 0 and widened, where it has to be, to hold the estimate itself. That does not undo
-    all of the lift near 0, so the ECE's lower limit is 0 wherever a perfectly calibrated network
-    would show as much (outcomes drawn from the probabilities, Broecker and Smith 2007). The
-    classwise figure takes fewer resamples for very many items and classes.
+    All figures use the same resamples and the bins of the whole set. Resampling adds noise within bins and
+    raises calibration errors, so the interval is the basic (reflected) one, clipped at 0 and widened to contain
+    the estimate. Near 0 this is not enough, so the lower limit of the ECE is 0 where a perfectly calibrated
+    network would show as much (outcomes drawn from the probabilities, Broecker and Smith 2007). The classwise
+    figure uses fewer resamples for very many items and classes.
     """
     p, y = _check(probabilities, labels)
     n, classes = p.shape
     top = p.max(axis=1)
     gap = top - (p.argmax(axis=1) == y)
     member = (_bins(top)[:, None] == np.arange(BINS)).astype(np.float64)
-    own = p[np.arange(n), y]
-    nll = -np.log(np.maximum(own, np.finfo(np.float64).tiny))
-    brier = (p**2).sum(axis=1) + 1 - 2 * own
+    p_label = p[np.arange(n), y]
+    nll = -np.log(np.maximum(p_label, np.finfo(np.float64).tiny))
+    brier = (p**2).sum(axis=1) + 1 - 2 * p_label
     items = np.column_stack([nll, brier, member * gap[:, None]])
 
-    # Of each item and class: its cell (class x bin), and probability minus truth.
+    # For each item and class: its cell (class x bin), and probability minus truth.
     cells = np.stack([c * BINS + _bins(column) for c, column in enumerate(p.T)], axis=1)
     gaps = p.copy()
     gaps[np.arange(n), y] -= 1
@@ -233,6 +236,6 @@ def _check(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, Ints]:
 
 
 def _bins(values: Floats) -> Ints:
-    """Which bin each value falls in. Equal values share one: a split would depend on the order."""
+    """Bin of each value; equal values share a bin, so the order of items does not matter."""
     inner = np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1])
     return np.searchsorted(inner, values, side="left").astype(np.int64)

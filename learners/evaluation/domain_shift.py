@@ -1,7 +1,7 @@
-"""A model on files from elsewhere. Of labelled ones, what its confidence guaranteed beside what is found
-there; of others, how accurate it can be expected to be.
+"""A model on data from another source (domain shift): whether its guarantees hold on labelled files, and the
+accuracy to expect on unlabelled ones.
 
-All intervals are 95 %, and of a fraction those of `fraction`, which counts what belongs together.
+Intervals are 95 %; those of fractions (`fraction`) count groups.
 """
 
 from __future__ import annotations
@@ -40,49 +40,50 @@ from learners.uncertainty import (
 )
 
 COLUMNS = ("what", "guaranteed", "here", "low", "high", "items")
-#: Held-out items below which nothing is estimated.
+#: Least number of held-out items for an estimate.
 ENOUGH = 50
-#: Where a model folder's metrics have the `AccuracyThreshold`.
+#: Key of the `AccuracyThreshold` in a model folder's metrics.
 ACCURACY_THRESHOLD = "accuracy_threshold"
 
 
 @dataclass(frozen=True)
 class CalibrationCheck:
-    """What was found: one line each to read, and as a table with the columns ``what, guaranteed,
-    here, low, high, items`` (nan where there is no such number)."""
+    """Result of `calibration_check`: sentences, and a table with the columns ``what, guaranteed, here, low, high,
+    items`` (NaN where there is no such number).
+    """
 
     lines: list[str]
     table: pd.DataFrame
 
 
-#: Lines to read, and rows of the table.
+#: Sentences, and rows of the table.
 Found = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
 
 
 def calibration_check(
     confidence: Confidence, items: Outputs, classes: Sequence[str] = ()
 ) -> CalibrationCheck:
-    """Judge known items by a model's confidence and compare with what it claims.
+    """Compare what a model's confidence claims with labelled items of known classes.
 
     Parameters
     ----------
-    items : of known classes, that could be judged; raw logits (not divided by the temperature).
-    classes : their names, where each has a promise of its own.
+    items : outputs of known items with raw logits.
+    classes : class names, for guarantees by class.
     """
     if not len(known_labels(items)):
         nothing = ["no item of a known class was scored: nothing to check"]
         return CalibrationCheck(nothing, pd.DataFrame(columns=COLUMNS))
     decided = confidence.decide(items.logits, items.features)
-    found = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
+    checks = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
     if confidence.tree is not None:
-        found.insert(1, _depths(confidence, confidence.tree, items, decided))
+        checks.insert(1, _depths(confidence, confidence.tree, items, decided))
     if confidence.cut.guarantees:
-        found.insert(1, _classes(confidence, classes, items, decided))
+        checks.insert(1, _classes(confidence, classes, items, decided))
     if confidence.sets is not None:
-        found.append(_sets(confidence, items, decided))
-    rows = [row for _, rows in found for row in rows]
+        checks.append(_sets(confidence, items, decided))
+    rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
-        [line for lines, _ in found for line in lines], pd.DataFrame(rows, columns=COLUMNS)
+        [line for lines, _ in checks for line in lines], pd.DataFrame(rows, columns=COLUMNS)
     )
 
 
@@ -95,13 +96,13 @@ def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> Fou
     has_guarantee = bool(np.isfinite(cut.target)) and not cut.message
     claimed = float(decided.sure[accepted].mean()) if n else float("nan")
     guaranteed = cut.target if has_guarantee else claimed
-    here = f"{with_limits(*limits)} of {n}{_verdict(guaranteed, *limits[1:])}"
-    first = f"the threshold guaranteed {percent(guaranteed)}, here it gives {here}"
+    measured = f"{with_limits(*limits)} of {n}{_verdict(guaranteed, *limits[1:])}"
+    first = f"the threshold guaranteed {percent(guaranteed)}, here it gives {measured}"
     if not n:
         first = "nothing is accepted at this threshold"
     elif not has_guarantee:
         claim = f"accepted answers claim to be right {percent(claimed)} of the time"
-        first = f"{claim}, here they are {here}"
+        first = f"{claim}, here they are {measured}"
     share = fraction(accepted, items.groups)
     before = f", {percent(cut.coverage)} on calibration items" * (cut.coverage == cut.coverage)
     return [first, f"accepted here: {with_limits(*share)}{before}"], [
@@ -114,25 +115,24 @@ def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisio
     cut = confidence.cut.threshold
     guaranteed = float("nan") if cut.message else cut.target
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
-    each = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
-    return _each(each, len(decided.label))
+    named_parts = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
+    return _each(named_parts, len(decided.label))
 
 
 def _classes(
     confidence: Confidence, classes: Sequence[str], items: Outputs, decided: Decisions
 ) -> Found:
-    labels, found = known_labels(items), []
+    labels, parts = known_labels(items), []
     for k, (name, cut) in enumerate(zip(classes, confidence.cut.guarantees, strict=True)):
         named = decided.label == k
         right = labels[named] == k
         guaranteed = float("nan") if cut.message else cut.target
-        found.append((f"as {name}", guaranteed, len(right), fraction(right, _of(items, named))))
-    return _each(found, len(labels))
+        parts.append((f"as {name}", guaranteed, len(right), fraction(right, _of(items, named))))
+    return _each(parts, len(labels))
 
 
 def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], among: int) -> Found:
-    """Of answers in parts: what is guaranteed (nan: nothing), how many they are ``among`` all items, and how
-    many right."""
+    """Sentences and table rows for parts of the predictions: name, guarantee (NaN: none), count and accuracy."""
     lines, rows = [], []
     for name, guaranteed, n, limits in parts:
         verdict = "" if guaranteed != guaranteed else _verdict(guaranteed, *limits[1:])
@@ -163,8 +163,8 @@ def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> 
     )
     for what, name in (("ECE", "ece"), ("NLL", "nll"), ("Brier", "brier")):
         for when, figures in (("temperature 1", before), ("calibrated", after)):
-            found = getattr(figures, name)
-            figure = (found.value, found.low, found.high)
+            estimate = getattr(figures, name)
+            figure = (estimate.value, estimate.low, estimate.high)
             rows.append((f"{what}, {when}", float("nan"), *figure, n))
     lines.append(
         f"ECE {after.ece.value:.3f} [{after.ece.low:.3f}, {after.ece.high:.3f}] on {n} items "
@@ -199,7 +199,7 @@ def _sets(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
 
 
 def _of(items: Outputs, mask: Mask) -> Groups:
-    """The groups of the items where ``mask [n]`` is true."""
+    """Groups of the items where ``mask [n]`` is true."""
     return None if items.groups is None else items.groups[mask]
 
 
@@ -213,8 +213,7 @@ def _verdict(guaranteed: float, low: float, high: float) -> str:
 class AccuracyThreshold:
     """The probability ``value`` that as many held-out items reach as are right.
 
-    ``low, high`` are its 95 % limits, ``n`` the items, ``wrong`` how many of them were answered by
-    another class.
+    ``low, high`` are its 95 % limits, ``n`` is the number of items and ``wrong`` the number answered wrongly.
     """
 
     value: float = ranged(0, 1)
@@ -226,8 +225,7 @@ class AccuracyThreshold:
 
 @dataclass(frozen=True)
 class ExpectedAccuracy:
-    """The accuracy to expect, 0 to 1, with 95 % limits; nan where nothing can be said. ``line`` says
-    it in words, or why not."""
+    """Expected accuracy, 0 to 1, with 95 % limits (NaN: no estimate); ``line`` says it in words, or why not."""
 
     value: float
     low: float
@@ -236,23 +234,20 @@ class ExpectedAccuracy:
 
 
 def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
-    """The threshold of average thresholded confidence (2201.04234), from items that were not trained on.
+    """The threshold of average thresholded confidence (arXiv:2201.04234), from held-out items.
 
-    Of held-out items, as large a part reaches it as is answered right; of new files, the part that reaches
-    it is the accuracy to expect. It holds where the new files are of the model's classes and only look
-    different; what cannot be told from a file, as a class whose look has changed altogether, no confidence
-    shows.
+    The fraction of held-out items that reach it is their accuracy; the fraction of new files that reach it is
+    the accuracy to expect. It holds for files of the model's classes that only look different, not for a class
+    whose appearance has changed altogether.
 
-    Which items are wrong, and which do not reach the threshold, are paired fractions of equal size,
-    so their difference has a standard error of sqrt(b + c) items, b being wrong and above and c right
-    and below, each counted half an item more (Agresti and Min 2005, doi 10.1002/sim.1781). The limits
-    are the probabilities as many places lower and higher as 1.96 of that. Where items belong
-    together the variance is as many times that as the design effect of being wrong says
-    (`design_effects`).
+    Wrong items and items below the threshold are paired fractions of equal size. Their difference has a
+    standard error of sqrt(b + c) items, with b wrong items above and c right items below, each plus a half
+    (Agresti and Min 2005, doi 10.1002/sim.1781). The limits are the probabilities 1.96 standard errors in rank
+    below and above. With groups, the variance is multiplied by the design effect (`design_effects`).
 
     Parameters
     ----------
-    predictions : as an `Evaluation` has them; strangers, and what could not be scored, do not count.
+    predictions : of an `Evaluation`; unknown classes and files without a prediction do not count.
     """
     strange = predictions["split"].isin(OPEN_SET_SPLITS)
     known = predictions.loc[~strange & predictions["best"].ne("")]
@@ -261,7 +256,7 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
     wrong = known["best"].ne(known["truth"]).to_numpy()
     units = known["unit"].to_numpy() if "unit" in known else None
     n, place = len(known), int(wrong.sum())
-    # As many are wrong above as are right below.
+    # As many items are wrong above the threshold as are right below it.
     effect = design_effects(wrong, units)[-1] if n else 1.0
     spread = 1.96 * np.sqrt((2 * wrong[place:].sum() + 1) * effect)
 
@@ -275,24 +270,24 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
 def expected_accuracy(
     metrics: Mapping[str, Any], predictions: pd.DataFrame, alpha: float, mild: float = 2
 ) -> ExpectedAccuracy:
-    """The accuracy to expect of files without labels, or why nothing can be said of it.
+    """The accuracy to expect on unlabelled files, or why there is no estimate.
 
-    The limits join two independent errors: of the threshold (how many of the new files reach its own
-    limits) and of counting new files (`fraction`), each on its side in quadrature (MOVER, Zou and
-    Donner 2008, doi 10.1002/sim.3095). They are of chance alone.
+    The limits combine two independent errors in quadrature on each side (MOVER, Zou and Donner 2008,
+    doi 10.1002/sim.3095): that of the threshold and that of counting new files (`fraction`). They cover chance
+    alone.
 
     Parameters
     ----------
-    metrics : of the model folder, as anybody may have written them.
-    predictions : the model's answers, with the columns of `Prediction`, without bad files. One that
-        could not be judged reaches no probability.
-    alpha : part of known files that the distance refuses.
-    mild : nothing is estimated where it refuses, beyond chance, more than so many times that part
-        (`learners.uncertainty.gates.Distance`).
+    metrics : of the model folder, unchecked.
+    predictions : with the columns of `Prediction`, without bad files. A file without a prediction reaches no
+        probability.
+    alpha : fraction of known files that the distance refuses.
+    mild : no estimate where the distance refuses more than this multiple of ``alpha``, beyond chance
+        (`learners.uncertainty.gates.DistanceGate`).
 
     Raises
     ------
-    SecondhandError : what the metrics hold is no `AccuracyThreshold`.
+    SecondhandError : the metrics hold no valid `AccuracyThreshold`.
     """
     n = len(predictions)
     if not isinstance(metrics.get(ACCURACY_THRESHOLD), Mapping):
@@ -330,12 +325,12 @@ def _none(why: str) -> ExpectedAccuracy:
 
 
 def prediction_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:
-    """What can be counted of answers without labels.
+    """Counts of predictions without labels.
 
     Returns
     -------
-    ``items``; ``accepted``, with 95 % limits; ``reasons``, why the others are unknown;
-    ``classes``: for each how many were accepted as it, and of how many it is the best.
+    ``items``; ``accepted`` with 95 % limits; ``reasons`` of refusals; ``classes``: for each, how many items were
+    accepted as it and how many have it as best class.
     """
     accepted = predictions["label"].ne(UNKNOWN)
     as_class, best = predictions["label"].value_counts(), predictions["best"].value_counts()

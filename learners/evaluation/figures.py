@@ -1,8 +1,7 @@
-"""How good the answers of an `Evaluation` are, as plain values for JSON.
+"""Figures of an `Evaluation`, as plain values for JSON.
 
-`measure` is the short list that a model folder keeps; `all_figures` is all of it. A split is judged by
-itself: *valid* has chosen the epoch and *calibration* has set the temperature and the threshold, so
-only *test* has had no part in the model.
+`measure` is the short list that a model folder keeps, `all_figures` is everything. Splits are measured
+separately: *valid* chose the epoch, *calibration* the temperature and threshold; only *test* played no part.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from learners.uncertainty import (
     softmax,
 )
 
-#: Which split the figures of calibration and refusal are of: the first that is there.
+#: Splits for the figures of calibration and refusal, best first.
 HONEST = ("test", "valid", "calibration")
-#: Said where the figure that is reported first is not that of a test part.
+#: Note on the first figure where there is no test split.
 CHOSE = (
     "The validation files chose the weights, so their {figure} is a little too good: go by that of the "
     "calibration files, which chose none."
@@ -55,19 +54,19 @@ BINS = 30  # of a histogram of scores
 
 @dataclass(frozen=True)
 class ScoredItems:
-    """What a model's logits say of the items that it could judge.
+    """Probabilities and scores of the items that have logits.
 
     Attributes
     ----------
-    rows : place of each among the evaluation's predictions.
-    labels : index of the true class; -1 for strangers and for labels that the model does not have.
-    best : index of the answered class.
+    rows : index of each item in the evaluation's predictions.
+    labels : index of the true class; -1 for unknown classes and labels that the model lacks.
+    best : index of the most probable class.
     logits : [n, classes], divided by the temperature.
-    before, after : probabilities [n, classes], without and with the temperature.
-    known : the model's own score, higher for items like those it knows.
-    gate : what the threshold cuts: the calibrated probability of what is named, or ``known``.
-    right : what is named, the best class or a node above it, is the true class or stands above it.
-    score : the name of the model's own score.
+    before, after : probabilities [n, classes] without and with the temperature.
+    known : the model's own out-of-distribution score, higher for known items.
+    gate : what the threshold applies to: the probability of what is named, or ``known``.
+    right : whether the named class or node is the true class or above it.
+    score : name of the model's own score.
     """
 
     rows: Ints
@@ -88,7 +87,7 @@ class ScoredItems:
 
 
 def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
-    """The probabilities and scores of the items that have logits, in the order of the rows."""
+    """Probabilities and scores of the items that have logits, in the order of the rows."""
     classes = len(bundle.classes)
     logits = np.asarray(evaluation.logits, np.float64)
     if logits.shape[1] != classes:  # nothing could be scored, so no width was known
@@ -125,18 +124,17 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
 
 
 def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, Any]:
-    """Accuracy on each part held out, and how much of it is accepted; ``_interval`` is beside each.
-    Of a ``tree`` an accepted answer that stands above the true class is right.
+    """Accuracy and coverage on each held-out split, each with an ``_interval`` (95 %, `fraction`).
 
-    Files that could not be judged count as wrong and as refused. Intervals are those of `fraction`, at
-    95 %.
+    With a ``tree`` an accepted node above the true class is right. Files without a prediction count as wrong and
+    as refused.
     """
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
-        found = {f"{split}_{name}": hits for name, hits in _outcomes(rows, tree).items()}
+        outcomes = {f"{split}_{name}": hits for name, hits in _outcomes(rows, tree).items()}
         if str(split) in OPEN_SET_SPLITS:
-            found = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
-        for name, hits in found.items():
+            outcomes = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
+        for name, hits in outcomes.items():
             if len(hits):
                 metrics[name], *metrics[f"{name}_interval"] = part_of(hits, rows)
         metrics[f"{split}_items"] = len(rows)
@@ -144,7 +142,7 @@ def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, An
 
 
 def _outcomes(rows: pd.DataFrame, tree: Tree | None) -> dict[str, pd.Series]:
-    """Whether each best class is right, whether it is accepted, and which answers then are right."""
+    """For each row: whether the best class is right, whether it is accepted; for accepted rows, whether they are right."""
     best, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
     right = is_correct(rows, tree)[accepted]
     return {"accuracy": best, "coverage": accepted, "accuracy_of_accepted": right}
@@ -182,7 +180,7 @@ def all_figures(
     chosen = scored.where(split == main)
     known = predictions.loc[~predictions["split"].isin(OPEN_SET_SPLITS)]
     learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "metrics": measure(predictions, tree),
         "judged_on": main,
         "headline": dict(zip(("split", "message"), headline(names), strict=True)),
@@ -202,13 +200,13 @@ def all_figures(
         "classes": class_table(known, bundle.classes).to_dict("records"),
         "confusion": confusion(known, bundle.classes),
     }
-    return dict(jsonable(found))
+    return dict(jsonable(figures))
 
 
 def headline(parts: Collection[str], figure: str = "accuracy") -> tuple[str | None, str]:
-    """The part whose ``figure`` is reported first, and why in a sentence; "" where that goes without saying.
+    """The split whose ``figure`` is reported first, and a sentence that says why ("" where that is clear).
 
-    Calibration items chose temperature and threshold, which change no answer's best class, nor the
+    Calibration items chose temperature and threshold, which change neither the best class of an item nor the
     order of items by a label's probability.
     """
     if "test" not in parts and {"valid", "calibration"} <= set(parts):
@@ -217,7 +215,7 @@ def headline(parts: Collection[str], figure: str = "accuracy") -> tuple[str | No
 
 
 def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
-    """Precision, recall, F1 and the number of items of each class, of the best class's answers."""
+    """Precision, recall, F1 and number of items of each class, for the best class whether accepted or not."""
     from sklearn.metrics import precision_recall_fscore_support
 
     if known.empty:
@@ -233,7 +231,7 @@ def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
 
 
 def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
-    """How often each true class was answered by each class, thresholds aside."""
+    """Counts [true class, best class], whether accepted or not."""
     counts = pd.crosstab(known["truth"], known["best"])
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)
 
@@ -242,11 +240,11 @@ def _split(
     predictions: pd.DataFrame, scored: ScoredItems, name: str, tree: Tree | None
 ) -> dict[str, Any]:
     rows = predictions.loc[predictions["split"].eq(name)]
-    here = scored.where(predictions["split"].to_numpy()[scored.rows] == name)
-    labelled = here.where(here.labels >= 0)
+    in_split = scored.where(predictions["split"].to_numpy()[scored.rows] == name)
+    labelled = in_split.where(in_split.labels >= 0)
     return {
         "items": len(rows),
-        "judged": len(here.rows),
+        "judged": len(in_split.rows),
         **{name: named_limits(part_of(hits, rows)) for name, hits in _outcomes(rows, tree).items()},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels)
@@ -254,32 +252,34 @@ def _split(
             else None
             for when in WHEN
         },
-        "aurc": aurc(here.gate, here.right),
+        "aurc": aurc(in_split.gate, in_split.right),
     }
 
 
 def _reliability(scored: ScoredItems, predictions: pd.DataFrame) -> dict[str, Any] | None:
-    here = scored.where(scored.labels >= 0)
-    if not len(here.rows):
+    labelled = scored.where(scored.labels >= 0)
+    if not len(labelled.rows):
         return None
-    units = predictions["unit"].to_numpy()[here.rows] if "unit" in predictions else None
-    return {when: reliability(getattr(here, when), here.labels, groups=units) for when in WHEN}
+    units = predictions["unit"].to_numpy()[labelled.rows] if "unit" in predictions else None
+    return {
+        when: reliability(getattr(labelled, when), labelled.labels, groups=units) for when in WHEN
+    }
 
 
 def _risk_coverage(
     scored: ScoredItems, predictions: pd.DataFrame, name: str | None
 ) -> dict[str, Any] | None:
-    """The point is where the answers were cut: also by the distance, so it may lie off the curve."""
+    """The risk-coverage curve; the model's point also counts the distance, so it may lie off the curve."""
     if not len(scored.rows):
         return None
     right = scored.right
     curve = risk_coverage(scored.gate, right)
-    kept = np.unique(np.linspace(0, len(curve.risk) - 1, MAX_POINTS).round().astype(int))
+    points = np.unique(np.linspace(0, len(curve.risk) - 1, MAX_POINTS).round().astype(int))
     accepted = predictions["label"].ne(UNKNOWN).to_numpy()[scored.rows]
     return {
-        "coverage": curve.coverage[kept],
-        "risk": curve.risk[kept],
-        "threshold": curve.threshold[kept],
+        "coverage": curve.coverage[points],
+        "risk": curve.risk[points],
+        "threshold": curve.threshold[points],
         "aurc": aurc(scored.gate, right),
         "point": {
             "coverage": float(accepted.mean()),
@@ -289,18 +289,18 @@ def _risk_coverage(
 
 
 def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | None:
-    """The loosest threshold in few decimals that at most half of the ``accepted`` scores reach.
+    """The lowest threshold in few decimals that at most half of the ``accepted`` scores reach.
 
-    None where there is none ``below`` a limit: where more than half of them are as sure as can be.
+    None if there is none ``below`` a limit, where more than half of them have the highest score.
     """
     falling = np.sort(accepted)[::-1]
     if not len(falling):
         return None
     refused = falling[len(falling) // 2]
-    kept = min(falling[falling > refused], default=below)
+    lowest_kept = min(falling[falling > refused], default=below)
     for decimals in range(2, 13):
         value = round(float(np.floor(refused * 10**decimals) + 1) / 10**decimals, decimals)
-        if refused < value <= kept and value < below:
+        if refused < value <= lowest_kept and value < below:
             return value
     return None
 
@@ -308,35 +308,35 @@ def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | No
 def _accepted_unknown(
     known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Confidence
 ) -> dict[str, Any]:
-    """How many are accepted at the threshold in force, and what a stricter one would cost."""
-    taken = predictions["label"].ne(UNKNOWN)
-    strange = predictions["split"].eq(UNKNOWN)
-    rate = named_limits(part_of(taken.loc[strange], predictions))
-    accepted = taken.to_numpy()
+    """Fraction of unknown classes accepted now, and what a stricter threshold would cost."""
+    is_accepted = predictions["label"].ne(UNKNOWN)
+    is_unknown = predictions["split"].eq(UNKNOWN)
+    rate = named_limits(part_of(is_accepted.loc[is_unknown], predictions))
+    accepted = is_accepted.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (ood, known)]
     on = "" if rule.cut.on == "probability" else f" of the score {rule.cut.on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
-    files = int(strange.sum())
+    files = int(is_unknown.sum())
     message = (
         f"{len(gates[0])} of {files} strangers {'is' if len(gates[0]) == 1 else 'are'} accepted "
         f"({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
     )
-    found = {"accepted": rate, "message": message, "stricter": None}
+    figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
-        return found
+        return figures
     now = "one a class" if rule.cut.guarantees else f"{rule.cut.threshold.value:.4g}"
-    still = taken.copy()
+    still = is_accepted.copy()
     still.iloc[ood.rows] &= ood.gate >= value
-    left = int(still[strange].sum())
-    held = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
-    before, after = (float(n / held) for n in (len(gates[1]), (gates[1] >= value).sum()))
-    return found | {
+    n_left = int(still[is_unknown].sum())
+    n_known = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
+    before, after = (float(n / n_known) for n in (len(gates[1]), (gates[1] >= value).sum()))
+    return figures | {
         "message": f"{message}; at a threshold{on} of {value:.12g} instead of {now} it "
-        f"would be {left} ({percent(left / files)}), and {percent(after)} of known files would be "
+        f"would be {n_left} ({percent(n_left / files)}), and {percent(after)} of known files would be "
         f"accepted, not {percent(before)}",
         "stricter": {
             "threshold": value,
-            "accepted": named_limits(part_of(still[strange], predictions)),
+            "accepted": named_limits(part_of(still[is_unknown], predictions)),
             "coverage": after,
         },
     }
@@ -373,23 +373,20 @@ def _unknown_figures(
 
 
 def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[str, Any] | None:
-    """Figures of known items that could be judged; None without any.
+    """Figures of known items with predictions for a class tree; None without any.
 
     Parameters
     ----------
-    rows : their answers, with the columns ``label`` and ``truth``. probabilities : [n, classes].
+    rows : predictions with the columns ``label`` and ``truth``. probabilities : [n, classes].
 
     Returns
     -------
-    ``depths``: for the nodes of each depth and for the classes, how many answers name one, which part
-    of all items that is, how many of those answers are right, with 95 % limits, and the ECE of
-    the probabilities there, of the sums as they are. ``precision``, ``recall``: hierarchical ones, of
-    answers (Kiritchenko et al. 2006): the part of the nodes on the way to the answer that are on the
-    way to the truth, and of those on the way to the truth the part that is answered, over all items.
-    ``curves``: by their names, with the tree and of classes alone, ``risk``, the part of wrong answers,
-    and ``specificity`` over thresholds on the probability: the mean over all items of 1 - log(classes
-    below the answer) / log(classes), which is 1 of a class and 0 of "unknown" (information gain, Deng et
-    al. 2012).
+    ``depths``: for each depth and for the classes, the number of predictions there, their fraction of all
+    items, the fraction right with 95 % limits, and the ECE of the probabilities. ``precision``, ``recall``:
+    hierarchical (Kiritchenko et al. 2006): shared nodes of the paths to prediction and truth, over those to the
+    prediction or to the truth. ``curves``, with the tree and for classes alone: ``risk``, the fraction wrong, and
+    ``specificity`` over thresholds: mean of 1 - log(classes below the prediction) / log(classes), 1 for a class
+    and 0 for unknown (information gain, Deng et al. 2012).
     """
     numbers = {name: number for number, name in enumerate(tree.names)}
     labels = np.array([numbers.get(name, -1) for name in rows["truth"]], np.int64)
@@ -410,15 +407,15 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
         ({*tree.path(a)} if a >= 0 else set(), {*tree.path(t)})
         for a, t in zip(answered, labels, strict=True)
     ]
-    both, said, true = (
+    n_shared, n_predicted, true = (
         sum(map(len, sets)) for sets in ([a & t for a, t in ways], *zip(*ways, strict=True))
     )
     unknown = rows["label"].eq(UNKNOWN).to_numpy()[known]
     return {
         "depths": table,
         "unknown": float(unknown.mean()),
-        "precision": both / said if said else None,
-        "recall": both / true,
+        "precision": n_shared / n_predicted if n_predicted else None,
+        "recall": n_shared / true,
         "curves": {
             "with the tree": _tree_curve(tree, p, labels),
             "classes alone": _tree_curve(None, p, labels),
@@ -429,13 +426,15 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
 def by_depth(
     tree: Tree, answered: Ints, labels: Ints, groups: Groups = None
 ) -> Iterator[tuple[str, Ints, int, tuple[float, float, float]]]:
-    """For each depth, and the classes: its name, its nodes, how many answers name one, and which part of
-    those is right, with the limits of `fraction`. ``answered [n]`` are nodes, -1 for unknown."""
+    """For each depth and the classes: name, nodes, number of predictions there, and the fraction of those right.
+
+    ``answered [n]`` are nodes, -1 for unknown; limits are those of `fraction`.
+    """
     right = tree.holds(answered, labels)
     for name, nodes in tree.levels:
-        here = np.isin(answered, nodes)
+        at_depth = np.isin(answered, nodes)
         yield (
-            name, nodes, int(here.sum()), fraction(right[here], None if groups is None else groups[here]),
+            name, nodes, int(at_depth.sum()), fraction(right[at_depth], None if groups is None else groups[at_depth]),
         )  # fmt: skip
 
 
@@ -443,12 +442,12 @@ def _tree_curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[flo
     sizes = np.ones(p.shape[1])
     if tree is not None:
         sizes = tree.masses(np.eye(tree.classes)).sum(axis=0)
-    worth = 1 - np.log(sizes) / np.log(p.shape[1])
+    information = 1 - np.log(sizes) / np.log(p.shape[1])
     risk, specificity = [], []
     for cut in np.unique(np.quantile(p.max(axis=1), np.linspace(0, 1, TREE_POINTS))):
         named, sure = (p.argmax(1), p.max(1)) if tree is None else tree.named(p, float(cut))
-        taken = sure >= cut
+        accepted = sure >= cut
         right = named == labels if tree is None else tree.holds(named, labels)
-        risk.append(float(1 - right[taken].mean()))
-        specificity.append(float((worth[named] * taken).mean()))
+        risk.append(float(1 - right[accepted].mean()))
+        specificity.append(float((information[named] * accepted).mean()))
     return {"risk": risk, "specificity": specificity}

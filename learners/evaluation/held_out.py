@@ -1,4 +1,4 @@
-"""What a run does with the items it held out: calibrate on them, and answer them."""
+"""Calibrates a model on held-out items and predicts them."""
 
 from __future__ import annotations
 
@@ -19,35 +19,32 @@ from learners.uncertainty import Confidence, Outputs, Tree
 
 log = logging.getLogger(__name__)
 
-#: Training items whose features a model carries, for the distance.
+#: Largest number of training items whose features a model stores for the distance.
 REFERENCE_ITEMS = 5000
-#: Call the held-out part of a ``--background`` so; strangers of ``--unknown`` are called as labelled.
+#: Split name of the held-out part of ``--background``; files of ``--unknown`` have the split "unknown".
 BACKGROUND = "background"
 OPEN_SET_SPLITS = (BACKGROUND, UNKNOWN)
 
 
 @dataclass
 class Evaluation:
-    """What a model says of labelled items, and what it rests on, one row an item in each; then what its task
-    has measured of that.
+    """Predictions for labelled items, one row an item, and what the task measures of them.
 
     Attributes
     ----------
-    predictions : Prediction's columns (but ``windows``, ``set``, ``known``, and ``branch`` without a
-        tree), the true ``truth``, the
-        ``split``, which is one of `OPEN_SET_SPLITS` for strangers, ``gps``, and ``unit``, the number of what
-        belongs together (`datasets.items.splits`); without it each row is by itself. A ``reason`` is a
-        `Reason`.
-    logits : float32 [n, classes]; NaN for items that could not be scored.
-    features : float32 [n, width], of the body, pooled; NaN likewise.
-    scored : what the task makes of the logits: a `ScoredItems`, or `ScoredLabels`.
-    metrics : the figures, fit for JSON, as a model folder keeps them.
-    tables : for the report, by their titles.
-    lines : sentences that stand on top of the report and on the terminal.
-    notes : sentences for the terminal alone, for the report has them in words of its own.
-    headline : which figure to go by, and why; "" where that goes without saying.
-    changes : `Changes` from the model that this one goes on from; None without one.
-    curve : the `LearningCurve`; None where none was asked for.
+    predictions : columns of Prediction (without ``windows``, ``set``, ``known``, and ``branch`` if there is no
+        tree), ``truth``, ``split`` (one of `OPEN_SET_SPLITS` for unknown classes and background), ``gps``, and
+        ``unit``, the group number (`datasets.items.splits`); without it each row is its own group.
+    logits : float32 [n, classes]; NaN where there is no prediction.
+    features : float32 [n, width], pooled features of the body; NaN likewise.
+    scored : the task's `ScoredItems` or `ScoredLabels`.
+    metrics : figures as JSON, as a model folder keeps them.
+    tables : tables of the report by title.
+    lines : sentences at the top of the report and on the terminal.
+    notes : sentences for the terminal alone.
+    headline : which figure to go by, and why; "" where that is clear.
+    changes : `Changes` since the model of the warm start; None without one.
+    curve : the `LearningCurve`, or None.
     """
 
     predictions: pd.DataFrame
@@ -63,7 +60,7 @@ class Evaluation:
     curve: Any = None
 
     def where(self, kept: NDArray[np.bool_]) -> Evaluation:
-        """The rows where ``kept [n]`` is true, not yet measured."""
+        """The rows where ``kept [n]`` is true, without figures."""
         predictions = self.predictions.loc[kept].reset_index(drop=True)
         return Evaluation(predictions, self.logits[kept], self.features[kept])
 
@@ -76,26 +73,25 @@ def calibrate(
     train: TrainSettings,
     tree: Tree | None = None,
 ) -> Outputs:
-    """Set the model's temperature, threshold and distance from the calibration split.
+    """Fit the model's temperature, threshold and distance to the calibration split.
 
-    The distance is to the training items as prediction sees them: not augmented, and of long
-    recordings their windows, which are the ``rows`` of the table ``frame``. Those training items
-    are returned, their logits divided by the temperature.
+    The reference are the training items among ``rows`` as predicted: without augmentation, and long recordings
+    in windows. Returns their outputs with logits divided by the temperature.
     """
-    held, labels, paths = outputs_of_rows(
+    calibration, labels, paths = outputs_of_rows(
         predictor, frame.loc[frame["split"].eq("calibration")], train.bs
     )
     reference, of_reference, _ = outputs_of_rows(
         predictor, reference_rows(rows, train.seed), train.bs
     )
     numbers = {name: i for i, name in enumerate(predictor.classes)}
-    held, reference = (
+    calibration, reference = (
         replace(items, labels=np.array([numbers[name] for name in names], np.int64))
-        for items, names in ((held, labels), (reference, of_reference))
+        for items, names in ((calibration, labels), (reference, of_reference))
     )
     learned = bool(rows["label"].eq(UNKNOWN).any())
     fitted = Confidence.fit(
-        held, reference, settings,
+        calibration, reference, settings,
         paths=paths, background=learned, tree=tree, names=predictor.classes,
     )  # fmt: skip
     temperature = fitted.calibrator.temperature.value
@@ -107,13 +103,13 @@ def calibrate(
 def calibrate_labels(
     predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
 ) -> None:
-    """Set the model's calibration, thresholds and distance where an item has several labels."""
+    """Fit the calibration, thresholds and distance of a multi-label model to the calibration split."""
     held_out, bs = frame.loc[frame["split"].eq("calibration")], settings.train.bs
-    held, labels, paths = outputs_of_rows(predictor, held_out, bs)
+    calibration, labels, paths = outputs_of_rows(predictor, held_out, bs)
     reference, *_ = outputs_of_rows(predictor, reference_rows(rows, settings.train.seed), bs)
     targets = np.array([targets_of(label, predictor.classes) for label in labels])
     fitted = Confidence.fit_labels(
-        held, targets.reshape(held.logits.shape), settings.confidence, predictor.classes,
+        calibration, targets.reshape(calibration.logits.shape), settings.confidence, predictor.classes,
         reference=reference, paths=paths,
     )  # fmt: skip
     log.debug("%d labels calibrated by %d items", fitted.classes, len(paths))
@@ -127,8 +123,7 @@ def _take(predictor: Predictor, fitted: Confidence) -> None:
 
 
 def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """The training rows whose features a model carries, in the order of the features; of a
-    background none."""
+    """Training rows whose features a model stores, in the order of the features; none of the background."""
     trained = rows.loc[rows["split"].eq("train") & rows["label"].ne(UNKNOWN)]
     if len(trained) > REFERENCE_ITEMS:
         trained = trained.sample(REFERENCE_ITEMS, random_state=seed)
@@ -138,47 +133,49 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
 def outputs_of_rows(
     predictor: Predictor, frame: pd.DataFrame, bs: int
 ) -> tuple[Outputs, list[str], list[str]]:
-    """What the network makes of the rows that it can score_items, without labels; their labels in words, and
-    their paths."""
+    """Outputs of the rows that have a prediction (without labels), their label names, and their paths."""
     predicted = predictor.predict_detailed(sources(frame), bs=bs)
     answers = list(progress.label_counts(predicted, "Calibrating", len(frame), "items"))
-    good = [n for n, found in enumerate(answers) if found.logits is not None]
-    held = [answers[n] for n in good]
-    logits, features = stack_outputs(held, len(predictor.classes))
+    good = [n for n, item in enumerate(answers) if item.logits is not None]
+    usable = [answers[n] for n in good]
+    logits, features = stack_outputs(usable, len(predictor.classes))
     units = split_units(frame).to_numpy(np.int64)[good]
     items = Outputs(logits.astype(np.float64), None, features, units)
-    return items, frame["label"].iloc[good].tolist(), [one.prediction.path for one in held]
+    return items, frame["label"].iloc[good].tolist(), [item.prediction.path for item in usable]
 
 
 def predict_held_out(
     predictor: Predictor, table: ItemTable, bs: int, *, workers: int | None = None
 ) -> Evaluation:
-    """The model's own answers for everything held out, through the predictor that users get."""
-    held = table.frame.loc[table.frame["split"].ne("train")]
+    """Predictions for everything held out, made by the `Predictor` that users call."""
+    rows = table.frame.loc[table.frame["split"].ne("train")]
     background = table.background.loc[table.background["split"].ne("train")]
-    parts = [held, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
-    held = pd.concat([part for part in parts if len(part)] or [held], ignore_index=True)
-    predicted = predictor.predict_detailed(sources(held), bs=bs, workers=workers)
-    answers = list(progress.label_counts(predicted, "Predicting", len(held), "items"))
+    parts = [rows, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
+    rows = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
+    predicted = predictor.predict_detailed(sources(rows), bs=bs, workers=workers)
+    answers = list(progress.label_counts(predicted, "Predicting", len(rows), "items"))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
     hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
     frame = frame.drop(columns=hidden)
-    # What is text, pandas makes plain text of.
+    # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in answers], dtype=object)
-    frame["truth"], frame["split"] = held["label"], held["split"]
-    frame["gps"] = held["gps"].astype(object).where(held["gps"].notna(), None)
-    frame["unit"] = split_units(held)
+    frame["truth"], frame["split"] = rows["label"], rows["split"]
+    frame["gps"] = rows["gps"].astype(object).where(rows["gps"].notna(), None)
+    frame["unit"] = split_units(rows)
     return Evaluation(frame, *stack_outputs(answers))
 
 
 def is_correct(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
-    """Whether what each row names is its true class, or with a tree stands above it; without a tree
-    the best class, whether it was accepted or not."""
+    """Whether each row is right.
+
+    With a tree: whether the label is the true class or above it. Without: whether the best class is right,
+    accepted or not.
+    """
     if tree is None:
         return rows["best"].eq(rows["truth"])
     return pd.Series(tree.right(rows["label"], rows["truth"]).tolist(), rows.index, dtype=bool)
 
 
 def sources(frame: pd.DataFrame) -> list[Source]:
-    """The rows as what the predictor is asked: files, with a span or a moment where they have one."""
+    """The rows as sources for the predictor, with span or moment."""
     return [Source(item.path, item.start, item.end, item.gps) for item in item_rows(frame)]

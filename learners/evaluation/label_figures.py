@@ -1,4 +1,4 @@
-"""Several labels an item: measured on what was held out, each label by itself and all together."""
+"""Figures of multi-label models: for each label and for all labels together."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from learners.uncertainty import OUT_OF_DISTRIBUTION, Floats, Groups, Ints, Mask
 
 @dataclass(frozen=True)
 class ScoredLabels:
-    """What a model says of the items that it could judge.
+    """Probabilities and assigned labels of the items that have logits.
 
     Attributes
     ----------
-    rows : place of each among the evaluation's predictions.
-    targets : [n, classes], 1 is there, 0 is not, NaN is not known; of strangers all are 0.
+    rows : index of each item in the evaluation's predictions.
+    targets : [n, classes], 1 present, 0 absent, NaN not known; all 0 for unknown classes.
     probabilities : [n, classes], calibrated.
-    predicted : [n, classes].
-    out_of_distribution : [n], of which nothing is said, for they are unlike the training data.
-    groups : [n], the numbers of what belongs together; None where each item is by itself.
+    predicted : bool [n, classes], labels assigned.
+    out_of_distribution : bool [n], items refused for their distance.
+    groups : [n] group numbers; None where items are independent.
     """
 
     rows: Ints
@@ -38,12 +38,12 @@ class ScoredLabels:
     groups: Groups = None
 
     def together(self, mask: Mask) -> Groups:
-        """The groups of the items where ``mask [n]`` is true."""
+        """Groups of the items where ``mask [n]`` is true."""
         return None if self.groups is None else self.groups[mask]
 
 
 def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
-    """The items that have logits, in the order of the rows."""
+    """Probabilities and assigned labels of the items that have logits, in the order of the rows."""
     classes, frame = bundle.classes, evaluation.predictions
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
@@ -69,18 +69,17 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
 def all_label_figures(
     evaluation: Evaluation, scored: ScoredLabels, bundle: Bundle
 ) -> dict[str, Any]:
-    """Everything that is measured, fit for JSON (None where there is no figure).
+    """All figures of a multi-label evaluation, fit for JSON (None where there is no figure).
 
     Returns
     -------
-    ``metrics``, of each split: mean average precision over the labels that occur (``map``), the
-    ``precision`` and ``recall`` of all that is said together, with limits, their macro F1, the part of
-    items of which something is said (``coverage``), that which is ``out_of_distribution`` the training data, and
-    the labels' calibration error, its mean (``ece``) and its largest; ``judged_on``, the split that the figures below are of; ``headline``: the
-    ``split`` whose mean average precision is reported first, and what is ``message``; ``labels``: of
-    each its average precision, area under the ROC curve, ``precision``, ``recall`` and F1 at its threshold, calibration error,
-    and what it was guaranteed; ``curves``: precision by recall, ROC, reliability; ``co_occurrence``: how often two
-    labels are there, and predicted, at once; ``mistakes``: the surest.
+    ``metrics`` of each split: mean average precision over labels that occur (``map``); ``precision`` and
+    ``recall`` over all labels, with limits; macro F1 (``f1``); fraction of items with a label (``coverage``) and of
+    items ``out_of_distribution``; calibration error, mean (``ece``) and largest. ``judged_on``: the split of the
+    figures below. ``headline``: the ``split`` reported first and a ``message``. ``labels``: for each its average
+    precision, AUROC, ``precision``, ``recall``, F1, calibration error and guarantee. ``curves``: precision-recall, ROC,
+    reliability. ``co_occurrence``: how often two labels are present, and assigned, together. ``mistakes``: the most
+    confident.
     """
     classes, split = bundle.classes, evaluation.predictions["split"]
     names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
@@ -90,11 +89,11 @@ def all_label_figures(
     metrics: dict[str, Any] = {}
     tables = {}
     for name in sorted(names):
-        here = of_row == name
+        selected = of_row == name
         tables[name] = [
-            label_figures(scored, k, here) | {"label": classes[k]} for k in range(len(classes))
+            label_figures(scored, k, selected) | {"label": classes[k]} for k in range(len(classes))
         ]
-        metrics |= {f"{name}_{k}": v for k, v in _together(scored, here, tables[name]).items()}
+        metrics |= {f"{name}_{k}": v for k, v in _together(scored, selected, tables[name]).items()}
         metrics[f"{name}_items"] = int(split.eq(name).sum())
     for name in OPEN_SET_SPLITS:
         if (strange := of_row == name).any():
@@ -104,7 +103,7 @@ def all_label_figures(
             metrics[f"{name}_out_of_distribution"] = float(
                 scored.out_of_distribution[strange].mean()
             )
-    here = of_row == main
+    selected = of_row == main
     return dict(
         jsonable(
             {
@@ -117,127 +116,129 @@ def all_label_figures(
                     {"label": row.pop("label"), **row, **_guaranteed(cut, row)}
                     for row, cut in zip(tables.get(main or "", []), guarantees, strict=False)
                 ],
-                "curves": [label_curves(scored, k, here) for k in range(len(classes))],
+                "curves": [label_curves(scored, k, selected) for k in range(len(classes))],
                 "co_occurrence": [
                     [[int(n) for n in pair] for pair in zip(*rows, strict=True)]
                     for rows in zip(
                         _pairs(scored.targets == 1), _pairs(scored.predicted), strict=True
                     )
                 ],
-                "mistakes": _surest_mistakes(scored, here, classes),
+                "mistakes": _surest_mistakes(scored, selected, classes),
             }
         )
     )
 
 
-def label_figures(scored: ScoredLabels, k: int, here: Mask) -> dict[str, Any]:
-    """Of one label, from the items ``here`` of which it is known; figures of nothing are NaN."""
+def label_figures(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any]:
+    """Figures of label ``k`` over the ``selected`` items for which it is known; NaN without items."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    p, predicted, there, units = _known(scored, k, here)
-    hits, count, positives = int((predicted & there).sum()), int(predicted.sum()), int(there.sum())
+    p, predicted, present, units = _known(scored, k, selected)
+    hits, count, positives = (
+        int((predicted & present).sum()),
+        int(predicted.sum()),
+        int(present.sum()),
+    )
     precision, recall = (
-        fraction(right[asked], None if units is None else units[asked])
-        for right, asked in ((there, predicted), (predicted, there))
+        fraction(right[denominator], None if units is None else units[denominator])
+        for right, denominator in ((present, predicted), (predicted, present))
     )
     return {
         "items": len(p),
         "positives": positives,
-        "average_precision": float(average_precision_score(there, p))
+        "average_precision": float(average_precision_score(present, p))
         if positives
         else float("nan"),
-        "auroc": float(roc_auc_score(there, p)) if 0 < positives < len(p) else float("nan"),
+        "auroc": float(roc_auc_score(present, p)) if 0 < positives < len(p) else float("nan"),
         "predicted": count,
         "precision": named_limits(precision),
         "recall": named_limits(recall),
         "f1": 2 * hits / (count + positives) if count + positives else float("nan"),
-        "ece": binned(p, there).error if len(p) else float("nan"),
+        "ece": binned(p, present).error if len(p) else float("nan"),
     }
 
 
-def label_curves(scored: ScoredLabels, k: int, here: Mask) -> dict[str, Any]:
-    """Precision by recall, recall by the part of items without the label of which it is said (ROC), and
-    the part that is there by probability, with exact limits."""
+def label_curves(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any]:
+    """Precision-recall curve, ROC curve and reliability of label ``k``, with exact limits."""
     from sklearn.metrics import precision_recall_curve, roc_curve
 
-    p, _, there, units = _known(scored, k, here)
-    if not there.any() or there.all():
+    p, _, present, units = _known(scored, k, selected)
+    if not present.any() or present.all():
         return {"recall": [], "precision": [], "roc": [], "reliability": None}
-    precision, recall, _ = precision_recall_curve(there, p)
-    kept = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
-    roc = np.stack(roc_curve(there, p)[:2])
+    precision, recall, _ = precision_recall_curve(present, p)
+    points = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
+    roc = np.stack(roc_curve(present, p)[:2])
     of_roc = np.unique(np.linspace(0, roc.shape[1] - 1, MAX_POINTS).round().astype(int))
-    bins = vars(binned(p, there, units))
+    bins = vars(binned(p, present, units))
     return {
-        "recall": recall[kept],
-        "precision": precision[kept],
+        "recall": recall[points],
+        "precision": precision[points],
         "roc": roc[:, of_roc],
         "reliability": {name: bins[name] for name in ("confidence", "accuracy", "low", "high")},
     }
 
 
-def _known(scored: ScoredLabels, k: int, here: Mask) -> tuple[Floats, Mask, Mask, Groups]:
-    """Probability of a label, whether it is said and whether it is there, where that is known; and the
-    items' groups."""
-    asked = here & ~np.isnan(scored.targets[:, k])
-    p, predicted, there = scored.probabilities, scored.predicted, scored.targets == 1
-    return p[asked, k], predicted[asked, k], there[asked, k], scored.together(asked)
+def _known(scored: ScoredLabels, k: int, selected: Mask) -> tuple[Floats, Mask, Mask, Groups]:
+    """Probability of a label, whether it is assigned, whether it is present, and groups, where it is known."""
+    usable = selected & ~np.isnan(scored.targets[:, k])
+    p, predicted, present = scored.probabilities, scored.predicted, scored.targets == 1
+    return p[usable, k], predicted[usable, k], present[usable, k], scored.together(usable)
 
 
 def _together(
-    scored: ScoredLabels, here: Mask, labels: list[dict[str, Any]]
+    scored: ScoredLabels, selected: Mask, labels: list[dict[str, Any]]
 ) -> dict[str, float | list[float]]:
-    """The figures of all labels."""
-    known = here[:, None] & ~np.isnan(scored.targets)
-    predicted, there = scored.predicted & known, (scored.targets == 1) & known
-    of_items = np.asarray(scored.predicted[here].any(axis=1))
-    # Of several labels an item each is by itself; of items that belong together each label is not.
-    units = np.arange(len(here)) if scored.groups is None else scored.groups
+    """Figures over all labels."""
+    known = selected[:, None] & ~np.isnan(scored.targets)
+    predicted, present = scored.predicted & known, (scored.targets == 1) & known
+    of_items = np.asarray(scored.predicted[selected].any(axis=1))
+    # Labels of one item are independent; the same label within a group is not.
+    units = np.arange(len(selected)) if scored.groups is None else scored.groups
     pairs = units[:, None] * predicted.shape[1] + np.arange(predicted.shape[1])
-    found: dict[str, Any] = {}
-    found["out_of_distribution"] = (
-        float(scored.out_of_distribution[here].mean()) if here.any() else float("nan")
+    figures: dict[str, Any] = {}
+    figures["out_of_distribution"] = (
+        float(scored.out_of_distribution[selected].mean()) if selected.any() else float("nan")
     )
-    found["map"] = _mean([one["average_precision"] for one in labels])
+    figures["map"] = _mean([label["average_precision"] for label in labels])
     for name, part, groups in (
-        ("precision", there[predicted], pairs[predicted]),
-        ("recall", predicted[there], pairs[there]),
-        ("coverage", of_items, units[here]),
+        ("precision", present[predicted], pairs[predicted]),
+        ("recall", predicted[present], pairs[present]),
+        ("coverage", of_items, units[selected]),
     ):
-        found[name], *found[f"{name}_interval"] = fraction(part, groups)
-    found["f1"] = _mean([one["f1"] for one in labels])
-    errors = [one["ece"] for one in labels]
-    found["ece"], found["ece_largest"] = _mean(errors), max(errors, default=float("nan"))
-    # Of nothing there is no figure, and none of what is no number.
-    return {name: v for name, v in found.items() if isinstance(v, list) or v == v}
+        figures[name], *figures[f"{name}_interval"] = fraction(part, groups)
+    figures["f1"] = _mean([label["f1"] for label in labels])
+    errors = [label["ece"] for label in labels]
+    figures["ece"], figures["ece_largest"] = _mean(errors), max(errors, default=float("nan"))
+    # Figures without items are left out.
+    return {name: v for name, v in figures.items() if isinstance(v, list) or v == v}
 
 
 def _mean(values: list[float]) -> float:
-    there = [value for value in values if value == value]
-    return float(np.mean(there)) if there else float("nan")
+    finite = [value for value in values if value == value]
+    return float(np.mean(finite)) if finite else float("nan")
 
 
-def _guaranteed(cut: Threshold, found: dict[str, Any]) -> dict[str, Any]:
-    """A label's threshold, its promise, and whether that is kept here, within chance."""
+def _guaranteed(cut: Threshold, figures: dict[str, Any]) -> dict[str, Any]:
+    """A label's threshold, its guarantee, and whether the guarantee holds here within chance."""
     guaranteed = cut.target if cut.accuracy_low >= cut.target else None  # NaN: never
-    kept = guaranteed is None or found["precision"]["high"] >= guaranteed
+    is_kept = guaranteed is None or figures["precision"]["high"] >= guaranteed
     return {
         "threshold": cut.value,
         "guaranteed": guaranteed,
-        "kept": "" if guaranteed is None else "yes" if kept else "less than guaranteed",
+        "kept": "" if guaranteed is None else "yes" if is_kept else "less than guaranteed",
     }
 
 
-def _pairs(there: Mask) -> Ints:
-    """[classes, classes], of how many items both."""
-    return np.asarray(there.T.astype(np.int64) @ there.astype(np.int64))
+def _pairs(present: Mask) -> Ints:
+    """[classes, classes] number of items with both labels."""
+    return np.asarray(present.T.astype(np.int64) @ present.astype(np.int64))
 
 
 def _surest_mistakes(
-    scored: ScoredLabels, here: Mask, classes: list[str], most: int = 12
+    scored: ScoredLabels, selected: Mask, classes: list[str], most: int = 12
 ) -> list[dict[str, Any]]:
-    """Labels that are there though they are thought least likely, or the other way round."""
-    off = np.where(here[:, None], np.abs(scored.probabilities - scored.targets), np.nan)
+    """Present labels with the lowest probability and absent ones with the highest."""
+    off = np.where(selected[:, None], np.abs(scored.probabilities - scored.targets), np.nan)
     order = np.argsort(-np.nan_to_num(off, nan=-1.0), axis=None, kind="stable")[:most]
     rows, labels = np.unravel_index(order, off.shape)
     return [

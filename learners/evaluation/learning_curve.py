@@ -1,10 +1,9 @@
-"""Accuracy against labels, and what twice the labels would probably bring.
+"""Learning curve: accuracy against the number of labels, with a forecast for twice as many.
 
-A power law, accuracy = a - b n^-c with a at most 1 and b at least 0 (1712.00409 has such laws for many
-tasks), is fitted by least squares to the accuracies with an eighth to all of the labels, and read at
-twice their number. That is done for a thousand bootstraps over the held-out files, with the luck of
-the parts' draws on top; of what the laws gain by twice the labels, the median and the middle 95 % are
-told.
+A power law, accuracy = a - b n^-c with a <= 1 and b >= 0 (arXiv:1712.00409), is fitted by least squares to
+the accuracies with one eighth to all of the labels. The forecast is the median gain over a thousand
+bootstraps of the held-out files, with the variation between draws of a subset added, and its limits are the
+middle 95 %.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from numpy.typing import NDArray
 from datasets.core.cells import read_frame
 from learners.evaluation.calibration_metrics import fraction
 
-#: Nothing is foretold from fewer parts or mistakes than these, nor where the gain is known no better
-#: than to so much of all files.
+#: A forecast needs at least so many subsets and mistakes, and an interval of the gain at most so wide.
 PARTS, MISTAKES, WIDEST = 3, 5, 0.1
 BOOTSTRAPS = 1000
 _EXPONENTS = np.geomspace(0.1, 2, 30)
@@ -31,14 +29,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """How often a linear probe is right that learnt so many labels. Shares of 0 to 1, limits of 95 %.
+    """Accuracy of a linear probe against the number of labels; fractions with 95 % limits.
 
     Attributes
     ----------
-    points : rows of ``labels, value, low, high``: the accuracy, by the limits of `fraction`.
-    classes : by its name the same rows of each class, the labels being those of all.
-    forecast : such a row for twice the labels by the law, None where that cannot be told.
-    message : what twice the labels would probably bring, in a sentence.
+    points : rows of ``labels, value, low, high`` (`fraction`).
+    classes : the same rows for each class; ``labels`` counts all classes.
+    forecast : such a row for twice the labels, or None.
+    message : the expected gain from twice the labels, as a sentence.
     """
 
     points: list[dict[str, Any]]
@@ -48,9 +46,10 @@ class LearningCurve:
 
 
 def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
-    """The curve of a run's file of answers, ``path``, ``truth``, ``unit`` (what belongs together) and
-    for each part, "LABELS-DRAW", the class that a probe of it answered;
-    None where there is none, or no part in it."""
+    """The curve from a run's file of predictions; None without the file or a subset in it.
+
+    The columns are ``path``, ``truth``, ``unit`` (group) and, for each subset "LABELS-DRAW", the predicted class.
+    """
     if not file.is_file():
         return None
     answers = read_frame(file)
@@ -65,10 +64,10 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
         for size in sizes
     ]
 
-    def points(here: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    def points(selected: NDArray[np.bool_]) -> list[dict[str, Any]]:
         rows = []
-        for size, each in zip(sizes, right, strict=True):
-            value, low, high = fraction(each[:, here].mean(0), units[here])
+        for size, correct in zip(sizes, right, strict=True):
+            value, low, high = fraction(correct[:, selected].mean(0), units[selected])
             rows.append({"labels": size, "value": value, "low": low, "high": high})
         return rows
 
@@ -80,19 +79,22 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
     n, last = sizes[-1], everything[-1]
     wrong = int((~right[-1]).sum())
     now = f"With all {n} labels a linear probe is right in {_share(last)}"
-    untold = "; what twice as many would bring cannot be told"
+    no_forecast = "; what twice as many would bring cannot be told"
     if wrong < MISTAKES:
         most = f": at most {100 * (1 - last['low']):.1f} points, for it errs in {wrong} of {len(answers)}"
-        return LearningCurve(everything, classes, None, f"{now}{untold}{most}.")
+        return LearningCurve(everything, classes, None, f"{now}{no_forecast}{most}.")
     if len(sizes) < PARTS:
-        why = f"{untold}: too few labels to leave some out"
+        why = f"{no_forecast}: too few labels to leave some out"
         return LearningCurve(everything, classes, None, f"{now}{why}.")
     low, gain, high = np.quantile(_gains(units, right, sizes, seed), (0.025, 0.5, 0.975))
     if high - low > WIDEST:
         why = f": from {100 * low:.1f} to {100 * high:.1f} points, by {len(answers)} held-out files"
-        return LearningCurve(everything, classes, None, f"{now}{untold}{why}.")
-    each = {"value": gain, "low": low, "high": high}
-    forecast = {"labels": 2 * n, **{name: float(last["value"] + by) for name, by in each.items()}}
+        return LearningCurve(everything, classes, None, f"{now}{no_forecast}{why}.")
+    correct = {"value": gain, "low": low, "high": high}
+    forecast = {
+        "labels": 2 * n,
+        **{name: float(last["value"] + by) for name, by in correct.items()},
+    }
     gain_text = f"twice as many would probably bring {100 * gain:.1f} points more"
     limits = f"[{100 * low:.1f}, {100 * high:.1f}]"
     return LearningCurve(everything, classes, forecast, f"{now}; {gain_text} {limits}.")
@@ -101,25 +103,25 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
 def _gains(
     units: NDArray[np.int64], right: list[NDArray[np.bool_]], sizes: list[int], seed: int
 ) -> Floats:
-    """What laws of resampled units, numbered from 0, say of twice the labels, less what they say of all."""
+    """Gain in accuracy from twice the labels, for each bootstrap of the groups ``units``."""
     rng = np.random.default_rng(seed)
     count = int(units.max()) + 1
     counts = rng.multinomial(count, np.full(count, 1 / count), BOOTSTRAPS)
     weights: Floats = counts[:, units].astype(float)
     weights /= weights.sum(1, keepdims=True)
-    # What the draw of a part does to its probe. All of the labels are one draw, too.
-    spread = [each.mean(1).var(ddof=1) for each in right if len(each) > 1] or [0.0]
-    luck = float(np.sqrt(np.mean(spread)))
+    # Variation between draws of a subset; all labels together are one draw, too.
+    spread = [correct.mean(1).var(ddof=1) for correct in right if len(correct) > 1] or [0.0]
+    draw_error = float(np.sqrt(np.mean(spread)))
     drawn = np.empty((BOOTSTRAPS, len(sizes)))
-    for column, each in enumerate(right):
-        by_draw = (weights @ each.T).mean(1)
-        drawn[:, column] = by_draw + rng.normal(0, luck / np.sqrt(len(each)), BOOTSTRAPS)
+    for column, correct in enumerate(right):
+        by_draw = (weights @ correct.T).mean(1)
+        drawn[:, column] = by_draw + rng.normal(0, draw_error / np.sqrt(len(correct)), BOOTSTRAPS)
     b, c = _laws(np.array(sizes, float), drawn)
     return b * (sizes[-1] ** -c - (2.0 * sizes[-1]) ** -c)
 
 
 def _laws(sizes: Floats, accuracies: Floats) -> tuple[Floats, Floats]:
-    """b and c, each [n], of least squares to rows of accuracies [n, sizes]."""
+    """b and c, each [n], fitted by least squares to rows of accuracies [n, sizes]."""
     y = accuracies[:, None]
     x = sizes ** -_EXPONENTS[:, None]
     away = x - x.mean(1, keepdims=True)

@@ -1,7 +1,7 @@
-"""Which score tells known items from strangers best: AUROC, FPR95 and OSCR, and the tables of a report.
+"""Ranks out-of-distribution scores by AUROC, FPR95 and OSCR, for the tables of a report.
 
-With strangers given, each score is measured on them. Besides, each class in turn plays the stranger
-(`leave_one_class_out`), which is a weaker thing, and a note above the table says so.
+Items of unknown classes (``--unknown``) measure each score. In addition each class in turn plays the unknown
+class (`leave_one_class_out`), which is weaker evidence; a note above the table says so.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from learners.uncertainty import (
     threshold_for_coverage,
 )
 
-#: `rmds` decomposes the features anew for each class left out: minutes for a few dozen.
+#: Without `rmds`, which decomposes the features for each class left out: minutes for a few dozen classes.
 LEFT_OUT_SCORES = tuple(name for name in SCORES if name != "rmds")
-#: AUROC by which a score is better than the one in use, to be worth telling.
+#: Gain in AUROC from which a better score is recommended.
 WORTH = 0.02
-#: Classes left out at most, those with the most items.
+#: Largest number of classes left out; those with the most items.
 LEFT_OUT_CLASSES = 20
 LEFT_OUT = "Scores by leaving each class out in turn"
 LEFT_OUT_EACH = "AUROC of each class left out"
-#: Stands in ``attrs["note"]`` of both tables, which the report prints above a table.
+#: In ``attrs["note"]`` of both tables; the report prints it above them.
 LEFT_OUT_NOTE = (
     "The network was not trained anew and knows the class: only its logit and its training items "
     "are taken away, so AUROC is too high and favours scores of logits. Strangers (--unknown) give "
@@ -49,20 +49,19 @@ def score_tables(
     confidence: Confidence,
     train: Outputs | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """Tables by their titles; none where there is nothing to tell apart.
+    """Tables of scores by title; none without items to compare.
 
     Parameters
     ----------
-    evaluation : the known items count that are used for neither training nor calibration: split
-        test where there is one, else valid (which chose the checkpoint).
-    train : training items as :func:`learners.evaluation.held_out.calibrate` returns them, for all of `SCORES`;
-        without them the scores that the model holds are ranked.
+    evaluation : known items of the test split count, else of valid (which chose the checkpoint).
+    train : outputs of training items from :func:`learners.evaluation.held_out.calibrate`, to fit all of `SCORES`;
+        without them only the scores the model holds are ranked.
     """
     splits = set(evaluation.predictions["split"])
-    held = "test" if "test" in splits else "valid"
+    split_name = "test" if "test" in splits else "valid"
     known, ood = (
         outputs_of_split(evaluation, classes, split, confidence.calibrator.temperature.value)
-        for split in (held, "unknown")
+        for split in (split_name, "unknown")
     )
     if not len(known):
         return {}
@@ -75,27 +74,24 @@ def score_tables(
         fitted = confidence.scores()
         if train is not None and fitting:
             fitted = fit_scores(train, calibration)
-        found = rank_scores(fitted, known, ood)
-        title = f"Scores: {len(ood)} strangers beside {len(known)} known items ({held})"
-        tables[title] = ranked_table(found, confidence.ranking.name)
-        tables[title].attrs["note"] = better_score(found, confidence)
+        ranking = rank_scores(fitted, known, ood)
+        title = f"Scores: {len(ood)} strangers beside {len(known)} known items ({split_name})"
+        tables[title] = ranked_table(ranking, confidence.ranking.name)
+        tables[title].attrs["note"] = better_score(ranking, confidence)
     if train is not None and fitting and len(classes) >= 3:
         counts = np.bincount(known_labels(known), minlength=len(classes))
         chosen = np.argsort(-counts, kind="stable")[:LEFT_OUT_CLASSES]
-        left = leave_one_class_out(
+        left_out = leave_one_class_out(
             train, calibration, known, names=LEFT_OUT_SCORES, only=sorted(chosen.tolist())
         )
-        tables |= left_out_tables(left, classes, confidence.ranking.name) if left else {}
+        tables |= left_out_tables(left_out, classes, confidence.ranking.name) if left_out else {}
     return tables
 
 
 def outputs_of_split(
     evaluation: Evaluation, classes: Sequence[str], split: str, temperature: float
 ) -> Outputs:
-    """The items of a split that could be scored, logits divided by the temperature.
-
-    Strangers (split "unknown") get no labels.
-    """
+    """Outputs of the items of a split that have logits, divided by the temperature; unknown classes get no labels."""
     frame = evaluation.predictions
     scored = np.isfinite(evaluation.logits).all(axis=1)
     rows = np.flatnonzero(frame["split"].eq(split).to_numpy() & scored)
@@ -109,9 +105,9 @@ def outputs_of_split(
     return Outputs(logits, labels, features, units)
 
 
-def ranked_table(found: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
-    """One row a score, from best to worst; ``in use`` marks the model's own."""
-    table = pd.DataFrame([asdict(figures) for figures in found]).rename(
+def ranked_table(ranking: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
+    """One row a score, best first; ``in use`` marks the model's own."""
+    table = pd.DataFrame([asdict(figures) for figures in ranking]).rename(
         columns={
             "name": "score",
             "low": "AUROC from",
@@ -126,27 +122,27 @@ def ranked_table(found: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
     return table
 
 
-def better_score(found: Sequence[ScoreFigures], confidence: Confidence) -> str:
-    """A sentence with the command that takes the best score, where that is worth it; else ""."""
-    best, own = found[0], next((f for f in found if f.name == confidence.ranking.name), None)
-    if own is None or not best.auroc >= own.auroc + WORTH:
+def better_score(ranking: Sequence[ScoreFigures], confidence: Confidence) -> str:
+    """A sentence with the command that uses the best score, if it is clearly better; else ""."""
+    best, in_use = ranking[0], next((f for f in ranking if f.name == confidence.ranking.name), None)
+    if in_use is None or not best.auroc >= in_use.auroc + WORTH:
         return ""
     command = f"python -m learners.finetune ... --score {best.name}"
     if best.name in confidence.scores():
         command = f"python -m learners.predict MODEL FILE... --score {best.name}"
     return (
-        f"The score {best.name} tells these strangers from known files better than {own.name}, which "
-        f"is in use: AUROC {best.auroc:.3f} [{best.low:.3f}, {best.high:.3f}] against {own.auroc:.3f} "
-        f"[{own.low:.3f}, {own.high:.3f}]. To use it: {installed_commands(command)}"
+        f"The score {best.name} tells these strangers from known files better than {in_use.name}, which "
+        f"is in use: AUROC {best.auroc:.3f} [{best.low:.3f}, {best.high:.3f}] against {in_use.auroc:.3f} "
+        f"[{in_use.low:.3f}, {in_use.high:.3f}]. To use it: {installed_commands(command)}"
     )
 
 
 def left_out_tables(
-    left: dict[int, list[ScoreFigures]], classes: Sequence[str], chosen: str
+    left_out: dict[int, list[ScoreFigures]], classes: Sequence[str], chosen: str
 ) -> dict[str, pd.DataFrame]:
-    """The scores by mean AUROC over the classes left out, and each class under each score."""
+    """Mean AUROC of each score over the classes left out, and AUROC of each class and score."""
     aurocs = pd.DataFrame(
-        {classes[c]: {f.name: f.auroc for f in found} for c, found in left.items()}
+        {classes[c]: {f.name: f.auroc for f in ranking} for c, ranking in left_out.items()}
     )
     means = aurocs.mean(axis=1).sort_values(ascending=False, kind="stable")
     scores = pd.DataFrame(
@@ -158,20 +154,20 @@ def left_out_tables(
             "in use": np.where(means.index == chosen, "yes", ""),
         }
     )
-    each = aurocs.loc[means.index].T
-    each.loc["mean"] = means
-    each = each.rename_axis("class left out").reset_index()
-    each.columns.name = None
-    scores.attrs["note"] = each.attrs["note"] = LEFT_OUT_NOTE
-    return {LEFT_OUT: scores, LEFT_OUT_EACH: each}
+    by_class = aurocs.loc[means.index].T
+    by_class.loc["mean"] = means
+    by_class = by_class.rename_axis("class left out").reset_index()
+    by_class.columns.name = None
+    scores.attrs["note"] = by_class.attrs["note"] = LEFT_OUT_NOTE
+    return {LEFT_OUT: scores, LEFT_OUT_EACH: by_class}
 
 
 @dataclass(frozen=True)
 class ScoreFigures:
-    """How one score tells `known` test items from `unknown` ones.
+    """How well a score separates known from unknown items, all 0 to 1; NaN without items on one side.
 
-    ``auroc`` with its 95 % limits; ``fpr95``; ``accepted_at_half``: unknown accepted where half of
-    the known are; ``oscr``. All 0 to 1; nan where there are no items on one side.
+    ``auroc`` with its 95 % limits; ``fpr95``; ``accepted_at_half``: fraction of unknown items accepted where half
+    of the known ones are; ``oscr``.
     """
 
     name: str
@@ -186,10 +182,7 @@ class ScoreFigures:
 def fit_scores(
     train: Outputs, calibration: Outputs, names: Sequence[str] = SCORES
 ) -> dict[str, Score]:
-    """Scores fitted on training items and, where they need that, calibrated.
-
-    Those that need features are left out without them.
-    """
+    """Scores fitted to training items and calibrated; without features only those from logits."""
     scores = {name: make_score(name) for name in names}
     if train.features is None:
         scores = {name: score for name, score in scores.items() if score.needs == "logits"}
@@ -202,7 +195,7 @@ def fit_scores(
 def score_figures(
     name: str, known: ArrayLike, right: ArrayLike, unknown: ArrayLike
 ) -> ScoreFigures:
-    """The figures of one score: ``known [n]``, of which ``right [n]`` are, and ``unknown [m]``."""
+    """Figures of one score: ``known [n]`` items, which of them are ``right [n]``, and ``unknown [m]`` items."""
     low, high = auroc_interval(known, unknown)
     strict, half = (accepted_at_coverage(known, unknown, part) for part in (0.95, 0.5))
     area, rate = auroc(known, unknown), oscr(known, right, unknown)
@@ -212,10 +205,10 @@ def score_figures(
 def rank_scores(
     scores: Mapping[str, Score], known: Outputs, unknown: Outputs
 ) -> list[ScoreFigures]:
-    """Fitted scores from best to worst AUROC.
+    """Figures of fitted scores, best AUROC first.
 
-    ``known`` items should be used for neither training nor calibration. ``unknown`` may be empty:
-    the figures are then nan, and the order is that of ``scores``.
+    ``known`` items should be used for neither training nor calibration. Without ``unknown`` items the figures are
+    NaN and the order is that of ``scores``.
     """
     right = known.logits.argmax(axis=1) == known_labels(known)
     out = []
@@ -233,34 +226,35 @@ def leave_one_class_out(
     names: Sequence[str] = SCORES,
     only: Sequence[int] | None = None,
 ) -> dict[int, list[ScoreFigures]]:
-    """`rank_scores` with each class (or ``only`` these) in turn as the stranger; 3 classes or more.
+    """`rank_scores` with each class (or those in ``only``) as the unknown class; needs 3 classes.
 
-    The class leaves the training and calibration items and its logit is dropped, but the network
-    is not trained anew: its features have learnt to set that class apart, so the figures are too
-    high and favour scores of logits.
+    The class is removed from training and calibration items and its logit is dropped, but the network is not
+    retrained. Its features still separate that class, so figures are too high and favour scores of logits.
     """
     classes = train.logits.shape[1]
     if classes < 3:
         raise SecondhandError(f"{classes} classes: leaving one out needs at least 3")
     out = {}
     for c in range(classes) if only is None else only:
-        kept = tuple(_without(items, c) for items in (train, calibration, test))
+        remaining = tuple(_without(items, c) for items in (train, calibration, test))
         ood = test.take(np.flatnonzero(known_labels(test) == c))
         ood = Outputs(np.delete(ood.logits, c, axis=1), None, ood.features)
-        if all(len(items) for items in (*kept, ood)):
-            fitted, calibrated, known = kept
+        if all(len(items) for items in (*remaining, ood)):
+            fitted, calibrated, known = remaining
             out[c] = rank_scores(fit_scores(fitted, calibrated, names), known, ood)
     return out
 
 
 def _without(items: Outputs, c: int) -> Outputs:
-    kept = items.take(np.flatnonzero(known_labels(items) != c))
-    labels = known_labels(kept)
-    return Outputs(np.delete(kept.logits, c, axis=1), labels - (labels > c), kept.features)
+    remaining = items.take(np.flatnonzero(known_labels(items) != c))
+    labels = known_labels(remaining)
+    return Outputs(
+        np.delete(remaining.logits, c, axis=1), labels - (labels > c), remaining.features
+    )
 
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
-    """Probability that a known item scores above an unknown one, ties half; nan if one is empty."""
+    """Probability that a known item scores above an unknown one, ties count half; NaN if one side is empty."""
     import scipy
 
     a, b = _checked(known), _checked(unknown)
@@ -271,7 +265,7 @@ def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
 
 
 def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
-    """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) where too few."""
+    """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) with too few items."""
     import scipy
 
     a, b = _checked(known), _checked(unknown)
@@ -291,10 +285,7 @@ def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
 
 
 def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) -> float:
-    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is.
-
-    Lower is better; at a coverage of 0.95 it is known as FPR95.
-    """
+    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is (0.95: FPR95)."""
     a, b = _checked(known), _checked(unknown)
     if not (len(a) and len(b)):
         return float("nan")
@@ -302,8 +293,10 @@ def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) 
 
 
 def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
-    """Open-set classification rate, 0 to 1 (1811.04110): area under the rate of known items that
-    are accepted *and* right, against the rate of unknown items accepted. Never above `auroc`."""
+    """Open-set classification rate, 0 to 1 (arXiv:1811.04110); never above `auroc`.
+
+    Area under the rate of known items that are accepted and right, against the rate of unknown items accepted.
+    """
     a, right, b = _checked(known), np.asarray(correct, bool), _checked(unknown)
     if len(a) and len(b) and not right.any():
         return 0.0

@@ -1,7 +1,7 @@
-"""Which held-out items deserve a second look: wrong labels, near-duplicates, the hardest files.
+"""Finds held-out items to check: suspected labels, near-duplicates of training items, the hardest files.
 
-Only held-out items are looked at: of what a network has trained on, it has learnt the wrong labels
-too. Nothing here is proof; a person decides.
+Only held-out items are searched, as a network also learns the wrong labels it is trained on. A person
+decides.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from learners.uncertainty import SAME, normalise
 if TYPE_CHECKING:
     from PIL import Image
 
-#: Calibrated probability of its own label, above which no label is suspected; and of another
-#: class, below which none is suggested.
+#: A label is suspected up to this calibrated probability; another class is suggested from this one on.
 LOW, HIGH = 0.05, 0.5
-#: Pairs nearest by features whose pictures are compared.
+#: Number of pairs, nearest by features, whose pictures are compared.
 CANDIDATES = 100
 
-TWINS = ("row", "train_path", "train_label", "similarity", "correlation",
+DUPLICATE_COLUMNS = ("row", "train_path", "train_label", "similarity", "correlation",
          "train_start", "train_end", "train_gps")  # fmt: skip
 
 
 def hardest_items(evaluation: Evaluation, scored: ScoredItems, n: int = 20) -> pd.DataFrame:
-    """The known items whose own label has the least calibrated probability, the hardest first.
+    """The ``n`` known items whose own label has the lowest calibrated probability, lowest first.
 
     Returns
     -------
-    Columns ``row`` (among the predictions), path, truth, best, ``own`` (the label's probability),
-    probability (of best) and reason.
+    Columns ``row`` (in the predictions), path, truth, best, ``own`` (the label's probability), probability (of
+    best) and reason.
     """
     return _beside(evaluation, scored, scored.labels >= 0).head(n).reset_index(drop=True)
 
@@ -47,27 +46,25 @@ def hardest_items(evaluation: Evaluation, scored: ScoredItems, n: int = 20) -> p
 def label_suspects(
     evaluation: Evaluation, scored: ScoredItems, classes: Sequence[str]
 ) -> pd.DataFrame:
-    """Held-out items whose label may be wrong, by confident learning (1911.00068).
+    """Held-out items whose label may be wrong, by confident learning (arXiv:1911.00068).
 
-    An item is *confidently* of a class where that class's probability is at least its mean over the
-    items that carry its label (the paper's equation 2; calibrated probabilities here). Suspects are
-    confidently of another class, the likeliest of those, while their own label has at most `LOW`;
-    and at least `HIGH` is asked of the other class, for a model that is sure of nothing.
+    An item is *confidently* of a class if that class's calibrated probability is at least its mean over the
+    items with that label (equation 2). Suspects are confidently of another class, which has at least `HIGH`, and
+    their own label has at most `LOW`.
 
     Returns
     -------
-    The columns of `hardest_items`, with ``suggested`` and ``suggested_probability``; the widest margin
-    between the two probabilities first.
+    The columns of `hardest_items`, with ``suggested`` and ``suggested_probability``; largest difference first.
     """
     known = scored.where(scored.labels >= 0)
     n, p = len(known.rows), known.after
-    usual = np.full(len(classes), np.inf)
+    thresholds = np.full(len(classes), np.inf)
     for c in np.unique(known.labels):
-        usual[c] = p[known.labels == c, c].mean()
-    confident = np.where(p >= usual, p, -1.0)
+        thresholds[c] = p[known.labels == c, c].mean()
+    confident = np.where(p >= thresholds, p, -1.0)
     suggested = confident.argmax(axis=1) if n else np.empty(0, int)
-    own = p[np.arange(n), known.labels]
-    suspect = (suggested != known.labels) & (own <= LOW)
+    p_label = p[np.arange(n), known.labels]
+    suspect = (suggested != known.labels) & (p_label <= LOW)
     suspect &= confident[np.arange(n), suggested] >= HIGH
     rows = _beside(evaluation, known, suspect, order=False)
     chosen = np.flatnonzero(suspect)
@@ -78,10 +75,7 @@ def label_suspects(
 
 
 def is_copy(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> NDArray[np.bool_]:
-    """For each judged item whether its features are those of a training item, but for rounding.
-
-    All false where the model carries no features of its training items.
-    """
+    """bool [n] whether each scored item has the features of a training item (up to rounding); false without features."""
     nearest, _ = _nearest(evaluation, bundle, scored)
     return nearest >= SAME
 
@@ -95,33 +89,33 @@ def near_duplicates(
 ) -> pd.DataFrame:
     """Held-out items that look like a training item: copies, bursts, crops, other encodings.
 
-    The network's features find each item's nearest training item; the nearest `CANDIDATES` of these
-    pairs are then compared as grey thumbnails, by their correlation at the best shift. How alike is
-    too alike is learnt from the same pictures in other pairs (`duplicate_threshold`).
+    Features find each item's nearest training item; the nearest `CANDIDATES` pairs are compared as grey
+    thumbnails, by their correlation at the best shift. `alike_enough` sets the limit from other pairs of the same
+    pictures.
 
     Parameters
     ----------
-    trained : the rows behind the model's reference features, in their order
+    trained : rows of the model's reference features, in their order
         (`learners.evaluation.held_out.reference_rows`).
-    draw : an item's picture; raises SecondhandError where there is none.
+    draw : renders an item; raises SecondhandError where it cannot.
 
     Returns
     -------
-    Columns `TWINS`, the likest first; ``row`` is the place among the predictions.
+    The columns of the table, most similar first; ``row`` is the index in the predictions.
     """
     similarity, index = _nearest(evaluation, bundle, scored)
     reference = bundle.decider.distance.reference
     # Another number of rows: a training file went bad since.
     if reference is None or len(reference) != len(trained) or not len(similarity):
-        return pd.DataFrame(columns=list(TWINS))
+        return pd.DataFrame(columns=list(DUPLICATE_COLUMNS))
     chosen = np.argsort(-similarity, kind="stable")[:CANDIDATES]
-    held = evaluation.predictions.iloc[scored.rows[chosen]]
+    held_out = evaluation.predictions.iloc[scored.rows[chosen]]
     nearest = trained.iloc[index[chosen]]
-    sources = [source_of(row) for rows in (held, nearest) for row in rows.to_dict("records")]
+    sources = [source_of(row) for rows in (held_out, nearest) for row in rows.to_dict("records")]
     n = len(chosen)
     thumbnails = thumbnails_of(sources, draw)
     alike = correlation(thumbnails[:n], thumbnails[n:])
-    kin = held["truth"].to_numpy(str)[:, None] == nearest["label"].to_numpy(str)
+    kin = held_out["truth"].to_numpy(str)[:, None] == nearest["label"].to_numpy(str)
     enough = duplicate_threshold(alike[~kin], alike[kin & ~np.eye(n, dtype=bool)])
     pairs = pd.DataFrame(
         {
@@ -133,14 +127,16 @@ def near_duplicates(
             **{f"train_{name}": nearest[name].to_numpy() for name in ("start", "end", "gps")},
         }
     )
-    found = pairs.loc[pairs["correlation"] >= enough]
-    return found.sort_values("correlation", ascending=False, kind="stable").reset_index(drop=True)
+    duplicates = pairs.loc[pairs["correlation"] >= enough]
+    return duplicates.sort_values("correlation", ascending=False, kind="stable").reset_index(
+        drop=True
+    )
 
 
 def _beside(
     evaluation: Evaluation, scored: ScoredItems, mask: NDArray[np.bool_], *, order: bool = True
 ) -> pd.DataFrame:
-    """Predictions beside the calibrated probability of their own label."""
+    """Predictions with the calibrated probability of their own label."""
     chosen = np.flatnonzero(mask)
     columns = ["path", "truth", "best", "probability", "reason"]
     rows = evaluation.predictions.iloc[scored.rows[chosen]][columns].reset_index(drop=True)
@@ -152,7 +148,7 @@ def _beside(
 def _nearest(
     evaluation: Evaluation, bundle: Bundle, scored: ScoredItems
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Cosine similarity of each judged item to the nearest training item, and which that is."""
+    """Cosine similarity of each scored item to the nearest training item, and that item's index."""
     n = len(scored.rows)
     reference = bundle.decider.distance.reference
     if reference is None or not n or evaluation.features.shape[1] != reference.shape[1]:

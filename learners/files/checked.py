@@ -36,18 +36,18 @@ def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, floa
         raise SecondhandError(
             f"{name}.{quoted(foreign[0])}: not a known key; expected {', '.join(known)}"
         )
-    found, hints = dict(values), get_type_hints(cls)
+    fields_read, hints = dict(values), get_type_hints(cls)
     for key, metadata in known.items():
         value = values[key]
         if value is None and metadata.get("none"):
-            found[key] = math.nan
+            fields_read[key] = math.nan
             continue
         expected = _expected(value, hints[key], *(ranges.get(key) or metadata.get("range", (0, 0))))
         if expected:
             raise SecondhandError(f"{name}.{key} is {quoted(value)}: expected {expected}")
         if hints[key] is float:
-            found[key] = float(value)
-    return cls(**found)
+            fields_read[key] = float(value)
+    return cls(**fields_read)
 
 
 def _expected(value: Any, hint: Any, low: float, high: float) -> str:

@@ -35,7 +35,7 @@ def acquire_lock(file: int | IO[bytes]) -> None:
 
 
 @contextmanager
-def locked(folder: Path, said: str = "") -> Iterator[None]:
+def locked(folder: Path, name: str = "") -> Iterator[None]:
     """Keep other processes out of a folder.
 
     By a record lock: it ends with its process, however that dies, and workers that outlive it
@@ -59,7 +59,7 @@ def locked(folder: Path, said: str = "") -> Iterator[None]:
             os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise SecondhandError(
-                    f"{said or f'--out {folder}'}: {owner or 'another process'} is at work in it; wait "
+                    f"{name or f'--out {folder}'}: {owner or 'another process'} is at work in it; wait "
                     "for its end, or choose another"
                 ) from None
             log.warning("%s: cannot be locked (%s): begin nothing else in it", folder, error)

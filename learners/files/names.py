@@ -29,7 +29,7 @@ class PathShortener:
     """
 
     def __init__(self, source: str = "", *files: Iterable[str]) -> None:
-        named = [Path(one) for one in source.split(SEVERAL) if one]
+        named = [Path(part) for part in source.split(SEVERAL) if part]
         roots = [path if path.is_dir() else path.parent for path in named if path.exists()]
         forms = _forms(roots)
         for paths in files:
@@ -37,8 +37,8 @@ class PathShortener:
             if "" not in folders and len({os.path.isabs(folder) for folder in folders}) == 1:
                 roots += _shared_by(folders)
         self._home = _forms([_home()])
-        found = {*_forms(roots), *self._home}
-        names = "|".join(re.escape(form[:-1]) for form in sorted(found, key=len, reverse=True))
+        forms_all = {*_forms(roots), *self._home}
+        names = "|".join(re.escape(form[:-1]) for form in sorted(forms_all, key=len, reverse=True))
         self._roots = re.compile(rf"(?<![\w./~-])({names})(/|(?![\w./-]))")
 
     def __call__(self, text: str) -> str:
@@ -52,10 +52,10 @@ class PathShortener:
         return last_part(below) if elsewhere else below
 
     def _below(self, text: str) -> str:
-        def shorter(found: re.Match[str]) -> str:
-            if found[2]:
+        def shorter(match: re.Match[str]) -> str:
+            if match[2]:
                 return ""
-            return "~" if f"{found[1]}/" in self._home else last_part(found[1])
+            return "~" if f"{match[1]}/" in self._home else last_part(match[1])
 
         return self._roots.sub(shorter, text)
 
@@ -98,7 +98,7 @@ def _word(word: str, data: object) -> str:
     if "local-dir:" in value:  # a backbone's folder, or several
         return flag + equals + re.sub(r"(?<=local-dir:)[^,]+", lambda m: last_part(m[0]), value)
     whole = f"/{Path(value)}"  # of what was typed in another folder, the end
-    of_data = any(f"/{one}".endswith(whole) for one in str(data).split(SEVERAL))
+    of_data = any(f"/{source}".endswith(whole) for source in str(data).split(SEVERAL))
     if of_data or value.startswith(("/", "~")) or ".." in Path(value).parts:
         value = last_part(value)
     return f"{flag}{equals}{value}"
@@ -119,5 +119,5 @@ def _home() -> Path:
 def _forms(folders: Iterable[Path]) -> tuple[str, ...]:
     """Folders as they may stand before a file's name: as given, whole, and without links."""
     ways = (str, os.path.abspath, os.path.realpath)
-    found = {way(folder) for folder in folders for way in ways}
-    return tuple(f"{form.rstrip('/')}/" for form in sorted(found) if form not in (".", "/"))
+    paths = {way(folder) for folder in folders for way in ways}
+    return tuple(f"{form.rstrip('/')}/" for form in sorted(paths) if form not in (".", "/"))

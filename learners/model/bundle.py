@@ -200,7 +200,7 @@ def card(bundle: Bundle) -> str:
     """README.md with the metadata block of the Hugging Face hub."""
     classes, provenance = bundle.classes, bundle.provenance
     labels = [f"`{_one_line(name)}`" for name in classes[:50]]
-    more = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
+    rest = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
     note = _one_line(str(provenance.get("note") or ""))
     protocol = _one_line(str(provenance.get("protocol") or ""), 1000)
     chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
@@ -211,10 +211,10 @@ def card(bundle: Bundle) -> str:
         for key, value in bundle.metrics.items()
         if isinstance(value, float)
     ]
-    found = {"dataset": {"name": data or "unnamed", "type": "own"}, "metrics": figures}
-    result = {"task": {"type": f"{task}-classification"}, **found}
+    result_data = {"dataset": {"name": data or "unnamed", "type": "own"}, "metrics": figures}
+    result = {"task": {"type": f"{task}-classification"}, **result_data}
     index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
-    numbers = "\n".join(f"| {one['name']} | {one['value']:.4f} |" for one in figures)
+    numbers = "\n".join(f"| {figure['name']} | {figure['value']:.4f} |" for figure in figures)
     answers = "Answers one" if bundle.decider.exclusive else "Says which are there"
     return f"""---
 library_name: secondhand
@@ -225,7 +225,7 @@ model-index: {json.dumps(index, ensure_ascii=False)}
 
 # {bundle.spec.backbone}, fine-tuned
 
-{answers} of {len(classes)} classes, or "unknown": {", ".join(labels)}{more}.
+{answers} of {len(classes)} classes, or "unknown": {", ".join(labels)}{rest}.
 
 Trained on: `{data}`{f" ({note})" if note else ""}.
 {_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
@@ -250,15 +250,17 @@ The folder holds tensors (safetensors, ONNX) and JSON; opening it runs no code.
 
 def _lineage(provenance: dict[str, Any]) -> str:
     """The models that it goes on from, the latest first; of a folder that anybody may have written."""
-    found = provenance.get("lineage")
-    ancestors = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    said = [
+    lineage = provenance.get("lineage")
+    ancestors = (
+        [entry for entry in lineage if isinstance(entry, dict)] if isinstance(lineage, list) else []
+    )
+    lines = [
         "`{}` (weights SHA-256 `{}`), trained on `{}`".format(
-            *(_one_line(str(one.get(key, ""))) for key in ("model", "weights_sha256", "data"))
+            *(_one_line(str(entry.get(key, ""))) for key in ("model", "weights_sha256", "data"))
         )
-        for one in reversed(ancestors[-20:])
+        for entry in reversed(ancestors[-20:])
     ]
-    return f"Goes on from {'; that one from '.join(said)}.\n" if said else ""
+    return f"Goes on from {'; that one from '.join(lines)}.\n" if lines else ""
 
 
 def _one_line(text: str, limit: int = 200) -> str:
@@ -306,12 +308,12 @@ def hash_of_features(folder: str | os.PathLike[str]) -> str:
         raise _no_model_in(folder)
     try:
         config = _read_config(folder / CONFIG)
-        made = {name: config[name] for name in _FEATURES} | {"weights": config["hashes"][WEIGHTS]}
+        inputs = {name: config[name] for name in _FEATURES} | {"weights": config["hashes"][WEIGHTS]}
     except (KeyError, TypeError):
         raise BadFile(folder / CONFIG, "names no hash of the weights") from None
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def _no_model_in(folder: Path) -> SecondhandError:
@@ -356,11 +358,11 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         Preprocessing, {"width": None, **config["preprocessing"]}, "preprocessing"
     )
     if preprocessing.shape != spec.shape:
-        said = [
-            str(one.size) if one.width is None else "{} x {}".format(*one.shape)
-            for one in (preprocessing, spec)
+        sizes = [
+            str(part.size) if part.width is None else "{} x {}".format(*part.shape)
+            for part in (preprocessing, spec)
         ]
-        raise SecondhandError("preprocessing to {} pixels for a network of {}".format(*said))
+        raise SecondhandError("preprocessing to {} pixels for a network of {}".format(*sizes))
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
         raise SecondhandError(f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
     if spectrogram is not None:
@@ -372,10 +374,10 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if with_network or onnx is None:
         network, spec = _network(folder, spec)
     confidence = None
-    held = config["confidence"]
-    if held:
+    stored_confidence = config["confidence"]
+    if stored_confidence:
         read = None if tree is None else read_tree(tree, classes)
-        confidence = Confidence.from_dict(held, read_arrays(folder / REFERENCE), read)
+        confidence = Confidence.from_dict(stored_confidence, read_arrays(folder / REFERENCE), read)
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence is for {confidence.classes} classes, the model has {len(classes)}"

@@ -57,8 +57,8 @@ def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | 
 
     load_bundle(model, network=False)
     # Never what else lies in the folder.
-    found = [file for file in FILES if (model / file).exists()]
-    for file in found:
+    present = [file for file in FILES if (model / file).exists()]
+    for file in present:
         check_file(model / file)
     hub = HfApi()
     with _told(name):
@@ -66,7 +66,7 @@ def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | 
             return None
         address = hub.create_repo(name, private=private, exist_ok=True)
         hub.upload_folder(
-            repo_id=name, folder_path=model, allow_patterns=found, commit_message="Share a model"
+            repo_id=name, folder_path=model, allow_patterns=present, commit_message="Share a model"
         )
     return str(address)
 

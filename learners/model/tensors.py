@@ -79,9 +79,9 @@ def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> 
     members = [f"members.{n}." for n in range(spec.members)] if spec.members > 1 else [""]
     for member in members:
         layers = {
-            int(found[1]): list(value.shape)
+            int(match[1]): list(value.shape)
             for name, value in tensors.items()
-            if (found := re.fullmatch(re.escape(member) + r"1\.(\d{1,3})\.weight", name))
+            if (match := re.fullmatch(re.escape(member) + r"1\.(\d{1,3})\.weight", name))
         }
         last = layers[max(layers)] if layers else []
         if len(last) != 2 or last[0] != spec.n_classes:
@@ -102,13 +102,13 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     allowed = 4 * sum(value.numel() for value in tensors.values()) + _SPARE
-    made, thread = 0, get_ident()
+    n_parameters, thread = 0, get_ident()
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        nonlocal made
+        nonlocal n_parameters
         if get_ident() == thread and parameter is not None:
-            made += parameter.numel()
-            if made > allowed:
+            n_parameters += parameter.numel()
+            if n_parameters > allowed:
                 raise SecondhandError(
                     "network: its backbone has far more parameters than the weights beside it"
                 )
@@ -121,18 +121,18 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
-    own = network.state_dict()
-    strange = sorted(set(own) ^ set(tensors))
-    if strange:
+    expected = network.state_dict()
+    differing = sorted(set(expected) ^ set(tensors))
+    if differing:
         raise BadFile(
-            file, f"{len(strange)} tensors missing or too many for the network, as {strange[0]}"
+            file, f"{len(differing)} tensors missing or too many for the network, as {differing[0]}"
         )
-    for name, value in own.items():
-        theirs = tensors[name]
-        if theirs.shape != value.shape or theirs.dtype != value.dtype:
+    for name, value in expected.items():
+        tensor = tensors[name]
+        if tensor.shape != value.shape or tensor.dtype != value.dtype:
             raise BadFile(
                 file,
-                f"tensor {name} is {theirs.dtype} {list(theirs.shape)}, the network's is "
+                f"tensor {name} is {tensor.dtype} {list(tensor.shape)}, the network's is "
                 f"{value.dtype} {list(value.shape)}",
             )
     network.load_state_dict(tensors)
@@ -140,10 +140,10 @@ def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
 
 def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object of JSON; a key that is there twice means one thing to us and another to others."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("an object has a key twice")
-    return found
+    return values
 
 
 def check_file(file: Path) -> None:

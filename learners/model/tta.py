@@ -100,20 +100,20 @@ def tta_views_for(
 
 def apply_tta_view(x: A, view: TTAView) -> A:
     """The input [n, 3, h, w] as a view sees it, in the same shape; itself for the plain one."""
-    array, seen = isinstance(x, np.ndarray), cast(Any, x)
+    array, view_of_x = isinstance(x, np.ndarray), cast(Any, x)
     if view.shift:
         steps = round(view.shift * x.shape[3])
-        seen = np.roll(seen, steps, 3) if array else seen.roll(steps, 3)
+        view_of_x = np.roll(view_of_x, steps, 3) if array else view_of_x.roll(steps, 3)
     if view.zoom > 1:
         size = (x.shape[2], x.shape[3])
         height, width = (max(1, round(side / view.zoom)) for side in size)
         top = round((size[0] - height) * (view.y + 1) / 2)
         left = round((size[1] - width) * (view.x + 1) / 2)
-        seen = seen[:, :, top : top + height, left : left + width]
-        seen = _enlarge_array(seen, size) if array else _enlarge(seen, size)
+        view_of_x = view_of_x[:, :, top : top + height, left : left + width]
+        view_of_x = _enlarge_array(view_of_x, size) if array else _enlarge(view_of_x, size)
     if view.mirror:
-        seen = np.flip(seen, 3) if array else seen.flip(3)
-    return cast(A, seen)
+        view_of_x = np.flip(view_of_x, 3) if array else view_of_x.flip(3)
+    return cast(A, view_of_x)
 
 
 def _enlarge(x: Tensor, size: tuple[int, int]) -> Tensor:
@@ -189,12 +189,12 @@ def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
     tta_views = []
     for number, value in enumerate(values):
         view = read_as(TTAView, value, f"tta[{number}]")
-        mine = (
+        allowed = (
             TTAView(shift=view.shift)
             if kind == "sound"
             else TTAView(view.mirror, view.zoom, view.x, view.y)
         )
-        if view != (PLAIN if kind == "strain" else mine):
+        if view != (PLAIN if kind == "strain" else allowed):
             raise SecondhandError(f"tta[{number}]: {value} is no view of data of kind {kind}")
         tta_views.append(view)
     return tuple(tta_views)

@@ -35,21 +35,21 @@ class MultiLabel:
     exclusive = False
 
     def check(self, settings: Settings) -> None:
-        data, train, asked = settings.data, settings.train, settings.confidence
-        usual = ConfidenceSettings()
+        data, train, confidence = settings.data, settings.train, settings.confidence
+        defaults = ConfidenceSettings()
         refused = {
             "--from": data.from_,
             "--background": data.background,
             "--classes-table": data.classes_table,
             "--backbone auto": settings.network.candidates,
             "--label-smoothing": train.label_smoothing,
-            "--score": asked.score != usual.score,
-            "--keep-known": asked.keep_known != usual.keep_known,
-            "--coverage": asked.coverage,
-            "--per-class (each label has its own promise anyway)": asked.per_class,
+            "--score": confidence.score != defaults.score,
+            "--keep-known": confidence.keep_known != defaults.keep_known,
+            "--coverage": confidence.coverage,
+            "--per-class (each label has its own promise anyway)": confidence.per_class,
             "--learning-curve": settings.run.learning_curve,
         }
-        if wrong := [flag for flag, given in refused.items() if given]:
+        if wrong := [flag for flag, is_set in refused.items() if is_set]:
             raise SecondhandError(
                 f"not with several labels an item: {', '.join(wrong)}; leave it out"
             )
@@ -110,17 +110,19 @@ class MultiLabel:
         self, table: Path, label_column: str | None, classes: Sequence[str]
     ) -> str | list[str]:
         columns = [*read_cells(table).columns] if table.is_file() else []
-        own = [name for name in classes if name in columns]
-        return own if own and (label_column or "label") not in columns else MULTI
+        class_columns = [name for name in classes if name in columns]
+        return (
+            class_columns if class_columns and (label_column or "label") not in columns else MULTI
+        )
 
     def match_labels(
         self, table: ItemTable, classes: Sequence[str], columns: str | Sequence[str]
     ) -> list[str]:
         """Labels that the model does not have are left out; its own that have no column are not known."""
         labels = table.frame["label"]
-        there = {name for label in labels for name in names_of(label)}
-        foreign = ", ".join(map(repr, sorted(there - {*classes})[:10]))
-        if there and not there & {*classes}:
+        used_labels = {name for label in labels for name in names_of(label)}
+        foreign = ", ".join(map(repr, sorted(used_labels - {*classes})[:10]))
+        if used_labels and not used_labels & {*classes}:
             raise SecondhandError(
                 f"none of the labels ({foreign}) is one of the model ({', '.join(classes)[:300]}): rename them"
             )

@@ -114,24 +114,24 @@ class SingleLabel:
     def match_labels(self, table: ItemTable, classes: Sequence[str], columns: None) -> list[str]:
         """Files of labels that are no classes become unknown ones."""
         labels = table.frame["label"]
-        other = ~labels.isin(classes)
-        names = sorted(labels[other].unique())
+        is_other = ~labels.isin(classes)
+        names = sorted(labels[is_other].unique())
         near = {spelling_key(name): name for name in classes}
         for name in names:
             if (meant := near.get(spelling_key(name))) is not None:
                 raise SecondhandError(
                     f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
                 )
-        if len(names) and other.all():
+        if len(names) and is_other.all():
             raise SecondhandError(
                 f"none of the labels ({_some(names)}) is a class of the model ({_some(classes)}): "
                 "rename them, or give files of known classes as --data and these as --unknown"
             )
         if not names:
             return []
-        ood = table.frame.loc[other].assign(label=UNKNOWN)
+        ood = table.frame.loc[is_other].assign(label=UNKNOWN)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
-        table.frame = table.frame.loc[~other].reset_index(drop=True)
+        table.frame = table.frame.loc[~is_other].reset_index(drop=True)
         return [
             f"{len(names)} labels are no classes of the model ({_some(names)}): their "
             f"{len(ood)} files count as strangers"
@@ -211,5 +211,5 @@ def _rows(tables: dict[str, pd.DataFrame]) -> object:
 
 
 def _some(names: Sequence[str], limit: int = 10) -> str:
-    more = f", … and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(repr, names[:limit])) + more
+    rest = f", … and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(repr, names[:limit])) + rest

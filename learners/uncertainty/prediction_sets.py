@@ -1,7 +1,7 @@
-"""Sets of classes that hold the right one with a stated probability, on request.
+"""Prediction sets: sets of classes that contain the right one with a chosen probability.
 
-APS (2006.02544) and RAPS (2009.14193) by split conformal prediction: whatever the network, if
-calibration and new items are exchangeable, the set holds the label with the stated coverage.
+APS (arXiv:2006.02544) and RAPS (arXiv:2009.14193) by split conformal prediction: for any network, the set
+contains the label with the stated coverage if calibration and new items are exchangeable.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ALL = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionSets:
-    """A fitted rule. ``quantile`` cuts the conformity score; 1e9 where every class is always in.
+    """A fitted rule for prediction sets.
 
-    ``coverage`` is the stated one. ``penalty`` is added to the score for each rank past ``rank``
-    (RAPS; 0 is APS).
+    ``quantile`` is the largest conformity score in a set (1e9: every class), ``coverage`` the stated probability,
+    ``penalty`` is added for each rank past ``rank`` (RAPS; 0 is APS), ``n`` is the number of calibration items.
     """
 
     classes: int = ranged(2, 1_000_000)
@@ -44,7 +44,7 @@ class PredictionSets:
         _check_coverage(self.coverage)
 
     def predict(self, probabilities: ArrayLike) -> NDArray[np.bool_]:
-        """``[n, classes]``, true where a class is in the item's set; the best one always is."""
+        """bool ``[n, classes]``, true for the classes in each item's set; always for the most probable one."""
         p = check_probabilities(probabilities)
         if p.shape[1] != self.classes:
             raise SecondhandError(f"{p.shape[1]} probabilities an item: expected {self.classes}")
@@ -64,11 +64,10 @@ def fit_prediction_sets(
     penalty: float = 0.01,
     rank: int = 5,
 ) -> PredictionSets:
-    """The rule for ``coverage``, from calibration items ``[n, classes]`` and ``[n]``.
+    """Fit the rule for ``coverage`` to calibration items, ``[n, classes]`` and ``[n]``.
 
-    ``penalty`` and ``rank`` (2009.14193 calls them lambda and k_reg) change the sizes of the sets,
-    not the coverage; a penalty of 0 is APS. Too few items (fewer than ``coverage / (1 -
-    coverage)``) leave every class in every set, and ``message`` says so.
+    ``penalty`` and ``rank`` (lambda and k_reg in arXiv:2009.14193) change the size of the sets, not the coverage.
+    With fewer than ``coverage / (1 - coverage)`` items every set holds every class, and ``message`` says so.
     """
     _check_coverage(coverage)
     if not penalty >= 0 or rank < 0:
@@ -96,12 +95,11 @@ def fit_prediction_sets(
 
 
 def _scores(p: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:
-    """Classes from most to least probable, and each one's conformity score (2009.14193, eq. 4).
+    """Classes from most to least probable, and the conformity score of each (arXiv:2009.14193, eq. 4).
 
-    That is the probability of the likelier classes: u = 1 there, without the class's own. With u = 0
-    the score of a class is high because it is likely, and sets hold far more than stated; a draw of u
-    for each item holds as much as stated but answers one file in several ways. The best class scores 0, so
-    that the quantile is 0 where it is right alone as often as stated.
+    The score is the probability of the more probable classes, without the class's own (u = 1 there). With u = 0
+    the sets hold far more than stated; a random u gives exact coverage but several answers for one file. The
+    most probable class scores 0.
     """
     order = np.argsort(-p, axis=1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=1)

@@ -1,7 +1,7 @@
-"""A tree above the classes: where a class cannot be told, its kind often can.
+"""A tree above the classes, for a less specific answer where the class is uncertain.
 
-A node's probability is the sum of its classes'. An item is named by the deepest node that reaches a
-probability, and that answer is then judged as any other one is.
+A node's probability is the sum of its classes'. An item is named by the deepest node whose probability
+reaches a limit; that answer is then judged like any other.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from learners.uncertainty.thresholds import (
 )
 
 COLUMNS = ("label", "parent")
-#: What a table may have: a folder's may be anybody's.
+#: Limits of the file, which may come from anyone.
 MAX_BYTES, MAX_DEPTH = 8 << 20, 50
 TOP = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """The classes and what stands above them.
+    """The classes and the nodes above them.
 
     Attributes
     ----------
-    names : of the ``classes`` in the order of their logits, then of the nodes above them.
-    parents : [names] number of the node above each; `TOP` where there is none.
+    names : the ``classes`` in the order of their logits, then the nodes above them.
+    parents : [names] number of each node's parent; `TOP` where there is none.
+    classes : number of classes.
     """
 
     names: tuple[str, ...]
@@ -52,7 +53,7 @@ class Tree:
 
     @cached_property
     def depths(self) -> Ints:
-        """[names] 1 at the top, and one more for each step down."""
+        """[names] depth of each node: 1 at the top, one more for each step down."""
         return np.array([len(self.path(node)) for node in range(len(self.names))])
 
     @cached_property
@@ -63,7 +64,7 @@ class Tree:
 
     @cached_property
     def levels(self) -> list[tuple[str, Ints]]:
-        """The nodes above the classes by their depth, from the top, and the classes; with names."""
+        """Name and nodes of each depth above the classes, from the top, then of the classes."""
         nodes = np.arange(len(self.names))
         above = nodes >= self.classes
         levels = [
@@ -73,8 +74,7 @@ class Tree:
         return [*levels, ("class", nodes[~above])]
 
     def class_subset(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
-        """[n, nodes + 1] the probabilities of ``nodes`` that lie beside each other, and of all else; and
-        which of these holds each label."""
+        """Probabilities [n, nodes + 1] of disjoint ``nodes`` and of all else, and the column that holds each label."""
         masses = self.masses(probabilities)[:, nodes]
         remainder = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
         place = np.full(len(self.names) + 1, len(nodes))
@@ -86,14 +86,14 @@ class Tree:
         return np.hstack([masses, remainder]), position
 
     def path(self, node: int) -> list[int]:
-        """From the top down to a node."""
+        """Nodes from the top down to ``node``."""
         path = [node]
         while (node := int(self.parents[node])) != TOP:
             path.insert(0, node)
         return path
 
     def masses(self, probabilities: Floats) -> Floats:
-        """[n, names]: each class's probability, and the sum of them below each node."""
+        """[n, names] probability of each class and node (the sum of the classes below it)."""
         out = np.zeros((len(self.names), len(probabilities)))
         out[: self.classes] = probabilities.T
         for depth in range(self.depths.max(), 1, -1):
@@ -102,8 +102,10 @@ class Tree:
         return out.T
 
     def chains(self, masses: Floats) -> Ints:
-        """[n, steps] nodes from the top down, at each step the likeliest below the last; a class that
-        is reached early is repeated. A node that all classes are below says nothing, and is none."""
+        """[n, steps] nodes from the top down, at each step the most probable child.
+
+        A class reached early is repeated. A node above all classes says nothing and is left out.
+        """
         begin = TOP
         while len(self._children[begin]) == 1:
             begin = int(self._children[begin][0])
@@ -117,8 +119,7 @@ class Tree:
         return np.stack(steps, axis=1)
 
     def named(self, probabilities: Floats, reach: float) -> tuple[Ints, Floats]:
-        """Of each item the deepest node of its chain whose probability is at least ``reach``, or the
-        first of the chain; and that probability."""
+        """Deepest node of each item's chain whose probability is at least ``reach`` (else its first), and that probability."""
         masses = self.masses(probabilities)
         chains = self.chains(masses)
         chain_masses = np.take_along_axis(masses, chains, axis=1)
@@ -127,7 +128,7 @@ class Tree:
         return chains[rows, last], chain_masses[rows, last]
 
     def branches(self, probabilities: Floats) -> list[tuple[tuple[str, float], ...]]:
-        """Of each item its chain with the probabilities."""
+        """Names and probabilities along each item's chain."""
         masses = self.masses(probabilities)
         return [
             tuple((self.names[node], float(mass[node])) for node in dict.fromkeys(chain.tolist()))
@@ -135,8 +136,7 @@ class Tree:
         ]
 
     def holds(self, nodes: Ints, labels: Ints) -> NDArray[np.bool_]:
-        """[n]: whether each node is the class of the label, or stands above it; a label of -1 is no
-        class."""
+        """[n] whether each node is the class of the label or above it; false for a label of -1."""
         at, matches = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
         for _ in range(self.depths.max()):
             matches |= (at == nodes) & (at != TOP)
@@ -144,7 +144,7 @@ class Tree:
         return matches
 
     def right(self, answers: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
-        """`holds`, of names; what is no name of the tree is wrong."""
+        """`holds` for names; a name outside the tree is wrong."""
         numbers = {name: number for number, name in enumerate(self.names)}
         nodes, labels = (
             np.array([numbers.get(str(name), TOP) for name in names], np.int64)
@@ -153,25 +153,26 @@ class Tree:
         return self.holds(nodes, labels)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Each name with its parent's, "" at the top."""
+        """Each name with its parent's name, "" at the top."""
         above = ["" if parent == TOP else self.names[parent] for parent in self.parents]
         return list(zip(self.names, above, strict=True))
 
     def write(self, file: Path) -> None:
-        """As `read_tree` takes it."""
+        """Write the CSV file that `read_tree` reads."""
         with open(file, "w", encoding="utf-8", newline="") as stream:
             write_rows(stream, [COLUMNS, *self.rows()])
 
 
 def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
-    """The tree of a CSV file with the columns label and parent: a row for each class and each node
-    above, the parent empty at the top.
+    """The tree in a CSV file with the columns label and parent.
+
+    It has a row for each class and each node above; the parent is empty at the top.
 
     Raises
     ------
-    SecondhandError : names the file, and the row, the value and the remedy: no such columns, a name
-        that is empty, there twice or "unknown", a parent without a row, a circle, a node without a
-        class below, a class without a row or with something below it, no parent at all.
+    SecondhandError : names file, row, value and remedy: missing columns; a name that is empty, repeated or
+        "unknown"; a parent without a row; a circle; a node without a class below; a class without a row or
+        with a child; no parent at all.
     """
     rows = _rows(Path(file))
     begin = f"classes table {file}"
@@ -223,7 +224,7 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
 
 
 def _rows(file: Path) -> dict[int, tuple[str, str]]:
-    """Label and parent by the number of the row; the header is row 1."""
+    """Label and parent by row number; the header is row 1."""
     begin = f"classes table {file}"
     try:
         if file.stat().st_size > MAX_BYTES:
@@ -246,7 +247,7 @@ def _rows(file: Path) -> dict[int, tuple[str, str]]:
 
 
 def _check_steps(parents: Mapping[str, str], of: Mapping[str, int], begin: str) -> None:
-    """Raise SecondhandError for a circle, and for more than `MAX_DEPTH` steps to the top."""
+    """Raise SecondhandError for a circle or more than `MAX_DEPTH` steps to the top."""
     depths = {"": 0}
     for name in parents:
         way: list[str] = []
@@ -271,15 +272,16 @@ def _check_steps(parents: Mapping[str, str], of: Mapping[str, int], begin: str) 
 
 @dataclass(frozen=True)
 class Naming:
-    """How a model with a tree names an item: by the deepest node that reaches the probability
-    ``reach``."""
+    """Names each item by the deepest node whose probability reaches ``reach``."""
 
     tree: Tree
     reach: float
 
     def name(self, z: Floats, probabilities: Floats) -> tuple[Ints, Floats, Floats]:
-        """Of items ``z [n, classes]``, logits divided by the temperature, the node that each is named
-        by, its probability, and its score msp: what its siblings share is no doubt about it."""
+        """Named node, its probability and its msp score, for scaled logits ``z [n, classes]``.
+
+        How siblings below the node share the probability does not lower the score.
+        """
         named, sure = self.tree.named(probabilities, self.reach)
         msp = MSP().score(None, z)
         rows = np.arange(len(z))
@@ -287,12 +289,12 @@ class Naming:
         return named, sure, np.where(named == z.argmax(1), msp, np.log(np.maximum(mass, 1e-300)))
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON; the tree itself is a file of its own."""
+        """Settings as JSON; the tree is a file of its own."""
         return {"reach": self.reach}
 
     @classmethod
     def from_dict(cls, values: object, tree: Tree) -> Naming:
-        """The inverse of `to_dict`, for files that anybody may have written."""
+        """The naming from `to_dict`, with checked values."""
         return cls(tree, read_as(_Stored, values, "confidence.tree").reach)
 
 
@@ -302,9 +304,9 @@ class _Stored:
 
 
 def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
-    """Sentences on depths whose probabilities, sums as they are, claim more than ``labels`` bear out.
+    """Messages about depths whose summed probabilities are overconfident on the calibration ``labels``.
 
-    No depth has a temperature of its own.
+    Depths have no temperature of their own.
     """
     messages = []
     for name, nodes in tree.levels[:-1]:
@@ -325,16 +327,15 @@ def guaranteed(
     target: float,
     groups: Groups = None,
 ) -> tuple[Threshold, Floats, list[str]]:
-    """Thresholds a depth, by name of the tree [names], each with the promise of `threshold_for_accuracy`, for items ``[n]`` that
-    are ``named`` so, of which those that have not ``passed`` are refused anyway.
+    """Thresholds by tree name [names] with the guarantee of `threshold_for_accuracy` at each depth.
 
-    Which depth an item is named at follows from its probabilities alone, never from its label, so
-    that the items of a depth are a sample by themselves: of those accepted there ``target`` are right.
-    That all these guarantees hold together is a matter of one risk, 5 %, of which each has its equal
-    part (Bonferroni; as each threshold within a depth is tested at a part, 2110.01052). A depth with
-    fewer items than twice what the target needs, all right, shares its threshold and its promise with
-    the next one above it, the topmost with those below; what is left without any promise is not
-    answered, where others are. As each part is right so is the whole.
+    Items ``[n]`` have the name ``named``; those that have not ``passed`` are refused anyway. An item's depth
+    depends on its probabilities alone, not on its label, so the items of a depth are a sample of their own and
+    ``target`` of those accepted there are right. The depths share one risk of 5 % in equal parts (Bonferroni; the
+    thresholds within a depth follow `threshold_for_accuracy`, arXiv:2110.01052). A depth with fewer items than
+    twice what the target needs shares its threshold with the next one above, the topmost with those below. A
+    depth without a guarantee is not answered if others have one. Returns the overall threshold, the thresholds
+    and notes.
     """
     classes = np.arange(len(tree.names)) < tree.classes
     levels = np.where(classes, tree.depths.max(), tree.depths - 1)

@@ -1,5 +1,4 @@
-"""Scores that tell known items from strangers (out-of-distribution detectors), one file a method. Higher is
-more known, for every one of them."""
+"""Out-of-distribution scores, one file per method; higher means more known."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -17,7 +16,7 @@ from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.scores.rmds import RMDS
 
 SCORES: tuple[str, ...] = get_args(ScoreName)
-#: The array of a score that is the distance's own reference, and stored once.
+#: The array of each score that equals the distance's reference and is stored only once.
 SHARED = {"knn": "reference", "combined": "knn.reference"}
 
 
@@ -30,7 +29,7 @@ def make_score(name: str) -> Score:
 
 
 def fit_score(name: str, knn: KNN | None, train: Outputs | None) -> Score:
-    """A score fitted on training items, sharing the distance's ``knn`` where it uses the same."""
+    """The score fitted to training items; it shares ``knn`` with the distance where it uses it."""
     if name == "knn" and knn is not None:
         return knn
     score = make_score(name)
@@ -44,7 +43,7 @@ def fit_score(name: str, knn: KNN | None, train: Outputs | None) -> Score:
 
 
 def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Score:
-    """The score ``name`` of a saved model, which shares its reference with the distance ``knn``."""
+    """The score ``name`` of a saved model; it shares the reference with the distance ``knn``."""
     score = make_score(name)
     values = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
     if knn is not None and name in SHARED:

@@ -1,4 +1,4 @@
-"""What every score has, and the checks that they share."""
+"""The base class of scores and the checks they share."""
 
 from __future__ import annotations
 
@@ -11,48 +11,47 @@ from datasets.core.errors import SecondhandError
 from learners.uncertainty.arrays import Floats
 
 Floats32 = NDArray[np.float32]
-#: The least part of the greatest variance that is not taken for rounding.
+#: Variances below this fraction of the largest count as rounding.
 LEAST = 1e-6
 
 
 class Score:
-    """What every score has. Features are the network's, ``[n, d]``; logits ``[n, classes]``; labels
-    ``[n]``.
+    """Base class of scores. Features are ``[n, d]``, logits ``[n, classes]``, labels ``[n]``.
 
-    ``needs`` is "features" (and logits), or "logits": the features may then be None. ``parts`` are the
-    scores, by name, that it is made of.
+    ``needs`` is "features" (and logits) or "logits" (features may then be None). ``parts`` are the scores that a
+    combined score consists of, by name.
     """
 
     needs = "features"
     parts: Mapping[str, Score] = {}
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
-        """On training items."""
+        """Fit to training items."""
 
     def calibrate(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        """``[n]`` of the calibration items, each as one of them; must follow `fit`."""
+        """Scores ``[n]`` of the calibration items, each compared with the others; call after `fit`."""
         return self.score(features, logits)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        """``[n]`` of any items."""
+        """Scores ``[n]`` of any items."""
         raise NotImplementedError
 
     def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
-        """What `calibrate` returned, with ``new`` scores msp of the items in place of the ``old``."""
+        """The scores ``known`` from `calibrate`, with the msp scores ``old`` replaced by ``new``."""
         return known
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """What was fitted, for `safetensors`."""
+        """The fitted arrays, for `safetensors`."""
         return {}
 
     def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
-        """The inverse of `arrays`; checks shapes and finiteness."""
+        """Restore from `arrays`; checks shapes and finiteness."""
 
 
 def check_features(
     features: ArrayLike | None, n: int | None = None, *, paths: Sequence[str] | None = None
 ) -> Floats32:
-    """``[n, d]`` float32, all finite; else an error that names the first bad file."""
+    """Features ``[n, d]`` as float32. Raises SecondhandError naming the first file that is not finite."""
     if features is None:
         raise SecondhandError("this score needs penultimate features, and none were given")
     values = np.asarray(features, dtype=np.float32)
@@ -66,7 +65,7 @@ def check_features(
 
 
 def check_width(features: ArrayLike | None, width: int) -> Floats32:
-    """`check_features`, of as many numbers an item as the score was fitted on."""
+    """`check_features`, and that each item has ``width`` features."""
     values = check_features(features)
     if values.shape[1] != width:
         raise SecondhandError(f"features of {values.shape[1]} numbers: expected {width}")
@@ -76,7 +75,7 @@ def check_width(features: ArrayLike | None, width: int) -> Floats32:
 def stored(
     arrays: Mapping[str, ArrayLike], key: str, shape: tuple[int, int] = (-1, -1)
 ) -> Floats32:
-    """One of `Score.arrays` as read back: two axes, finite, ``shape`` where it is not -1.
+    """The array ``key``, checked: two axes, finite, of ``shape`` (-1 is any).
 
     Raises KeyError where it is missing.
     """
@@ -91,13 +90,13 @@ def stored(
 
 
 def normalise(features: Floats32) -> Floats32:
-    """Each row to length 1; a row of zeros stays zero."""
+    """Rows scaled to length 1; a row of zeros stays zero."""
     length = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.maximum(length, np.float32(1e-12))
 
 
 def check_sorted(values: ArrayLike, name: str) -> Floats:
-    """``[n]`` finite and ascending, as calibration scores are stored as ``name``."""
+    """``[n]`` finite ascending values, as calibration scores are stored under ``name``."""
     out = np.asarray(values, dtype=np.float64)
     if out.ndim != 1 or not np.isfinite(out).all() or (np.diff(out) < 0).any():
         raise SecondhandError(f"{name}: expected finite numbers in ascending order")

@@ -1,4 +1,4 @@
-"""The probability and two distances in one."""
+"""A combination of the class probability and two distances."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ def conformal_p(calibration: Floats, score: Floats) -> Floats:
 class Combined(Score):
     """Fisher's combination of conformal p-values: the sum of log p over `msp`, `knn` and `rmds`.
 
-    A stranger between two classes has a low probability; one away from all of them has no near
-    neighbour, and may have a high one; one that is like the training items in all but what tells
-    classes apart is far from each class beside that.
+    The parts find different unknown items: msp those between two classes, knn those far from every training
+    item, rmds those that differ from every class in the directions that tell classes apart.
     """
 
     def __init__(self) -> None:
@@ -37,7 +36,7 @@ class Combined(Score):
             part.fit(features, logits, labels)
 
     def calibrate(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        """Keep the calibration items' scores; returns each one's combination among the others."""
+        """Store the calibration items' scores; returns each one's combined score among the others."""
         total = np.zeros(len(np.asarray(logits)))
         for name, part in self.parts.items():
             scores = part.score(features, logits)
@@ -57,7 +56,7 @@ class Combined(Score):
         return self.join({name: p.score(features, logits) for name, p in self.parts.items()})
 
     def join(self, scores: Mapping[str, Floats]) -> Floats:
-        """`score` from the parts' own scores, for who has them already."""
+        """`score` from the parts' scores, if already computed."""
         logs = [np.log(conformal_p(self.calibration[name], scores[name])) for name in self.parts]
         return np.sum(logs, axis=0)
 

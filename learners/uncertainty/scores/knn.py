@@ -54,8 +54,7 @@ class KNN(Score):
         return out
 
     def apart(self, labels: Ints) -> Floats:
-        """``[m]``, minus the distance of each training item to the nearest with another label; empty
-        where all have the same."""
+        """``[m]`` minus the distance of each training item to the nearest one with another label; empty for one class."""
         out = np.empty(len(labels) if len(np.unique(labels)) > 1 else 0)
         for start in range(0, len(out), BLOCK):
             similar = self.reference[start : start + BLOCK] @ self.reference.T
@@ -76,5 +75,5 @@ class KNN(Score):
 
 
 def _length_apart(cosine: Floats32) -> Floats:
-    """Euclidean distances between rows of length 1, by their cosines."""
+    """Euclidean distances between rows of length 1, from their cosines."""
     return np.sqrt(np.maximum(2 - 2 * cosine.astype(np.float64), 0))

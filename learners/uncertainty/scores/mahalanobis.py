@@ -1,4 +1,4 @@
-"""The distance to the nearest class, which the gate of the distance and `rmds` are made of."""
+"""The Mahalanobis distance to the nearest class, used by the distance gate and by `rmds`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from learners.uncertainty.scores.base import (
     stored,
 )
 
-#: Items to one principal axis at least, and axes at most.
+#: Least number of items per principal axis, and largest number of axes.
 PER_AXIS, AXES = 4, 256
 
 
@@ -43,7 +43,7 @@ class Mahalanobis(Score):
         classes, index = np.unique(y, return_inverse=True)
         means = np.stack([x[index == c].mean(axis=0) for c in range(len(classes))])
         within = (x - means[index]) @ sphere
-        # Of a variance of 1 along each axis, what is left within the classes.
+        # Each axis has a total variance of 1; this is the part within classes.
         values, vectors = np.linalg.eigh(within.T @ within / len(x))
         whiten = sphere @ (vectors / np.sqrt(np.maximum(values, LEAST)))
         self.whiten = whiten.astype(np.float32)
@@ -62,7 +62,7 @@ class Mahalanobis(Score):
 
 
 def _sphere(x: Floats) -> Floats:
-    """``[d, k]``: the principal axes of items ``[n, d]``, each divided by the spread along it."""
+    """``[d, k]``: principal axes of items ``[n, d]``, each divided by the standard deviation along it."""
     centred = x - x.mean(axis=0)
     size = max(1, min(len(x) // PER_AXIS, AXES, x.shape[1]))
     few = len(x) < x.shape[1]
@@ -76,7 +76,7 @@ def _sphere(x: Floats) -> Floats:
 
 
 def squares(x: Floats32, whiten: Floats32, means: Floats32) -> Floats:
-    """``[n, means]`` squared distances; in float64, for means far from 0 beside their distances."""
+    """``[n, means]`` squared distances, in float64: means may be far from 0 compared with their distances."""
     z, m = x.astype(np.float64) @ whiten, means.astype(np.float64)
     squares = (z**2).sum(axis=1)[:, None] - 2 * z @ m.T + (m**2).sum(axis=1)
     return np.asarray(np.maximum(squares, 0))

@@ -1,4 +1,4 @@
-"""The probability of the best class."""
+"""The probability of the most probable class."""
 
 from __future__ import annotations
 

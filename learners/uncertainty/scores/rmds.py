@@ -1,4 +1,4 @@
-"""The distance to the nearest class, relative to that to all items."""
+"""The Mahalanobis distance to the nearest class, relative to that to all items."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from learners.uncertainty.scores.mahalanobis import Mahalanobis, squares
 
 
 class RMDS(Mahalanobis):
-    """`Mahalanobis` less that of one Gaussian for all items (2106.09022, equation 3).
+    """`Mahalanobis` minus the distance to one Gaussian of all items (arXiv:2106.09022, equation 3).
 
-    What is odd about an item whatever its class, as its light, then plays no part.
+    Properties unusual for every class, such as the light, then cancel.
     """
 
     def __init__(self) -> None:
