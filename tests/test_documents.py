@@ -91,6 +91,15 @@ def test_the_examples_of_docstrings_say_what_is() -> None:
     assert len(shown) >= 6
 
 
+def test_each_name_of_the_python_page_is_there() -> None:
+    text = (ROOT / "docs" / "python.md").read_text("utf-8")
+    named = re.findall(r"auto(?:class|function):: ([\w.]+)\.(\w+)(?:\n +:members: (.*))?", text)
+    assert len(named) >= 10
+    for module, name, members in named:
+        item = getattr(import_module(module), name)
+        assert all(hasattr(item, member) for member in members.split(", ") if member), name
+
+
 def test_each_file_and_test_that_is_named_is_there() -> None:
     for document in ROOT.glob("docs/*.md"):
         for name, test in re.findall(
