@@ -59,7 +59,7 @@ DEATHS = 1  # of a local cluster's workers that a chunk outlives
 
 
 class Report(NamedTuple):
-    """What a worker made of a chunk: an answer an item, or what keeps it from working."""
+    """A worker's results for a chunk, one per item, or the reason why it cannot work."""
 
     results: list[Any]
     worker: str
@@ -67,7 +67,7 @@ class Report(NamedTuple):
 
 
 def run_chunk(payload: bytes) -> Report:
-    """The task, in the worker: one answer an item, or what is wrong with this worker."""
+    """Run a chunk in a worker; returns its results or the reason why the worker cannot work."""
     from distributed import get_worker
     from threadpoolctl import threadpool_limits
 
@@ -92,7 +92,7 @@ def run_chunk(payload: bytes) -> Report:
 
 @contextlib.contextmanager
 def shared_marker(folder: Path | None) -> Iterator[Path | None]:
-    """A file in the folder for as long as the work takes, by which workers know it again."""
+    """Create a marker file, by which workers can tell that they see the same folder."""
     if folder is None:
         yield None
         return
@@ -109,7 +109,7 @@ def shared_marker(folder: Path | None) -> Iterator[Path | None]:
 
 
 class Cluster:
-    """A scheduler that answers. Made by `connect`."""
+    """A connected Dask scheduler; created by `connect`."""
 
     def __init__(self, client: Any, address: str, patience: float = PATIENCE) -> None:
         self._client, self._patience, self.address = client, patience, address
@@ -124,7 +124,7 @@ class Cluster:
         path_of: Callable[[T], str] | None = None,
         folder: Path | None = None,
     ) -> Iterator[tuple[int, list[R]]]:
-        """Apply `task` to each chunk: yields (number of the chunk, its answers) as they come.
+        """Apply `task` to each chunk; yields (chunk number, results) as they are finished.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Cluster:
     def _until_deaths(
         self, send: Callable[[list[T], int], Any], chunks: Sequence[list[T]], pending: deque[int]
     ) -> Iterator[tuple[int, list[Any] | None]]:
-        """Answers by chunk; after the first None, for which workers died, no more are begun."""
+        """Yield results by chunk; after the first None (its workers died) no more chunks are started."""
         running: dict[Any, int] = {}
         died = False
         while running or (pending and not died):
@@ -188,7 +188,7 @@ class Cluster:
         return crashed if results is None else results[0]
 
     def _ready(self, running: dict[Any, int]) -> list[Any]:
-        """Futures that are done; waits for one."""
+        """Wait for at least one future; returns those that are done."""
         from distributed import wait
 
         last_seen = time.monotonic()
@@ -209,7 +209,7 @@ class Cluster:
                 )
 
     def _ahead(self) -> int:
-        """How many chunks may be under way; 1 where there are no workers."""
+        """Number of chunks to have in progress; 1 without workers."""
         if time.monotonic() - self._counted >= POLL or not self._counted:
             try:
                 self._threads = sum(self._client.nthreads().values())
@@ -219,7 +219,7 @@ class Cluster:
         return max(1, AHEAD * self._threads)
 
     def _answers(self, future: Any) -> list[Any] | None:
-        """What came back; None if too many workers died over it."""
+        """Results of a future; None if too many workers died over it."""
         from distributed import KilledWorker
 
         try:
@@ -256,7 +256,7 @@ def connect(
     timeout: float = CONNECT,
     patience: float = PATIENCE,
 ) -> Iterator[Cluster]:
-    """A cluster for the length of a `with`; a local one ends with it.
+    """Connect to a cluster for the length of a `with` block; a local one ends with it.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def _absent(address: str, timeout: float) -> SecondhandError:
 
 @contextlib.contextmanager
 def _local(workers: int) -> Iterator[Any]:
-    """Single-threaded workers behind loopback and certificates of their own."""
+    """Start a local cluster of single-threaded workers, on loopback with its own certificates."""
     import dask
     from distributed import LocalCluster
 

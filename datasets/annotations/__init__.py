@@ -1,5 +1,4 @@
-"""What others' programs write -> rows of an item table: labels (Raven, Audacity, Camtrap DP), and triggers in
-the strain of their times; and triggers back."""
+"""Reads annotations of other programs as items: Raven, Audacity, Camtrap DP, and tables of triggers."""
 
 from typing import TYPE_CHECKING
 

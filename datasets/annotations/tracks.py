@@ -1,5 +1,4 @@
-"""Raven's selection tables and Audacity's label tracks, and the recordings that they are named after -> rows of
-an item table; and which of the programs wrote what ``--data`` names.
+"""Reads Raven selection tables and Audacity label tracks with their recordings as items.
 
 Read here, not by crowsetta: that needs pandera and pydantic for three columns between tabs.
 """
@@ -24,15 +23,14 @@ from datasets.core.scanning import files_below, is_user_file, kind_of, walk
 #: Raven's columns; where it wrote one table of several recordings, also the last three.
 BEGIN, END = "Begin Time (s)", "End Time (s)"
 FILE, PATH, OFFSET = "Begin File", "Begin Path", "File Offset (s)"
-#: What the column of the labels is called, in this order: people's own, BirdNET's.
+#: Names of the column of labels, in order of preference; the last is BirdNET's.
 LABELS = ("Annotation", "Species", "Label", "Common Name")
 
 Line = tuple[int, list[str]]
 
 
 class Selection(NamedTuple):
-    """A labelled part of a recording: seconds in it, the line that says so, and the recording's
-    name, "" where the table does not tell."""
+    """A labelled span of a recording: seconds, label, line in the table, and the recording's name or ""."""
 
     start: float
     end: float
@@ -63,7 +61,7 @@ def is_track(path: Path) -> bool:
 def read_track(
     path: Path, label_column: str | None = None
 ) -> tuple[list[Selection], list[Rejected]]:
-    """The spans of a table, and the lines that are none.
+    """Spans of a table, and the rejected lines.
 
     Raises
     ------
@@ -107,7 +105,7 @@ def _is_label(first: list[str]) -> bool:
 
 
 def _seconds(cell: str) -> float:
-    """A number, of which some write the decimals behind a comma; NaN for anything else."""
+    """Parse a number, also with a decimal comma; NaN for other text."""
     try:
         value = float(cell.replace(",", "."))
     except ValueError:
@@ -156,7 +154,7 @@ def _audacity(lines: list[Line]) -> list[Found]:
 
 
 def _span_problem(span: Selection, begin: str, end: str) -> str:
-    """Why a span is left out, "" for one that is not."""
+    """Why a span is rejected; "" if it is valid."""
     if math.isnan(span.start) or math.isnan(span.end):
         return f"{quoted(begin)} and {quoted(end)} are no two numbers of seconds"
     if span.start < 0:
@@ -171,7 +169,7 @@ Row = dict[str, object]
 
 
 class Recordings:
-    """Sound files by their names, with their endings and without."""
+    """Index of sound files by name, with and without suffix."""
 
     def __init__(self, files: list[str]) -> None:
         self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
@@ -285,7 +283,7 @@ def _place_spans(
 
 
 def is_annotated(path: Path) -> bool:
-    """Whether a folder or file is annotations: a data package, tables beside recordings, or a table."""
+    """Whether a path is annotations: a Camtrap DP package, a folder with tables of labels, or a table."""
     if path.is_dir():
         return (path / PACKAGE).is_file() or has_tracks(path)
     return path.suffix.lower() == ".txt" or path.name == PACKAGE

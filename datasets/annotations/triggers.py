@@ -66,11 +66,11 @@ class Triggers:
     time_column: str
 
     def column(self, *names: str) -> str | None:
-        """The first of these columns that is there, however it is cased."""
+        """The first of these columns that exists, ignoring case."""
         return _column_of(self.cells, *names)
 
     def name(self, row: int) -> str:
-        """A row, as it is listed."""
+        """Name of a row in messages."""
         return f"{self.path}, row {row + (2 if self.path.suffix.lower() in ENDINGS else 1)}"
 
 
@@ -80,7 +80,7 @@ def _column_of(cells: pd.DataFrame, *names: str) -> str | None:
 
 
 def has_triggers(path: Path) -> bool:
-    """Whether a file is a table of triggers and none of items: it has no column path."""
+    """Whether a file is a table of triggers, which has no column ``path``."""
     if not path.is_file() or path.name.lower().endswith(_FOREIGN):
         return path.is_file()
     return path.suffix.lower() in ENDINGS and _column_of(read_cells(path), "path") is None
@@ -288,9 +288,9 @@ def items_of_triggers(
 def strain_files_of(
     triggers: Triggers, frames: Frames, together: Sequence[str] = ()
 ) -> list[str | Rejected]:
-    """The strain file of each trigger, or what is lacking.
+    """Strain file of each trigger, or a Rejected with the reason.
 
-    ``together`` : detectors whose files are wanted at each time; a LAL cache stands for them.
+    ``together`` : detectors whose strain is used together; the result is then a LAL cache of their files.
     """
     caches: dict[tuple[str, ...], str] = {}
 
@@ -316,7 +316,7 @@ _WRITTEN = (".csv", *_HDF5, ".ecsv")
 
 
 def check_table(out: Path, *, overwrite: bool = False) -> None:
-    """Raise SecondhandError where no table can be written."""
+    """Raise SecondhandError if no table can be written to ``out``."""
     suffix = out.suffix.lower()
     if suffix not in _WRITTEN:
         raise SecondhandError(f"--out {out}: triggers are written as {', '.join(_WRITTEN)}")
@@ -357,7 +357,7 @@ def write_table(table: pd.DataFrame, out: Path | TextIO) -> None:
 
 
 def _typed(column: pd.Series) -> np.ndarray:
-    """Whole numbers, numbers with NaN for nothing, or text."""
+    """Convert a column to integers, to floats with NaN, or to text."""
     if column.dtype.kind in "iufb":
         return column.to_numpy()
     text = column.astype(str)

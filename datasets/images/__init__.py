@@ -1,4 +1,4 @@
-"""A picture file -> RGB pixels, opened safely and brought to what a backbone was trained with."""
+"""Opens picture files safely and preprocesses them for a backbone."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""When a photo was taken and by which camera, as its EXIF says; and which were taken on one visit.
+"""Reads capture time and camera from EXIF, and groups photos into capture sessions.
 
-Photos of one visit show the same things in the same light. The time is that of the exposure: the
-file's own, and the one of its last change, say nothing once it is copied or edited.
+Photos of one session show the same things in the same light. The time is that of the exposure; a file's
+own times change when it is copied or edited.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-#: Minutes without a photo that end a visit. A burst lasts seconds, and who walks on to the next thing
-#: is there within minutes; camera traps, whose animals stay, count after 30 or 60 minutes anew.
+#: Minutes without a photo that end a capture session. A burst lasts seconds, and a walk to the next
+#: subject minutes; studies with camera traps use 30 or 60 minutes.
 GAP_MINUTES = 10
 
 
 class CaptureTime(NamedTuple):
-    """By which camera (maker, model and serial number, as far as they are told), and the second, by
-    the camera's own clock, counted from the year 1."""
+    """Camera (maker, model and serial number, as far as known) and time of a photo.
+
+    ``second`` : seconds since the year 1, by the camera's clock.
+    """
 
     camera: str
     second: float
 
 
 def capture_time(picture: Image.Image) -> CaptureTime | None:
-    """When a photo was taken, from its header, which alone is read; None where that does not say."""
+    """Capture time of a photo from its header, without decoding it; None if the header has none."""
     if "exif" not in picture.info:  # of some formats all would be decoded in search of it
         return None
     try:
@@ -49,9 +51,9 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
 
 
 def capture_sessions(times: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
-    """The visit [n] that each photo is of, from 0; -1 for one without a time, or taken alone.
+    """Capture session of each photo, int64 [n], from 0; -1 for single photos and those without a time.
 
-    A visit is what one camera took with never `GAP_MINUTES` or more between two photos.
+    A session is a series of photos of one camera with less than `GAP_MINUTES` between neighbours.
     """
     rows = [row for row, time in enumerate(times) if time is not None]
     table = pd.DataFrame([time for time in times if time is not None], columns=CaptureTime._fields)

@@ -1,7 +1,7 @@
-"""Open a picture safely, and bring it to the size and range that a backbone was trained with.
+"""Opens pictures safely and preprocesses them to the size and range that a backbone was trained with.
 
-Training, prediction and the page all go through :func:`open_picture` and
-:meth:`Preprocessing.fit`, so that a network never sees a picture drawn in two ways.
+Training, prediction and the web page all use :func:`open_picture` and :meth:`Preprocessing.fit`, so a
+picture always has the same pixels.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RANGES = {"mean": (-10.0, 10.0), "std": (1e-3, 1e3)}
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a picture becomes a backbone's input. The backbone decides, nobody else.
+    """How a picture becomes the input of a backbone, which determines these settings.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Preprocessing:
         return self.size, self.width or self.size
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON; a square has no width."""
+        """All settings, ready for JSON; without width if the input is square."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def fit(self, picture: Image.Image) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Item table -> fastai's DataLoaders: the DataBlock pipelines and what training does to a picture."""
+"""Builds fastai DataLoaders from the item table, with the augmentations of training."""
 
 from datasets.loaders.blocks import (
     Augmentation,

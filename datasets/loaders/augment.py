@@ -1,4 +1,4 @@
-"""What training varies, as fastai transforms: of a picture one by one, of spectrograms the batch.
+"""Augmentations as fastai transforms: of single pictures, and of batches of spectrograms.
 
 Spectrograms are [batch, 3, height, width] in 0 to 1. What is varied there varies between recordings
 of one sound: when it starts, how fast it goes, how loud it is and through which throat, room or
@@ -23,7 +23,7 @@ LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, Pillow's
 
 
 class TrainCrop(RandomResizedCrop):
-    """fastai's random crop, cut and scaled in one step; validation sees what prediction sees."""
+    """fastai's random crop, cut and resized in one step; validation uses the pixels of prediction."""
 
     split_idx = 0
 
@@ -76,14 +76,14 @@ class _Augmentation(RandTransform):
         self.part = p
 
     def chosen(self, x: Tensor) -> Tensor:
-        """Which pictures are varied: bool [batch, 1, 1, 1]."""
+        """Random mask of the pictures to augment, bool [batch, 1, 1, 1]."""
         return (torch.rand(len(x)) < self.part).view(-1, 1, 1, 1).to(x.device)
 
     def encodes(self, x: TensorImage) -> TensorImage:
         return torch.where(self.chosen(x), self.vary(x), x)
 
     def vary(self, x: Tensor) -> Tensor:
-        """Every picture of the batch, varied."""
+        """Augment all pictures of the batch."""
         raise NotImplementedError
 
 
@@ -215,7 +215,7 @@ class Equaliser(_Augmentation):
 def spectrogram_tfms(
     spectrogram: Any, *, strength: float = 1.0, mixed: bool = True
 ) -> list[_Augmentation]:
-    """The augmentations that suit a recipe's pictures.
+    """Augmentations that suit the spectrogram settings.
 
     Gain, equaliser and background mixing need levels that are proportional to dB: they are left out
     for colour maps and PCEN. Strain keeps its place and its energy, which are measured against the

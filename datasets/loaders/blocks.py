@@ -1,6 +1,6 @@
-"""Item table -> DataLoaders: the DataBlock pipelines of fastai, in one place.
+"""fastai's DataBlock pipelines for pictures and signals.
 
-Pictures and signals differ in the block that opens a file and in what is varied, no more.
+They differ only in the block that opens a file and in the augmentation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What a training picture may suffer.
+    """Augmentation of training pictures.
 
     Parameters
     ----------
@@ -70,13 +70,13 @@ class Normalised(Transform):
 
 
 class DecodedPicture(PILImage):
-    """A picture at the network's size, as prediction draws it."""
+    """A picture at the network's size, with the pixels of prediction."""
 
 
 class OpenPicture(Transform):
-    """Path -> upright RGB picture, through the same reader as prediction.
+    """Opens a path as an upright RGB picture, with the same reader as prediction.
 
-    Validation's is finished with that; training's is large enough for a crop of it.
+    A validation picture has its final size; a training picture is large enough for a crop.
     """
 
     def __init__(self, prepared: PictureOpener) -> None:
@@ -191,19 +191,19 @@ def _targets_of_item(classes: Sequence[str], item: ItemRow) -> list[float]:
 
 
 class Target(NamedTuple):
-    """What is learnt of an item: fastai's block, and what reads it off an item."""
+    """Training target: fastai's block, and the function that gets the target from an item."""
 
     block: TransformBlock
     of: Callable[[ItemRow], Any]
 
 
 def class_target(classes: Sequence[str]) -> Target:
-    """The number of the one class: int64 [bs]."""
+    """Target for one class per item: class number, int64 [bs]."""
     return Target(CategoryBlock(vocab=list(classes), sort=False), attrgetter("label"))
 
 
 def label_targets(classes: Sequence[str]) -> Target:
-    """What is known of each class (`datasets.items.targets_of`): float32 [bs, classes]."""
+    """Multi-label target (`datasets.items.targets_of`): float32 [bs, classes]."""
     block = MultiCategoryBlock(encoded=True, vocab=list(classes))
     return Target(block, partial(_targets_of_item, list(classes)))
 

@@ -1,4 +1,4 @@
-"""DataLoaders whose draws do not depend on what was drawn before, and whose items may drop out."""
+"""Reproducible DataLoaders, which also skip items that can no longer be read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 def seed_of(*parts: int | str | None) -> int:
-    """32 bits that follow from the parts."""
+    """A 32-bit seed, hashed from the parts."""
     text = " ".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
 @contextmanager
 def generators_preserved() -> Iterator[None]:
-    """Puts the states of Python's, NumPy's and torch's generators back at the end."""
+    """Restore the states of Python's, NumPy's and torch's random generators at the end of the block."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
@@ -39,7 +39,7 @@ def generators_preserved() -> Iterator[None]:
 
 
 class Repeatable(DataLoader):
-    """A fastai DataLoader whose epochs can be had again.
+    """A fastai DataLoader with reproducible epochs.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Repeatable(DataLoader):
     order: Sequence[int] = ()
 
     def begin(self, seed: int) -> None:
-        """Draw the order of the next epoch, and its items, from this seed."""
+        """Seed the order of the next epoch and the augmentation of its items."""
         self.seed, self.rng = seed, random.Random(seed)
         seed_workers_from(self, torch.Generator().manual_seed(seed))
 
@@ -62,10 +62,10 @@ class Repeatable(DataLoader):
 
 
 class SeededDL(Repeatable, TfmdDL):
-    """Items that are each drawn from a seed of their own: (seed, number), in whatever process.
+    """A DataLoader that seeds each item by (seed, item number), in any process.
 
-    Whatever ran before, and the number of workers, therefore change nothing. An item that cannot be
-    read any more is left out of its batch, and said.
+    So earlier random numbers and the number of workers do not matter. An item that can no longer be read
+    is left out of its batch, with a warning.
     """
 
     def do_item(self, number: int | None) -> Any:

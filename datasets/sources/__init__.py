@@ -1,6 +1,4 @@
-"""``demo:NAME`` or the name of a public set -> labelled files and their rows, made or fetched once.
-
-The demos need no network; what is simulated says so."""
+"""Demo data sets, which are written without a network, and public data sets, which are downloaded."""
 
 from datasets.sources.demos import write_demo
 from datasets.sources.download import fetch_file, require_space

@@ -21,7 +21,7 @@ from datasets.spectrograms import cache_root
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")
 
-#: Of `demo:glitches`, the class that is kept back, to see whether a network refuses it.
+#: The unknown class of `demo:glitches`, to measure whether a model refuses it.
 UNKNOWN_CLASS = "Whistle_sim"
 #: Files of each class. Of 64 glitches a class a fifth is enough to calibrate on: 100 items.
 _PER_CLASS = {"sounds": 24, "glitches": 64}
@@ -67,7 +67,7 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
 
 
 def _written_once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
-    """The table of a demo folder. Whole, or not there."""
+    """Table of a demo; its folder is written atomically on first use."""
     if not (folder / "items.csv").is_file():
         shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
         with folder_beside(folder, replace=False) as beside:

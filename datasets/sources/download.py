@@ -1,4 +1,4 @@
-"""Files and archives from the network: whole and checked, or not there at all.
+"""Downloads files and archives, verifies their hashes, and unpacks them.
 
 ``SECONDHAND_MIRROR`` names a base URL that stands for ``https://``: the file of
 ``https://HOST/PATH`` is then fetched from ``$SECONDHAND_MIRROR/HOST/PATH``, which is how

@@ -1,4 +1,4 @@
-"""The public sets and events: where their files lie, what they must hash to, and what is inside.
+"""Public data sets and events: addresses, hashes and readers.
 
 Each reader takes the folder that a set was unpacked into and returns its own lists as a table with
 ``path``, ``label`` and what else the publisher says of ``group``, ``split``, ``fold`` and ``gps``.

@@ -1,4 +1,4 @@
-"""Simulated files of labelled classes, each with a seed of its own."""
+"""Writes simulated files of labelled classes, each from its own seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Write = Callable[[Path, np.random.Generator, int, int], dict[str, Any]]
 
 
 def check_class(label: str, known: Sequence[str]) -> None:
-    """SecondhandError unless there is such a class."""
+    """Raise SecondhandError for an unknown class name."""
     if label not in known:
         raise SecondhandError(f"{label!r} is not simulated; {', '.join(known)} are")
 

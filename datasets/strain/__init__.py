@@ -1,4 +1,4 @@
-"""A strain file -> samples, opened safely; a recipe for its Q-scan -> a picture."""
+"""Reads strain files safely and renders Q-scans."""
 
 from datasets.strain.files import Strain, read_strain
 from datasets.strain.formats import (

@@ -1,4 +1,4 @@
-"""Open a strain file safely: float64 [samples], rate, GPS start, what is missing around it."""
+"""Reads a stretch of strain around a trigger and checks it for gaps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.strain.formats import Floats, StrainFile, open_strain
 from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
 
-#: Whitening needs this many seconds to know the noise: tile energies depend on it.
+#: Shortest context in seconds: whitening needs it to estimate the noise.
 SHORTEST_CONTEXT = 16.0
-#: Samples that stay the same for this long were not measured.
+#: Seconds; constant samples of this length or more count as a gap.
 _DEAD = 0.25
 
 Span = tuple[float, float]
@@ -68,15 +68,15 @@ def read_strain(
         ("# 4096 samples per second", "# starting GPS 1126259446"); or GWF (extra `gw`).
     at : GPS time of the trigger. None: the loudest tile of the file's Q-transform.
     context : seconds to read, at least 16.
-    reach : seconds that must be there on either side of the trigger.
-    within : seconds from the start of the file between which the loudest tile is looked for.
-    qrange, frange : Q and band in Hz of that search; the band is cut to what the rate allows.
+    reach : seconds that are needed on either side of the trigger.
+    within : seconds from the start of the file between which the loudest tile is searched.
+    qrange, frange : range of Q and band (Hz) of that search; the band is limited by the rate.
 
     Raises
     ------
-    OutsideFile : the trigger is not in it.
-    BadFile : not strain, or too much is missing; the seconds are named.
-    SecondhandError : a GWF frame and no library for it, or a context under 16 s.
+    OutsideFile : the trigger is outside the file.
+    BadFile : not strain, or too many gaps; the message names the seconds.
+    SecondhandError : a GWF frame without its library, or a context under 16 s.
     """
     if not SHORTEST_CONTEXT <= context <= 4096 or not 0 <= 2 * reach <= context:
         raise SecondhandError(
@@ -138,7 +138,7 @@ def _loudest(
     qrange: Span,
     frange: Span,
 ) -> float:
-    """GPS time of the loudest tile of a file, whitened and transformed one context at a time."""
+    """GPS time of the loudest tile of a file; one context at a time is whitened and transformed."""
     rate, size = source.rate, round(context * source.rate)
     edge = max(reach, settling(rate))
     band = (frange[0], min(frange[1], highest_frequency(rate, *qrange)))
@@ -177,7 +177,7 @@ def _loudest(
 
 
 def _all_runs(source: StrainFile) -> list[tuple[int, int]]:
-    """`_finite_runs` of a whole file, a block at a time."""
+    """`_finite_runs` of a whole file, read in blocks."""
     runs: list[tuple[int, int]] = []
     for top in range(0, source.samples, 1 << 20):
         block = source.read(top, min(top + (1 << 20), source.samples))
@@ -190,7 +190,7 @@ def _all_runs(source: StrainFile) -> list[tuple[int, int]]:
 
 
 def _finite_runs(values: Floats, rate: float) -> list[tuple[int, int]]:
-    """Stretches [first, last) that were measured: finite, and not the same value for long."""
+    """Index ranges [first, last) without gaps: finite and not constant for long."""
     good = np.isfinite(values)
     same = np.flatnonzero(np.append(True, values[1:] != values[:-1]))  # where a new value begins
     dead = max(2, round(_DEAD * rate))

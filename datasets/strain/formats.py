@@ -1,6 +1,6 @@
-"""A strain file of any format -> a `StrainFile`: HDF5, GWF frames, or text, one number a line.
+"""Opens strain files as a `StrainFile`: HDF5, GWF frames, or text with one number a line.
 
-Files come from strangers: what a header claims is held against limits before anything is read.
+Files are untrusted: what a header claims is checked against limits before anything is read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
-#: Samples a second that a detector may have.
+#: Lowest and highest plausible sampling rate, Hz.
 RATES = (64.0, 131072.0)
 _BLOCK = 1 << 20  # bytes read at a time
 #: The most samples: 4096 s at 16 384 Hz, the largest file of strain that is published.
@@ -40,7 +40,7 @@ MAX_SAMPLES = 1 << 26
 
 @dataclass(frozen=True)
 class StrainFile:
-    """An open strain file: `read(i, j)` gives samples i..j as float64, NaN where there are none."""
+    """An open strain file; `read(i, j)` returns samples i to j as float64, NaN in gaps."""
 
     rate: float
     start: float
@@ -55,7 +55,7 @@ class StrainFile:
 
 
 def _checked_rate(path: Path, rate: float, start: float, samples: int) -> float:
-    """The rate, whole where it nearly is; BadFile for numbers that no detector produced."""
+    """Return the rate, rounded if nearly whole; raise BadFile for implausible numbers."""
     if not RATES[0] <= rate <= RATES[1]:
         raise BadFile(path, f"{rate:g} samples a second; {RATES[0]:g} to {RATES[1]:g} are read")
     if not 0 <= start < 1e10:
@@ -66,7 +66,7 @@ def _checked_rate(path: Path, rate: float, start: float, samples: int) -> float:
 
 
 def _in_memory(path: Path, values: Floats, rate: float, start: float, detector: str) -> StrainFile:
-    """A source whose samples are in memory already."""
+    """A `StrainFile` whose samples are in memory."""
     rate = _checked_rate(path, rate, start, len(values))
     values.setflags(write=False)  # it may be asked for again
     return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j])
@@ -99,7 +99,7 @@ def open_strain(path: str | PathLike[str]) -> Iterator[StrainFile]:
         yield _cached_read(("file", _stamp(path)), lambda: _read_text(path, packed))
 
 
-# What was read last, so that many triggers of one file, one after the other, read it once
+# Cache of the last reads, so that consecutive triggers of one file read it once
 
 _MOST_KEPT = 1 << 23  # samples: 64 MiB
 _PIECE = 1 << 16  # samples of an HDF5 file that are kept together
@@ -107,13 +107,13 @@ _last: OrderedDict[Any, Any] = OrderedDict()
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
-    """Equal as long as the file is the same."""
+    """A key that changes when the file changes."""
     status = path.stat()
     return os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _cached_read(key: tuple[Any, ...], read_values: Callable[[], Any]) -> Any:
-    """What ``read`` gives, or gave: samples, or a whole file in memory, of which one is kept."""
+    """Cached result of a read: pieces of samples, or one whole file."""
     values = _last.pop(key, None)
     if values is None:
         if key[0] == "piece":
@@ -129,7 +129,7 @@ def _cached_read(key: tuple[Any, ...], read_values: Callable[[], Any]) -> Any:
 def _in_pieces(
     path: Path, samples: int, read: Callable[[int, int], Floats]
 ) -> Callable[[int, int], Floats]:
-    """`StrainFile.read` of an open file, through the pieces that are kept."""
+    """`StrainFile.read` of an open file, through the cache of pieces."""
     stamp = _stamp(path)
 
     def piece(number: int) -> Floats:
@@ -152,7 +152,7 @@ def _in_pieces(
 
 # Text, plain or gzip
 
-# Real strain packs to a third; what unpacks to more than this was made to fill a memory.
+# Real strain compresses to a third; a file that expands by more than this is an attack on memory.
 _MAX_RATIO = 20
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # no text has these
 
@@ -198,7 +198,7 @@ def _find_number(pattern: str, text: str) -> float | None:
 
 
 def _line_blocks(path: Path, packed: bool) -> Iterator[bytes]:
-    """Whole lines, about a megabyte at a time; once at least."""
+    """Yield blocks of complete lines, about a megabyte each; at least one block."""
     remainder, unpacked = b"", 0
     allowed = path.stat().st_size * _MAX_RATIO + _BLOCK
     with gzip.open(path) if packed else path.open("rb") as file:
@@ -225,7 +225,7 @@ def _split_header(path: Path, text: bytes) -> tuple[bytes, str]:
 
 
 def _numbers(path: Path, text: bytes) -> Floats:
-    """One float a line; BadFile that quotes the line where it is anything else."""
+    """Parse one float per line; BadFile quotes the first line that is not a number."""
     text = text.strip()
     lines = text.count(b"\n") + 1 if text else 0
     with warnings.catch_warnings():
@@ -255,7 +255,7 @@ _BITS_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 def _read_gwf(path: Path) -> StrainFile:
-    """The strain channel of a frame file, all of it, through gwpy and the frame library it finds."""
+    """Read the whole strain channel of a frame file with gwpy."""
     check_frame(path)
     remedy = extra("gw")
     try:
@@ -294,12 +294,11 @@ def _strain_channel(path: Path, names: list[str]) -> str:
 
 
 def check_frame(path: Path) -> None:
-    """Raise BadFile for a frame file that is cut short or damaged, as far as one can tell.
+    """Raise BadFile for a truncated or damaged frame file.
 
-    Frame libraries trust what they are given: a frame cut short ends the whole process, not with an
-    error but with a segmentation fault. So the file is walked from structure to structure, and its
-    checksum verified, before they see it (the layout is LIGO-T970130's, versions 6 and 8). That
-    finds damage, not malice: frames from strangers are best not opened.
+    Frame libraries trust their input; a truncated frame ends the process with a segmentation fault. So
+    the structures of the file are walked and its checksum is verified first (layout: LIGO-T970130,
+    versions 6 and 8). This finds damage, not malice: do not open frames from untrusted sources.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -403,7 +402,7 @@ def _read_gwosc(path: Path, file: Any) -> StrainFile:
 
 @contextmanager
 def as_bad_file(path: Path) -> Iterator[None]:
-    """Whatever h5py raises for a broken file becomes BadFile."""
+    """Convert the errors that h5py raises for a broken file to BadFile."""
     try:
         yield
     except BadFile:
@@ -422,9 +421,9 @@ def find_dataset(
     optional: bool = False,
     layout: str = "the HDF5 layout of GWOSC",
 ) -> Any:
-    """The data set under a known name, by hard links alone, with its data inside this file.
+    """Find a data set by name; only hard links and data inside the file are allowed.
 
-    None where it is ``optional`` and not there.
+    Returns None if it is ``optional`` and missing.
     """
     import h5py
 
@@ -476,9 +475,9 @@ def numeric_attribute(path: Path, dataset: Any, name: str) -> float:
 
 
 def check_chunks(path: Path, dataset: Any, first: int, last: int) -> None:
-    """Chunks that are missing, or that unpack to more than they should, end here.
+    """Raise BadFile for missing chunks and for chunks that unpack to more than their size.
 
-    HDF5 itself fills missing chunks with zeros, and unpacks gzip until it ends, however large.
+    HDF5 itself fills missing chunks with zeros and unpacks gzip data of any size.
     """
     if dataset.chunks is None:
         return

@@ -1,4 +1,7 @@
-"""Strain files found by their names, as ``H-H1_GWOSC_4KHZ_R1-1126259447-32.hdf5`` (LIGO-T010150)."""
+"""Finds strain files by the detector and times in their names (LIGO-T010150).
+
+A name is like ``H-H1_GWOSC_4KHZ_R1-1126259447-32.hdf5``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _NAME = re.compile(
 
 
 class Frame(NamedTuple):
-    """A file, and the GPS times that its name tells."""
+    """A file, and the GPS times in its name."""
 
     start: float
     end: float
@@ -35,8 +38,10 @@ class Frame(NamedTuple):
 
 @dataclass
 class Frames:
-    """The strain files that there are, by detector ("H1", or "H" where a name tells the site alone)
-    and in the order of their times; and those whose names tell none."""
+    """Strain files by detector ("H1", or "H" if the name has only the site), in order of time.
+
+    ``rejected`` : files without detector and times in their names.
+    """
 
     files: dict[str, list[Frame]]
     rejected: list[Rejected] = field(default_factory=list)
@@ -50,8 +55,11 @@ class Frames:
         }
 
     def find(self, detector: str, gps: float) -> str | Rejected:
-        """The file that holds the moment, of several the one whose ends are farthest from it; or
-        what is lacking. Without a detector that of the only one."""
+        """Path of the file that contains a GPS time, or a Rejected with the reason.
+
+        Of several files the one whose ends are farthest from the time is chosen. ``detector`` may be ""
+        if there is only one.
+        """
         if not detector and len(self.files) == 1:
             detector = next(iter(self.files))
         names = {detector, detector[:1]} & self.files.keys()
@@ -80,11 +88,11 @@ class Frames:
 
 
 def read_frames(source: str) -> Frames:
-    """The strain files of a folder and those below, of a pattern, of a LAL cache file, or one.
+    """Strain files of a folder (with subfolders), a pattern, a LAL cache file, or a single file.
 
     Raises
     ------
-    SecondhandError : there is none whose name tells detector, GPS time and duration.
+    SecondhandError : no file name has detector, GPS time and duration.
     """
     path = Path(source)
     rejected: list[Rejected] = []
@@ -118,7 +126,7 @@ def read_frames(source: str) -> Frames:
     return Frames(by_detector, rejected)
 
 
-#: What a LAL cache of ours ends in, which stands for the files of several detectors.
+#: Suffix of our LAL caches, each of which stands for the files of several detectors.
 CACHE = ".together"
 
 
@@ -149,11 +157,11 @@ def write_cache(frames: dict[str, str]) -> str:
 
 
 def read_cache(path: Path) -> dict[str, str]:
-    """The files of a cache that `write_cache` wrote, by detector.
+    """Files in a cache that `write_cache` wrote, by detector.
 
     Raises
     ------
-    BadFile : it is none, or gone.
+    BadFile : it is not such a cache, or missing.
     """
     is_ours = (
         path.suffix == CACHE and path.parent.resolve() == (cache_root() / "together").resolve()
@@ -167,8 +175,10 @@ def read_cache(path: Path) -> dict[str, str]:
 
 
 def _cached(path: Path) -> tuple[list[str], list[Rejected]]:
-    """The files that a LAL cache lists, a line each: site, description, GPS time, duration, address.
-    Virgo's lists have the path first."""
+    """Files listed in a LAL cache, one a line: site, description, GPS time, duration, address.
+
+    Virgo's lists have the path first.
+    """
     files: list[str] = []
     rejected: list[Rejected] = []
     for n, line in enumerate(read_text(path).splitlines(), 1):

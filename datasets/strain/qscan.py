@@ -1,4 +1,4 @@
-"""Strain -> whitened -> Q-transform -> energies on a regular grid, in numpy.
+"""Whitening, Q-transform and interpolation of strain, in NumPy.
 
 The transform is the one of Chatterji, Blackburn, Martin and Katsavounidis (2004), "Multiresolution
 techniques for the detection of gravitational-wave bursts", CQG 21 S1809, in the conventions of the
@@ -36,7 +36,7 @@ _MARGIN = 32
 
 
 def settling(rate: float) -> float:
-    """Seconds at either end of whitened strain that are spoilt; 1 at the usual rates."""
+    """Seconds at either end of whitened strain that are unusable; 1 s at the usual rates."""
     return max(2, ceil(2048 / rate)) / 2
 
 

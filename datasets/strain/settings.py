@@ -1,4 +1,4 @@
-"""How strain is drawn: a frozen recipe, and the picture that it makes of a file."""
+"""Settings of Q-scans, and their rendering."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
 COLOURS = ("grey", *COLOUR_MAPS)
 
-#: Of detectors together, by how many they are.
+#: Durations (s) of the channels for detectors together, by the number of detectors.
 TOGETHER = {2: (1.0, 1.0, 4.0), 3: (1.0, 1.0, 1.0)}
-#: Seconds that light needs through the Earth: no two detectors see a wave further apart.
+#: Light travel time through the Earth in seconds, the largest delay between two detectors.
 TRAVEL = 0.0425
 
 #: The plane is the one with the loudest tile within this many seconds of the trigger.
@@ -154,7 +154,7 @@ class QScanSettings(SpectrogramSettings):
 
     @property
     def reach(self) -> float:
-        """Seconds of strain that must be there on either side of the trigger."""
+        """Seconds of strain needed on either side of the trigger."""
         return max(self.durations) / 2 + settling(4096)
 
     def read(
@@ -254,7 +254,7 @@ class QScanSettings(SpectrogramSettings):
 
 @lru_cache(maxsize=4096)
 def _warn_of_band(path: str, rate: float, limit: float, top: float) -> None:
-    """Once a file, however many pictures are drawn of it."""
+    """Warn once per file that its sampling rate limits the band."""
     log.warning(
         "%s: %g Hz sampling ends the band at %.0f Hz, not at %g Hz: the picture stays dark above",
         *(path, rate, limit, top),
@@ -262,7 +262,7 @@ def _warn_of_band(path: str, rate: float, limit: float, top: float) -> None:
 
 
 def _probe(path: str) -> tuple[float, float]:
-    """Samples a second and seconds of a file, of a cache those of its first."""
+    """Sampling rate (Hz) and duration (s) of a file, or of the first file of a cache."""
     if path.endswith(CACHE):
         path = next(iter(read_cache(Path(path)).values()))
     with open_strain(path) as source:
