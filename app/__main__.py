@@ -98,7 +98,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if options.host not in ("127.0.0.1", "localhost", "::1") and not auth:
         print(
             f"warning: on {options.host} everybody who reaches this machine can use the page; "
-            "--auth NAME:PASSWORD asks for a password",
+            "--auth NAME:PASSWORD requires a password",
             file=sys.stderr,
         )
     models = load(folders, limits=limits, device=options.device)

@@ -31,7 +31,7 @@ from learners.templates import render
 
 TITLE = "Secondhand"
 #: The window of a long recording with the highest probability of the predicted class.
-LOUDEST = "the one that decides"
+LOUDEST = "the deciding one"
 
 
 def build_page(site: Site, labelling: Labelling | None = None, alike: Alike | None = None) -> Any:
@@ -107,7 +107,7 @@ class Rules(NamedTuple):
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served, waiting = site.models[name], no_answer_html("Choose a file.", "")
     query = gr.State(Query(), time_to_live=3600)
-    with gr.Row(elem_classes="sh-ask"):
+    with gr.Row(elem_classes="sh-file"):
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
             at = gr.Number(

@@ -126,7 +126,7 @@ def serve(
                 },
                 _frontend=False,  # no look at the page that ends it where an answer takes three seconds
             )
-        # Until the page answers there, however long the machine takes; no proxy is asked.
+        # Wait until the page answers, however long that takes, without a proxy.
         build_opener(ProxyHandler({})).open(f"{url}health").close()
         if link:
             visits.names.add(urlsplit(link).hostname or "")

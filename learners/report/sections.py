@@ -147,7 +147,7 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 
 
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
-    """Titles of the tables by the section of the page that shows them, told by their columns."""
+    """Titles of the tables by the section of the page that shows them, by their columns."""
     sections: dict[str, list[str]] = {
         name: [] for name in ("good", "refusal", "trust", "files", "made")
     }

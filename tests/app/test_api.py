@@ -1,5 +1,4 @@
-"""The API for programs: by Gradio's own client, by the one request that wants none, and by clients that mean
-harm."""
+"""The API for programs: by Gradio's own client, by a single request, and by hostile clients."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def client(up):
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    folder = write_pictures(tmp_path_factory.mktemp("asked"), per_class=3, unknown=2)
+    folder = write_pictures(tmp_path_factory.mktemp("queries"), per_class=3, unknown=2)
     return [str(path) for path in sorted(folder.glob("*/*.jpg"))]
 
 
@@ -249,13 +248,13 @@ def test_only_uploaded_files_are_opened(up, pictures, tmp_path):
         f"file://{secret}", "http://127.0.0.1:9/a.jpg", f"{up.url}/health", "ftp://x/y", "~", "",
     ):  # fmt: skip
         for data in (file_data(path), {"path": path}, {"path": path, "url": path}, path):
-            kind, said = call(up, [data, "colours", None, None])
-            assert kind in ("error", "refused"), (path, data, said)
-            assert os.getcwd() not in said
-            assert "root:" not in said
-    kind, said = call(up, [file_data(uploaded), "colours", None, None])
+            kind, message = call(up, [data, "colours", None, None])
+            assert kind in ("error", "refused"), (path, data, message)
+            assert os.getcwd() not in message
+            assert "root:" not in message
+    kind, message = call(up, [file_data(uploaded), "colours", None, None])
     assert kind == "complete"
-    assert json.loads(said)[0][0]["label"] == "blue"
+    assert json.loads(message)[0][0]["label"] == "blue"
 
 
 def test_uploads_are_capped(up, client, tmp_path):
@@ -274,7 +273,7 @@ def test_nothing_else_of_this_machine_is_served(up):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"model": "../run"}, "model: this page has colours, tones, bursts, strict"),
         ({"threshold": 7}, "threshold 7.0: 0 to 1"),
@@ -283,10 +282,10 @@ def test_nothing_else_of_this_machine_is_served(up):
         ({"a": 1, "b": 2, "c": 3, "d": 4}, "Too many fields"),
     ],
 )
-def test_a_wrong_field_is_named(up, fields, said):
+def test_a_wrong_field_is_named(up, fields, message):
     answer = post(up, "a.jpg", b"x", **fields)
     assert answer.status_code == 400
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 def test_a_request_without_a_file(up):
@@ -315,7 +314,7 @@ def test_a_full_queue_is_busy(up, pictures, tmp_path):
     with served._ready:  # nobody is answered now
         served._waiting.append((None, None))
 
-    async def asked() -> httpx.Response:
+    async def request() -> httpx.Response:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             return await client.post(
@@ -323,7 +322,7 @@ def test_a_full_queue_is_busy(up, pictures, tmp_path):
             )
 
     try:
-        answer = asyncio.run(asked())
+        answer = asyncio.run(request())
     finally:
         served._waiting.clear()
         served.close()

@@ -70,7 +70,7 @@ def browser(up):  # the page first: processes that it starts would hold the brow
 
 @pytest.fixture
 def opened(browser, up):
-    """Opens the page; at the end there was no error on the console, and nothing asked elsewhere."""
+    """Opens the page; at the end there was no error on the console, and no request to another host."""
     contexts, errors = [], []
 
     def open_page(**options):
@@ -93,7 +93,7 @@ def opened(browser, up):
 
 @pytest.fixture
 def pictures(tmp_path):
-    folder = write_pictures(tmp_path / "asked", per_class=2, unknown=2)
+    folder = write_pictures(tmp_path / "queries", per_class=2, unknown=2)
     return {
         name: [str(path) for path in sorted((folder / name).glob("*.jpg"))]
         for name in ("red", "green", "blue", "unknown")
@@ -104,7 +104,7 @@ def _own(address: str, url: str) -> bool:
     return address.startswith((url, "data:", "blob:"))
 
 
-def ask(page, file: str, number: int = 0) -> None:
+def choose(page, file: str, number: int = 0) -> None:
     page.locator(f"#file-{number} input[type=file]").set_input_files(file)
 
 
@@ -112,7 +112,7 @@ def model(page, name: str) -> None:
     page.get_by_role("tab", name=name).click()
 
 
-def said(page, words: str | re.Pattern) -> None:
+def shows(page, words: str | re.Pattern) -> None:
     from playwright.sync_api import expect
 
     expect(page.locator(".sh-label:visible")).to_have_text(words, timeout=WAIT)
@@ -131,19 +131,19 @@ def fits(page) -> None:
 
 def test_a_photo(opened, pictures):
     page = opened()
-    ask(page, pictures["red"][0])
-    said(page, "red")
+    choose(page, pictures["red"][0])
+    shows(page, "red")
     assert page.locator(".sh-top li:visible").count() == 3
     drawn(page, 2)
     assert page.get_by_role("img", name="Where it looked for “red”").is_visible()
     page.get_by_role("button", name="green", exact=True).click()  # an example of its run
-    said(page, "green")
+    shows(page, "green")
 
 
 def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     page = opened()
-    ask(page, pictures["red"][0])
-    said(page, "red")
+    choose(page, pictures["red"][0])
+    shows(page, "red")
     drawn(page, 2)
     page.get_by_role("button", name="More like this").click()
     assert (
@@ -181,8 +181,8 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
 
 def test_unknown_and_the_slider(opened, pictures, up):
     page = opened()
-    ask(page, pictures["unknown"][0])
-    said(page, "unknown")
+    choose(page, pictures["unknown"][0])
+    shows(page, "unknown")
     assert "Not sure enough" in page.locator(".sh-words:visible").inner_text()
     before = page.locator(".sh-note", has_text="calibration files").inner_text()
     assert "Of 36 calibration files" in before
@@ -191,19 +191,19 @@ def test_unknown_and_the_slider(opened, pictures, up):
     assert own.is_checked()
     slider.focus()
     page.keyboard.press("Home")
-    said(page, re.compile("blue|green|red"))
+    shows(page, re.compile("blue|green|red"))
     assert not own.is_checked()
     note = page.locator(".sh-note", has_text="calibration files")
     everything = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
     assert everything.search(note.inner_text())
     page.keyboard.press("End")
-    said(page, "unknown")
+    shows(page, "unknown")
     frame = pd.read_csv(up.folder / "run" / "predictions.csv")
     sure = frame.loc[frame["split"].eq("calibration"), "probability"].ge(1).mean()
     assert sure < 1
     assert not everything.search(note.inner_text())
     own.check()
-    said(page, "unknown")
+    shows(page, "unknown")
     from playwright.sync_api import expect
 
     expect(note).to_have_text(before, use_inner_text=True)
@@ -250,8 +250,8 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
 def test_a_long_sound(opened, tmp_path):
     page = opened()
     model(page, "tones")
-    ask(page, str(tone(tmp_path / "a.wav", "low", "low", "low", "high", "high")), 1)
-    said(page, re.compile("low|high|unknown"))  # it holds both
+    choose(page, str(tone(tmp_path / "a.wav", "low", "low", "low", "high", "high")), 1)
+    shows(page, re.compile("low|high|unknown"))  # it holds both
     drawn(page, 2)
     assert "time in the recording (s)" in page.locator(".sh-panel:visible").first.inner_html()
     assert page.locator(".sh-strip:visible g").count() > 4
@@ -270,7 +270,7 @@ def test_a_long_sound(opened, tmp_path):
 def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
     page = opened()
     model(page, "bursts")
-    ask(page, str(strain(tmp_path / "a.hdf5")), 2)
+    choose(page, str(strain(tmp_path / "a.hdf5")), 2)
     drawn(page, 4)
     svg = page.locator(".sh-panel:visible").first.inner_html()
     assert f"GPS {MOMENT:.1f}" in svg
@@ -282,7 +282,7 @@ def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
     page.locator(".sh-panel:visible", has_text=f"GPS {MOMENT - 1:.3f}").first.wait_for()
     gps.fill("5")
     gps.press("Enter")
-    said(page, "no answer")
+    shows(page, "no answer")
     assert "GPS 5.000 is outside" in page.locator(".sh-words:visible").inner_text()
 
 
@@ -332,12 +332,12 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     wrong = tmp_path / "<img src=x onerror=alert(1)>.jpg"
     wrong.write_text("no picture")
     model(page, "bursts")
-    ask(page, str(wrong), 2)
-    said(page, "no answer")
+    choose(page, str(wrong), 2)
+    shows(page, "no answer")
     assert "This file cannot be used" in page.locator(".sh-words:visible").inner_text()
     model(page, "colours")
-    ask(page, pictures["red"][1])
-    said(page, "red")
+    choose(page, pictures["red"][1])
+    shows(page, "red")
     page.get_by_text("This is wrong").first.click()
     page.get_by_label("It is").first.fill("blue")
     page.keyboard.press("Enter")
@@ -350,11 +350,11 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
 
 def test_two_tabs_do_not_mix(opened, pictures):
     one, two = opened(), opened()
-    ask(one, pictures["red"][0])
-    ask(two, pictures["blue"][0])
-    said(one, "red")
+    choose(one, pictures["red"][0])
+    choose(two, pictures["blue"][0])
+    shows(one, "red")
     one.get_by_role("slider", name="Threshold").first.press("End")
-    said(two, "blue")
+    shows(two, "blue")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -362,8 +362,8 @@ def test_two_tabs_do_not_mix(opened, pictures):
 def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
     page = opened(viewport={"width": width, "height": 850}, color_scheme=scheme)
     fits(page)
-    ask(page, pictures["green"][0])
-    said(page, "green")
+    choose(page, pictures["green"][0])
+    shows(page, "green")
     drawn(page, 2)
     fits(page)
     assert page.evaluate(CONTRAST) == []
@@ -402,12 +402,12 @@ def test_by_keyboard_alone(opened, pictures):
         except Error:
             assert attempt < 7, "Enter on the upload opens no file dialogue"
     chooser.value.set_files(pictures["blue"][0])
-    said(page, "blue")
+    shows(page, "blue")
     tab_to("the slider", "e.type === 'range'")
     page.keyboard.press("Home")
     tab_to("the examples", "e.innerText === 'red'")
     page.keyboard.press("Enter")
-    said(page, "red")
+    shows(page, "red")
     page.get_by_role("tab", name="One file").first.focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")

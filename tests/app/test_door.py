@@ -41,7 +41,7 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return next(folder.rglob("*.jpg")).read_bytes()
 
 
-def asked(page: str, picture: bytes, **headers: str) -> list[httpx.Response]:
+def responses(page: str, picture: bytes, **headers: str) -> list[httpx.Response]:
     """The page, its settings, an upload, and a question, in these headers."""
     port = page.rsplit(":", 1)[1]
     headers = {
@@ -77,7 +77,7 @@ def test_requests_from_another_site_are_refused(
     page: str, picture: bytes, headers: dict[str, str], words: str
 ) -> None:
     before = uploads()
-    for answer in asked(page, picture, **headers):
+    for answer in responses(page, picture, **headers):
         assert answer.status_code == 403, answer.text
         assert words in answer.json()["error"]
         assert headers.get("host", "").split(":{")[0] in answer.json()["error"]
@@ -100,12 +100,12 @@ def test_requests_from_another_site_are_refused(
 def test_requests_from_the_page_are_accepted(
     page: str, picture: bytes, headers: dict[str, str]
 ) -> None:
-    assert [answer.status_code for answer in asked(page, picture, **headers)] == [200] * 4
+    assert [answer.status_code for answer in responses(page, picture, **headers)] == [200] * 4
 
 
 def test_a_link_to_the_page_is_followed(page: str, picture: bytes) -> None:
     link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
-    statuses = [answer.status_code for answer in asked(page, picture, **link)]
+    statuses = [answer.status_code for answer in responses(page, picture, **link)]
     assert statuses == [200, 200, 403, 403]
 
 

@@ -77,10 +77,10 @@ def test_the_command_serves_the_newest_run_until_it_is_ended(tmp_path):
             nobody_gets_in_without_the_password(visitor)
         assert [path.name[:11] for path in temporary.iterdir()] == ["secondhand-"]
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert said == ""  # no traceback, and no library's word on what it leaks
+    assert stderr == ""  # no traceback and no report of leaks
     assert process.returncode == 0
     assert not [path for path in temporary.iterdir() if path.name.startswith("secondhand-")]
 
@@ -103,8 +103,8 @@ def nobody_gets_in_without_the_password(visitor):
     plain = {"file": ("a.txt", b"x")}
     assert visitor.post("/predict", files=plain).status_code == 401
     for word, status in (("other", 401), ("", 401), ("secret", 200)):
-        asked = visitor.post("/predict", files=plain, auth=("alice", word))
-        assert asked.status_code == status
+        response = visitor.post("/predict", files=plain, auth=("alice", word))
+        assert response.status_code == status
     name = {"username": "alice"}
     assert visitor.post("/login", data={**name, "password": "other"}).status_code == 400
     assert statuses() == [401] * 5
@@ -113,7 +113,7 @@ def nobody_gets_in_without_the_password(visitor):
 
 
 def test_the_demo_is_trained_where_there_is_no_model(tmp_path, monkeypatch, capsys):
-    """What would be run, and that it is said; the training itself is tried elsewhere."""
+    """The command and its message; another test runs the training."""
     import app.__main__ as command
 
     ran = []

@@ -22,16 +22,16 @@ pytestmark = pytest.mark.slow
 
 
 class Slow(Predictor):
-    """Waits until it is let go, and remembers how many it was asked at once."""
+    """Waits for ``go``, and keeps the sizes of its batches."""
 
     def __init__(self) -> None:
         super().__init__(colours())
         self.go = threading.Event()
-        self.asked: list[int] = []
+        self.batches: list[int] = []
 
     def predict(self, paths, **options):
         paths = list(paths)
-        self.asked.append(len(paths))
+        self.batches.append(len(paths))
         self.go.wait(20)
         if any("cursed" in source.path for source in paths):
             raise RuntimeError("a bug")
@@ -86,7 +86,7 @@ def test_waiting_requests_are_predicted_in_one_batch(slow, files):
     others = [slow.submit(Source(file)) for file in files[1:5]]
     slow.predictor.go.set()
     answers = [future.result(20) for future in (first, *others)]
-    assert slow.predictor.asked == [1, 4]
+    assert slow.predictor.batches == [1, 4]
     for answer, right in zip(answers, expected, strict=True):
         assert (answer.path, answer.label) == (right.path, right.label)
         assert answer.probability == pytest.approx(right.probability, abs=1e-5)
@@ -124,7 +124,7 @@ def test_cancelled_requests_are_not_predicted(slow, files):
     stays = slow.submit(Source(files[2]))
     slow.predictor.go.set()
     stays.result(20)
-    assert slow.predictor.asked == [1, 1]
+    assert slow.predictor.batches == [1, 1]
 
 
 def test_closing_cancels_the_queue(files):
