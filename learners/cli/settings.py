@@ -134,7 +134,7 @@ class TrainSettings:
     )
     keep: Literal["best", "last"] = option(
         "best",
-        "Weights to keep: best takes the highest validation accuracy among the head-only model, every epoch "
+        "Weights to keep: best takes the lowest validation loss among the head-only model, every epoch "
         "and their interpolations; last takes the last epoch.",
     )
     seed: int = option(
