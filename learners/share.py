@@ -1,4 +1,4 @@
-"""``python -m learners.share MODEL USER/NAME``, or ``--zip model.zip``: a model for others."""
+"""``python -m learners.share MODEL USER/NAME`` or ``--zip model.zip``: publish a model or write an archive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Against the model folder: {notes}.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, write, print the archive's name. Returns 0, or 1 where it was not to be replaced."""
+    """Run the command. Returns 0, or 1 where an existing target was not replaced."""
     parser = bare_parser(
         "learners.share",
         "Share a model, without its data. Either upload the model folder to the Hugging Face hub, where others "

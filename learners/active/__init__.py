@@ -1,4 +1,4 @@
-"""A model and files without labels -> their embeddings, what is like an example, what to label next."""
+"""Embeddings of unlabelled files, search by example, and suggestions of what to label next."""
 
 from learners.active.embeddings import Embeddings, ExtendSummary, Match
 from learners.active.listing import as_text, check_out, sheet_of, write_list

@@ -51,14 +51,14 @@ log = logging.getLogger(__name__)
 
 
 class Match(NamedTuple):
-    """What was found: a file or a part of it, and the cosine of its features and the example's."""
+    """A file or a part of it, and the cosine similarity to the example."""
 
     source: Source
     similarity: float
 
 
 class ExtendSummary(NamedTuple):
-    """What came of files: how many were read, were there already, hold no signal; and the bad ones."""
+    """Result of `Embeddings.extend`: numbers of files read, unchanged and silent, and the bad files."""
 
     new: int
     kept: int
@@ -119,7 +119,7 @@ class Embeddings:
                 self._parts.rmdir()
 
     def check(self) -> None:
-        """Raise SecondhandError where the file is not there, none of embeddings, or another model's."""
+        """Raise SecondhandError unless the file exists and holds embeddings of this model."""
         self._open(self.file)
 
     def search(
@@ -263,7 +263,7 @@ class Embeddings:
         return ExtendSummary(new, len(names) - len(to_read), silent, rejected)
 
     def _pieces(self) -> list[Path]:
-        """The file and what has not been put into it yet: of a path in several the last counts."""
+        """The file and the parts not merged into it yet; for a path in several the last counts."""
         return [f for f in (self.file, *sorted(self._parts.glob("*.parquet"))) if f.exists()]
 
     def _known(self) -> dict[str, FileState]:
@@ -287,8 +287,7 @@ class Embeddings:
         _write(self._parts / f"{number:06d}.parquet", [table], schema)
 
     def _merge(self, without: Collection[str]) -> None:
-        """All pieces as one file in the place of the old one, but for the rows of some paths; then the
-        parts go."""
+        """Merge all pieces into the file, without the rows of some paths, and remove the parts."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -315,7 +314,7 @@ class Embeddings:
             part.unlink()
 
     def _open(self, piece: Path) -> Any:
-        """A file of embeddings by this model; an error that says what else it is."""
+        """An open file of embeddings of this model; raises an error that says what is wrong."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -367,7 +366,7 @@ def _schema(vector_bytes: int) -> pa.Schema:
 
 
 def _write(file: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Whole or not at all. What the disk says comes as Python's own error."""
+    """Write a Parquet file, whole or not at all; disk errors are OSError."""
     import pyarrow.parquet as pq
 
     plain = {"compression": "none", "write_statistics": False, "use_dictionary": ["path", "model"]}
@@ -397,8 +396,7 @@ def _of_size(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _vectors(
     answers: Sequence[DetailedPrediction],
 ) -> tuple[list[tuple[float | None, ...]], Floats, str]:
-    """The (start, end, at) of windows that are not silent, and their features, rows of length 1; or
-    what is wrong with the file."""
+    """(start, end, at) and features (rows of length 1) of the windows that are not silent, or what is wrong with the file."""
     for answer in answers:
         if answer.prediction.reason.unanswered:
             return [], np.empty((0, 0), np.float32), answer.prediction.reason.detail
@@ -413,7 +411,7 @@ def _vectors(
 
 
 def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) -> Iterator[str]:
-    """The files but for those whose names no table can hold, which are added to the rejected."""
+    """The files whose names are valid UTF-8; the others are added to ``rejected``."""
     for file in files:
         name = os.fspath(file)
         readable = name.encode("utf-8", "replace").decode()
@@ -430,7 +428,7 @@ def unit_rows(features: Floats) -> Floats:
 
 
 def numbers(column: Any) -> NDArray[np.uint16]:
-    """Rows of a column of vectors, uint16 [n, width], without a copy."""
+    """The vectors of a column as uint16 [n, width], without a copy."""
     width = column.type.byte_width
     values = np.frombuffer(column.buffers()[1], np.uint16)
     first = column.offset * width // 2
@@ -438,7 +436,7 @@ def numbers(column: Any) -> NDArray[np.uint16]:
 
 
 def cosines_of(vectors: NDArray[np.uint16], asked: Floats) -> Floats:
-    """The largest product of each row with a column of ``asked``, [n]."""
+    """Largest product of each row with a column of ``asked``, [n]."""
     out = np.empty(len(vectors), np.float32)
     for first in range(0, len(vectors), BLOCK):
         block = vectors[first : first + BLOCK].view(np.float16).astype(np.float32)
@@ -455,7 +453,7 @@ def _source(rows: Any, row: int) -> Source:
 
 
 def _overlap(row: Source, own: Source) -> bool:
-    """Whether a row of the example's file shows what was asked about."""
+    """Whether a row of the example's file overlaps the example."""
     if own.at is not None:
         if row.at is not None:
             return abs(row.at - own.at) < _SAME_MOMENT

@@ -1,4 +1,4 @@
-"""Rows of what was found, written for programs and for people: a table, and a contact sheet."""
+"""Writes result rows as a table and a contact sheet."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ Row = Mapping[str, object]
 
 
 def sheet_of(out: Path) -> Path:
-    """The folder of the contact sheet beside a table: ``next`` of ``next.csv``."""
+    """Folder of the contact sheet beside a table: ``next`` for ``next.csv``."""
     return out.with_suffix("")
 
 
 def check_out(out: Path, *, overwrite: bool) -> None:
-    """Raise SecondhandError where a table and its sheet may not be written: what is there may hold
-    labels that somebody gave."""
+    """Raise SecondhandError where a table and its sheet may not be written, as they may hold a user's labels."""
     if not out.suffix:
         raise SecondhandError(f"--out {out}: a file with an ending, as {out.name}.csv")
     if out.is_dir() or (out.exists() and not overwrite):
@@ -36,7 +35,7 @@ def check_out(out: Path, *, overwrite: bool) -> None:
 
 
 def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") -> str:
-    """Rows as CSV with a header, or as JSON lines; None and NaN as nothing, or null."""
+    """Rows as CSV with a header, or as JSON lines; None and NaN are empty, or null."""
     if format == "jsonl":
         lines = [{name: jsonable(row[name]) for name in columns} for row in rows]
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
@@ -54,7 +53,7 @@ def write_list(
     title: str,
     lead: str,
 ) -> None:
-    """The table at ``out``, and the sheet beside it."""
+    """Write the table to ``out`` and the contact sheet beside it."""
     write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_beside(out, text.encode("utf-8"))

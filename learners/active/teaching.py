@@ -1,14 +1,12 @@
-"""What to label next: the files of a pool that would teach a model most.
+"""Suggests which files of a pool to label next.
 
-One after the other the file is taken whose answer's margin_uncertainty, times the squared distance of its
-features to those of the nearest file that is taken already, is largest: the greedy k-center of the
-core-set method (1708.00489), with distances weighed by doubt, as BADGE (1906.03671) does by the length
-of its gradients. So fifty files are not fifty pictures of one doubtful scene, and any first part of
-them is as good a choice.
+Files are chosen one after the other: each maximises its uncertainty times the squared distance of its
+features to the nearest file chosen before. This is the greedy k-center of core-set selection
+(arXiv:1708.00489) with distances weighted by uncertainty, as BADGE (arXiv:1906.03671) weights by gradient
+length. So the files differ, and any first part of the list is also a good choice.
 
-How unsure an answer is: 1 less the margin between the two likeliest classes, by the calibrated
-probabilities (2210.03822 compares such measures), of several labels an item the least sure one's, there
-or not; of a file that is unlike the training data, where probabilities say nothing, 1.
+Uncertainty is 1 minus the margin between the two most probable classes (calibrated; arXiv:2210.03822 compares
+such measures), for multi-label models that of the least certain label, and 1 for files out of distribution.
 """
 
 from __future__ import annotations
@@ -48,33 +46,32 @@ Span = tuple[float, float]
 
 @dataclass
 class LabelledContent:
-    """What has a label.
+    """Files and spans that have a label.
 
     Attributes
     ----------
-    contents : by `FileState.content`, for a copy of a labelled file needs no label, and a file that has
-        taken the place of a labelled one does.
-    paths : by the absolute path, of files whose content is not known.
+    contents : spans by `FileState.content`: a copy of a labelled file needs no label, a file that replaced one does.
+    paths : spans by absolute path, for files whose content is not known.
     """
 
     contents: dict[tuple[int, str], list[Span]] = field(default_factory=lambda: defaultdict(list))
     paths: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
 
     def of(self, path: str, state: FileState | None) -> Sequence[Span]:
-        """What of a file in this state has a label."""
+        """Labelled spans of a file in this state."""
         content = self.contents.get(state.content, []) if state else []
         return [*content, *self.paths.get(os.path.abspath(path), [])]
 
 
 class Suggestion(NamedTuple):
-    """A file, or a window of a recording, that is worth a label.
+    """A file, or a window of a recording, to label.
 
     Attributes
     ----------
-    source : the file, with the span, or the moment of strain, that was judged.
-    score : how unsure the answer is, 0 to 1.
-    why : in words.
-    guess : the best class, as a start; of several labels an item those that are said.
+    source : the file, with the span, or the moment of strain.
+    score : uncertainty, 0 to 1.
+    why : the reason as text.
+    guess : the best class; for multi-label models the labels assigned.
     """
 
     source: Source
@@ -84,9 +81,9 @@ class Suggestion(NamedTuple):
 
 
 class Suggestions(NamedTuple):
-    """The suggestions, in the order to take them; how many files there were, how many of them, or of
-    their windows, were judged, have a label already, are in a copy of a file before, hold no signal; and
-    the bad files."""
+    """Suggestions, most useful first; numbers of files, and of files or windows judged, labelled already, copies of an
+    earlier file, and silent; and the bad files.
+    """
 
     rows: list[Suggestion]
     files: int
@@ -160,13 +157,13 @@ def suggest(
 
 
 def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
-    """The rows to label: unsure ones that differ from each other, in the order to take them.
+    """Indices of uncertain rows that differ from each other, in order.
 
     Parameters
     ----------
-    scores : how unsure the answer of each row is, [rows], 0 to 1.
-    features : [rows, width]; their directions count.
-    n : how many; fewer where there are fewer rows.
+    scores : uncertainty of each row, [rows], 0 to 1.
+    features : [rows, width]; only directions count.
+    n : number of rows; fewer if there are fewer.
     """
     unsure, x = np.asarray(scores, dtype=float), unit_rows(features)
     apart = np.ones(len(x))  # squared distance to the nearest that is taken
@@ -182,9 +179,9 @@ def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
 
 
 def margin_uncertainty(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
-    """1 less the margin between the two likeliest of each row, [n].
+    """1 minus the margin between the two largest probabilities of each row, [n].
 
-    ``probabilities`` [n, classes] may sum to less than 1: the rest is a class, the background.
+    ``probabilities`` [n, classes] may sum to less than 1: the rest is the background class.
     """
     rest = np.clip(1 - probabilities.sum(axis=1, keepdims=True), 0, None)
     two = np.sort(np.hstack([probabilities, rest]), axis=1)[:, -2:]
@@ -211,7 +208,7 @@ def _suggestion(predictor: Predictor, answer: DetailedPrediction) -> Suggestion:
 
 
 def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:
-    """Why a row is worth a label, as "ambiguous: Apple 48 % or Pear 41 %"."""
+    """The reason of a suggestion, for example "ambiguous: Apple 48 % or Pear 41 %"."""
     candidates = [
         *zip(classes, probabilities, strict=True),
         ("none of them", 1 - probabilities.sum()),
@@ -224,10 +221,9 @@ def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: 
 
 
 def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
-    """What the run of a model folder, RUN/model, was given with labels; nothing elsewhere.
+    """What the run of a model folder, RUN/model, had labels for; empty without a run.
 
-    Its files are told by what they were when the run began; those that could not be read then by their
-    paths.
+    Files count by the content they had when the run began, or by path if that is not known.
     """
     run, labelled = Path(model).parent, LabelledContent()
     file = run / "items.csv"
@@ -253,7 +249,7 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
 
 
 def _span(start: float, end: float, at: float) -> Span:
-    """What of a file is shown by a row, in seconds; NaN is no limit."""
+    """Span of a row in seconds; NaN means no limit."""
     if at == at:
         return at - _NEAR, at + _NEAR
     return (start if start == start else -math.inf), (end if end == end else math.inf)

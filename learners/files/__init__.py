@@ -1,5 +1,4 @@
-"""What may be replaced, JSON read back with every value checked, names fit to be shared,
-a folder that one process works in."""
+"""Locks and replacement of folders, checked JSON, and paths shortened for sharing."""
 
 from learners.files.checked import jsonable, ranged, read_as
 from learners.files.lock import LOCK, acquire_lock, check_replaceable, disk_error, locked

@@ -1,5 +1,4 @@
-"""JSON, in and out. What anybody may have written is read with each value checked; errors name the
-key."""
+"""JSON in and out; values read are checked, and errors name the key."""
 
 from __future__ import annotations
 
@@ -16,16 +15,15 @@ T = TypeVar("T")
 
 
 def ranged(low: float, high: float, *, none: bool = False, **default: Any) -> Any:
-    """A dataclass's number, as `read_as` holds it to its range; null is nan where ``none`` allows it."""
+    """A dataclass field for a number that `read_as` checks against its range; null is NaN where ``none`` is true."""
     return field(metadata={"range": (low, high), "none": none}, **default)
 
 
 def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, float]) -> T:
-    """A dataclass of numbers (`ranged`), texts and flags out of JSON called ``name``.
+    """A dataclass of numbers (`ranged`), texts and flags from the JSON called ``name``.
 
-    ``ranges`` are those of fields whose range depends on something else. A field of type `object` is
-    taken as it is. Raises SecondhandError that names the key which is missing, foreign, of another
-    type or out of its range.
+    ``ranges`` override the ranges of fields. A field of type `object` is not checked. Raises SecondhandError
+    naming a key that is missing, unknown, of another type or out of range.
     """
     if not isinstance(values, Mapping):
         raise SecondhandError(f"{name}: expected settings by name, not {quoted(values)}")
@@ -51,7 +49,7 @@ def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, floa
 
 
 def _expected(value: Any, hint: Any, low: float, high: float) -> str:
-    """What a value ought to be; nothing where it is that."""
+    """What a value should be; empty if it is."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     if hint is float:
         return "" if number else f"a number from {low:g} to {high:g}"
@@ -71,7 +69,7 @@ def _expected(value: Any, hint: Any, low: float, high: float) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """As JSON has it: objects, lists and numbers; None for what is not finite, as JSON has no NaN."""
+    """The value as JSON types; None for numbers that are not finite."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A folder: one process at a time works in it, it may be replaced or not, and its disk may be full."""
+"""Locks a folder for one process, checks whether it may be replaced, and translates disk errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def acquire_lock(file: int | IO[bytes]) -> None:
 
     Raises
     ------
-    OSError : another process has it (EACCES, EAGAIN); or there are none, as on Windows and on some
+    OSError : another process holds it (EACCES, EAGAIN), or locks are not available, as on Windows and some
         network file systems.
     """
     try:
@@ -38,16 +38,15 @@ def acquire_lock(file: int | IO[bytes]) -> None:
 def locked(folder: Path, name: str = "") -> Iterator[None]:
     """Keep other processes out of a folder.
 
-    By a record lock: it ends with its process, however that dies, and workers that outlive it
-    do not hold it, for a fork does not inherit it.
+    A record lock ends with its process, and forked workers do not inherit it.
 
     Parameters
     ----------
-    said : what the user named, in errors; by default ``--out`` and the folder.
+    name : what the user named, for errors; by default ``--out`` and the folder.
 
     Raises
     ------
-    SecondhandError : another process is at work in there.
+    SecondhandError : another process uses the folder.
     """
     file = folder / LOCK
     while True:
@@ -79,7 +78,7 @@ def locked(folder: Path, name: str = "") -> Iterator[None]:
 
 
 def _is_still(descriptor: int, file: Path) -> bool:
-    """Whether the open file is what lies under this name."""
+    """Whether the open file is the one at this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(file))
     except FileNotFoundError:
@@ -87,16 +86,16 @@ def _is_still(descriptor: int, file: Path) -> bool:
 
 
 def disk_error(file: Path, error: Exception) -> OSError:
-    """What a library says of a failed write, as the error of the system that it was."""
+    """A library's write error as the OSError behind it."""
     number = re.search(r"(?:os error|code:) (\d+)", str(error))
     code = int(number[1]) if number else errno.EIO
     return OSError(code, os.strerror(code), str(file))
 
 
 def check_replaceable(folder: Path, *, overwrite: bool, mark: str) -> None:
-    """Raise SecondhandError where ``folder`` is there and may not be replaced.
+    """Raise SecondhandError where ``folder`` exists and may not be replaced.
 
-    It may with ``overwrite``, if it holds the file ``mark`` and so is one of its kind.
+    It may with ``overwrite``, if it holds the file ``mark`` and so is of the same kind.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return

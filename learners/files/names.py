@@ -1,6 +1,6 @@
-"""Paths as those may read them who are given a model or a report: nothing of this disk's folders.
+"""Shortens paths in models and reports that are shared, so that they do not reveal local folders.
 
-What a run keeps for itself (config.yaml, items.csv, predictions.csv, log.txt) has them in full.
+The run's own files (config.yaml, items.csv, predictions.csv, log.txt) keep full paths.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SEVERAL = " + "
 
 
 class PathShortener:
-    """Files by their paths below the data's root, the root by its last part, others by their names.
+    """Shortens paths: below the data's root, the root to its last part, other files to their names.
 
     Parameters
     ----------
-    source : what ``--data`` names, of several sources with " + " between them.
-    files : collections of paths; what lies elsewhere is named from the folder that it shares.
+    source : the value of ``--data``; several sources are joined by " + ".
+    files : collections of paths; files outside the root are named from the folder they share.
     """
 
     def __init__(self, source: str = "", *files: Iterable[str]) -> None:
@@ -46,7 +46,7 @@ class PathShortener:
         return _FOLDERS.sub("", self._below(text))
 
     def file(self, path: str) -> str:
-        """A path, shortened."""
+        """A shortened path."""
         below = self._below(path)
         elsewhere = os.path.isabs(below) or ".." in Path(below).parts
         return last_part(below) if elsewhere else below
@@ -61,17 +61,17 @@ class PathShortener:
 
 
 def last_part(path: str) -> str:
-    """The last part of a path, of "." and ".." that of the folder they mean."""
+    """Last part of a path; "." and ".." are resolved first."""
     return Path(path).name if Path(path).name not in ("", "..") else Path(path).resolve().name
 
 
 def data_name(source: str) -> str:
-    """What ``--data`` names, each of several sources by its last part."""
+    """Last part of each source of ``--data``."""
     return SEVERAL.join(map(last_part, source.split(SEVERAL)))
 
 
 def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
-    """How a model came about, for all that it is given to: the data by their name alone."""
+    """Provenance for sharing: the data by name alone."""
     shared = dict(values)
     data = values.get("data")
     if isinstance(data, str) and data:
@@ -85,7 +85,7 @@ def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shared_command(command: str, data: object = None) -> str:
-    """A command with the last parts of its paths; of relative ones only where they are the data's."""
+    """A command with paths reduced to their last parts; relative paths only if they are the data's."""
     try:
         words = shlex.split(command)
     except ValueError:  # anybody's: it came with a model
@@ -105,7 +105,7 @@ def _word(word: str, data: object) -> str:
 
 
 def _shared_by(folders: Iterable[str]) -> list[Path]:
-    """The deepest folder above all; none where its own folders may be called after their users."""
+    """Deepest common folder; none where its subfolders may bear user names."""
     shared = Path(os.path.commonpath(list(folders)))
     of_users = shared.is_absolute() and len(shared.parts) <= 2
     above_home = shared != _home() and _home().is_relative_to(shared)
@@ -117,7 +117,7 @@ def _home() -> Path:
 
 
 def _forms(folders: Iterable[Path]) -> tuple[str, ...]:
-    """Folders as they may stand before a file's name: as given, whole, and without links."""
+    """Folders as they may precede a file name: as given, absolute, and with links resolved."""
     ways = (str, os.path.abspath, os.path.realpath)
     paths = {way(folder) for folder in folders for way in ways}
     return tuple(f"{form.rstrip('/')}/" for form in sorted(paths) if form not in (".", "/"))

@@ -1,4 +1,4 @@
-"""The model folder: written, verified, read; running nobody's code."""
+"""Writes, verifies and reads model folders; reading one runs no code from it."""
 
 from learners.model.bundle import (
     CONFIG,

@@ -128,19 +128,19 @@ class Bundle:
 
     @property
     def built(self) -> bool:
-        """Whether its network is in memory."""
+        """Whether the network is in memory."""
         return "network" in vars(self)
 
     @property
     def decider(self) -> Confidence:
-        """What its logits are judged by, also before calibration."""
+        """The confidence, or an uncalibrated one."""
         return self.confidence or Confidence.uncalibrated(len(self.classes))
 
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
-    """Write a model folder beside ``folder``, then put it in its place: whole or not at all.
+    """Write a model folder, whole or not at all; returns it.
 
-    It has no ``model.onnx`` yet: `add_onnx`.
+    It has no ``model.onnx``; `add_onnx` adds it.
     """
     folder, confidence = Path(folder), bundle.confidence
     arrays = {} if confidence is None else confidence.arrays()
@@ -175,10 +175,10 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
 def add_onnx(
     bundle: Bundle, folder: str | os.PathLike[str], write: Callable[[Bundle, Path], None]
 ) -> None:
-    """Give the model folder of a bundle its ``model.onnx``, which ``write`` makes.
+    """Add ``model.onnx``, written by ``write``, to the model folder of a bundle.
 
-    The folder is whole at every moment: the file counts from when ``config.json`` names its hash. Where
-    ``write`` raises SecondhandError the folder goes without, and a line in the log says so.
+    The folder is valid at every moment: the file counts once ``config.json`` holds its hash. If ``write`` raises
+    SecondhandError the folder stays without it and the log says so.
     """
     folder = Path(folder)
     try:
@@ -197,7 +197,7 @@ def _as_bytes(config: dict[str, Any]) -> bytes:
 
 
 def card(bundle: Bundle) -> str:
-    """README.md with the metadata block of the Hugging Face hub."""
+    """README.md as text, with the metadata block of the Hugging Face hub."""
     classes, provenance = bundle.classes, bundle.provenance
     labels = [f"`{_one_line(name)}`" for name in classes[:50]]
     rest = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
@@ -249,7 +249,7 @@ The folder holds tensors (safetensors, ONNX) and JSON; opening it runs no code.
 
 
 def _lineage(provenance: dict[str, Any]) -> str:
-    """The models that it goes on from, the latest first; of a folder that anybody may have written."""
+    """A sentence on the models of the warm starts, latest first; the values are unchecked."""
     lineage = provenance.get("lineage")
     ancestors = (
         [entry for entry in lineage if isinstance(entry, dict)] if isinstance(lineage, list) else []
@@ -264,20 +264,20 @@ def _lineage(provenance: dict[str, Any]) -> str:
 
 
 def _one_line(text: str, limit: int = 200) -> str:
-    """User's text inside a card: no markup, no new line."""
+    """User text for a card: one line without markup."""
     return "".join(c if c.isprintable() and c not in "<>`|[]" else " " for c in text)[:limit]
 
 
 def load_bundle(folder: str | os.PathLike[str], *, network: bool = True) -> Bundle:
-    """Read a model folder, trusting nothing in it.
+    """Read a model folder, checking every file.
 
-    ``network=False`` leaves the network of a folder that holds ``model.onnx`` for when it is asked
-    for: without it nothing here needs torch.
+    ``network=False`` delays building the network until it is used, if the folder holds ``model.onnx``; until then
+    torch is not imported.
 
     Raises
     ------
-    SecondhandError : not a model folder, a newer format, a damaged or changed file, an unknown
-        backbone, or tensors that are not those of the network. One error, naming the file.
+    SecondhandError : not a model folder, a newer format, a damaged or changed file, an unknown backbone, or
+        tensors that do not fit the network; names the file.
     """
     folder = Path(folder)
     if not folder.is_dir() or not (folder / CONFIG).exists():
@@ -298,10 +298,9 @@ def _told_of(config: Path) -> Iterator[None]:
 
 
 def hash_of_features(folder: str | os.PathLike[str]) -> str:
-    """SHA-256 (hex) over all in a model folder that a file's features follow from: the weights and
-    how files are drawn and looked at, not what judges the answers.
+    """SHA-256 (hex) of everything in a model folder that determines features: weights, preprocessing and views.
 
-    Raises `SecondhandError` for what is no model folder, as `load_bundle`.
+    Thresholds and calibration do not count. Raises `SecondhandError` where the folder is no model folder.
     """
     folder = Path(folder)
     if not (folder / CONFIG).exists():
@@ -323,7 +322,7 @@ def _no_model_in(folder: Path) -> SecondhandError:
 
 
 def _load(folder: Path, with_network: bool) -> Bundle:
-    """The model; what is wrong with its config.json is a SecondhandError, with other files a BadFile."""
+    """The model. Faults of config.json raise SecondhandError, those of other files BadFile."""
     config = _read_config(folder / CONFIG)
     objects = ("hashes", "network", "preprocessing", "confidence", "provenance", "metrics")
     for key in objects:
@@ -402,7 +401,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
 
 
 def _network(folder: Path, spec: NetworkSpec) -> tuple[Network, NetworkSpec]:
-    """The network of a model folder, in eval mode, and its spec with "auto" resolved."""
+    """The network in eval mode, and its spec with "auto" resolved."""
     from learners.backbones import build
 
     with _told_of(folder / CONFIG):

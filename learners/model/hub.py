@@ -1,7 +1,7 @@
-"""Model folders on the hub: ``hf:USER/NAME[@REVISION]`` -> a folder here; a folder here -> the hub.
+"""Model folders on the Hugging Face hub: download ``hf:USER/NAME[@REVISION]``, upload a folder.
 
-By the hub's own client, with its tokens, its offline mode (HF_HUB_OFFLINE) and downloads that go on
-where they broke off. What comes is a stranger's folder, and is opened as one.
+Uses the hub's client, with its tokens, offline mode (HF_HUB_OFFLINE) and resumed downloads. Downloaded
+folders are not trusted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ PREFIX = "hf:"
 
 
 def model_folder(name: str | os.PathLike[str]) -> Path:
-    """A model folder as it is named; for one on the hub its copy in the cache folder, made or brought
-    up to date.
+    """Local path of a model folder; a folder on the hub is downloaded to, or updated in, the cache.
 
     Raises
     ------
-    SecondhandError : it is not there, is private, or cannot be reached and was never fetched.
+    SecondhandError : it does not exist, is private, or cannot be reached and was never downloaded.
     """
     name = os.fspath(name)
     if not name.startswith(PREFIX):
@@ -46,13 +45,15 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
 
 
 def load_model(name: str | os.PathLike[str], *, network: bool = True) -> Bundle:
-    """`load_bundle` of a folder or of a name on the hub."""
+    """`load_bundle` for a folder or a name on the hub."""
     return load_bundle(model_folder(name), network=network)
 
 
 def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | None:
-    """Upload a model folder that opens to ``USER/NAME``; returns its address, or None where there is
-    one already and it is not to be overwritten."""
+    """Upload a valid model folder to ``USER/NAME``; returns its address.
+
+    Returns None where one exists and ``overwrite`` is false.
+    """
     from huggingface_hub import HfApi
 
     load_bundle(model, network=False)
@@ -72,7 +73,7 @@ def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | 
 
 
 def checked(name: str) -> str:
-    """USER/NAME, with @REVISION or without."""
+    """The name, if it is USER/NAME or USER/NAME@REVISION; raises SecondhandError otherwise."""
     if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w][\w./-]*)?", name):
         raise SecondhandError(f"{name}: a model on the hub is USER/NAME, or USER/NAME@REVISION")
     return name

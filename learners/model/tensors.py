@@ -1,4 +1,4 @@
-"""Files of a model folder, in and out: nothing in them is taken on its word."""
+"""Reads and writes the files of a model folder, checking what is read."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SPARE = 150_000_000  # parameters: the classifier of the largest torchvision ne
 
 
 def storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """As safetensors takes them."""
+    """Tensors as safetensors takes them: detached, on the CPU, contiguous."""
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = None) -> None:
-    """Write a state dict as safetensors, whole or not at all. Shared tensors are stored apart.
+    """Write a state dict as safetensors, whole or not at all; shared tensors are stored separately.
 
-    ``facts`` stand in the file itself, so that they are never those of other weights.
+    ``facts`` are stored in the same file as metadata.
     """
     from safetensors.torch import save_file
 
@@ -47,7 +47,7 @@ def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = No
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file. Raises BadFile where it is damaged, or one is not finite."""
+    """The tensors of a file. Raises BadFile where it is damaged or a value is not finite."""
     from safetensors.torch import load_file
 
     # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
@@ -55,7 +55,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[np.generic]]:
-    """As `read_tensors`, of types that NumPy has."""
+    """As `read_tensors`, as NumPy arrays."""
     from safetensors.numpy import load_file
 
     return _read(load_file, file, lambda array: array)
@@ -75,7 +75,7 @@ def _read(
 
 
 def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> None:
-    """The last layer's shape against the spec, before memory is asked for on the spec's word."""
+    """Raise BadFile unless the last layer fits the spec; checked before the network takes memory."""
     members = [f"members.{n}." for n in range(spec.members)] if spec.members > 1 else [""]
     for member in members:
         layers = {
@@ -94,10 +94,10 @@ def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> 
 
 @contextmanager
 def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Refuse to build a network with far more parameters than the file has tensors for.
+    """Refuse to build a network with far more parameters than the file has.
 
-    A few letters of JSON name a network of gigabytes. Its parameters are counted as they are made,
-    before they are filled; some builders make a classifier first, and drop it, or build twice.
+    A short JSON can name a network of gigabytes. Parameters are counted as they are registered, before they are
+    filled. The limit is generous: some builders make and drop a classifier, or build twice.
     """
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -121,6 +121,7 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    """Load tensors into a network; raises BadFile where names, shapes or types differ."""
     expected = network.state_dict()
     differing = sorted(set(expected) ^ set(tensors))
     if differing:
@@ -139,7 +140,7 @@ def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
 
 
 def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON; a key that is there twice means one thing to us and another to others."""
+    """A JSON object; raises ValueError for a repeated key, which readers interpret differently."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("an object has a key twice")
@@ -147,11 +148,12 @@ def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def check_file(file: Path) -> None:
-    """A file of the folder's own: a link could point anywhere."""
+    """Raise BadFile unless ``file`` is a plain file; a link could point anywhere."""
     if file.is_symlink() or not file.is_file():
         raise BadFile(file, "missing, or not a plain file: copy the model folder anew")
 
 
 def sha256(file: Path) -> str:
+    """SHA-256 of a file, hex."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

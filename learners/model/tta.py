@@ -1,8 +1,7 @@
-"""Test-time augmentation: one input looked at in several ways, and the answers averaged.
+"""Test-time augmentation: predictions averaged over several views of an input.
 
-The views are the mild ones among those that training showed the network: nothing is varied here
-that was not varied there. They are drawn by nobody's dice, but listed, and the list travels in the
-model folder: the calibration, a prediction and the page all look in the same ways.
+The views are mild variations that training also used. They are listed in the model folder, not drawn at
+random, so that calibration, prediction and the page use the same ones.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ CLOSER = 1.15
 
 @dataclass(frozen=True)
 class TTAView:
-    """One way to look at an input.
+    """One view of an input.
 
     Parameters
     ----------
     mirror : left and right exchanged.
-    zoom : side of the input over that of the square looked at, 1 (all of it) to 4.
-    x, y : where that square lies, -1 (left, top) to 1 (right, bottom); 0 is the middle.
-    shift : to the right, as a part of the width, -0.5 to 0.5; what leaves comes in on the left.
+    zoom : side of the input over the side of the square shown, 1 (all of it) to 4.
+    x, y : position of that square, -1 (left, top) to 1 (right, bottom); 0 is the middle.
+    shift : to the right, as a fraction of the width, -0.5 to 0.5; wraps around.
     """
 
     mirror: bool = False
@@ -56,16 +55,16 @@ PLAIN = TTAView()
 def tta_views_for(
     kind: str, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
 ) -> tuple[TTAView, ...]:
-    """The first ``count`` views for data of a kind, the plain one first.
+    """The first ``count`` views for a kind of data, the plain one first.
 
-    Of pictures: mirrored where training mirrors (``flip``), and closer by 1.15 in the middle and
-    towards the corners where training crops that much (``min_scale`` of the area). Of sound: moved in
-    time, by at most half of what training moves at this ``strength``. There may be fewer than asked.
+    Pictures: mirrored if training mirrors (``flip``), and zoomed by 1.15 in the middle and towards the corners if
+    training crops that much (``min_scale`` of the area). Sound: shifted in time by at most half of what training
+    shifts at this ``strength``. There may be fewer than ``count``.
 
     Raises
     ------
-    SecondhandError : the count is out of range, or nothing is varied in training. Strain never is:
-        its place and energy are measured against the trigger and the noise.
+    SecondhandError : the count is out of range, or training varies nothing. Strain has no other views: its
+        place and energy are measured against the trigger and the noise.
     """
     if not 1 <= count <= MAX_TTA_VIEWS:
         raise SecondhandError(f"--tta {count}: 1 (off) to {MAX_TTA_VIEWS} views")
@@ -99,7 +98,7 @@ def tta_views_for(
 
 
 def apply_tta_view(x: A, view: TTAView) -> A:
-    """The input [n, 3, h, w] as a view sees it, in the same shape; itself for the plain one."""
+    """The input [n, 3, h, w] in a view, of the same shape; the input itself for the plain view."""
     array, view_of_x = isinstance(x, np.ndarray), cast(Any, x)
     if view.shift:
         steps = round(view.shift * x.shape[3])
@@ -123,14 +122,14 @@ def _enlarge(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _enlarge_array(x: Floats, size: tuple[int, int]) -> Floats:
-    """Bilinear, as torch does it (``align_corners=False``), as a product with a matrix on each side."""
+    """Bilinear enlargement as in torch (``align_corners=False``), as matrix products."""
     rows, columns = (_weights(n, side) for n, side in zip(x.shape[2:], size, strict=True))
     out: Floats = np.asarray(rows @ x @ columns.T, np.float32)
     return out
 
 
 def _weights(n: int, size: int) -> Floats:
-    """What each of ``n`` pixels in a line has of each of ``size``: [size, n], rows that sum to 1."""
+    """Bilinear weights [size, n] from ``n`` to ``size`` pixels; rows sum to 1."""
     place = np.clip((np.arange(size) + 0.5) * n / size - 0.5, 0, n - 1)
     out: Floats = np.maximum(0, 1 - np.abs(place[:, None] - np.arange(n))).astype(np.float32)
     return out
@@ -143,14 +142,13 @@ def average_tta_views(
     *,
     multi_label: bool = False,
 ) -> tuple[A, A]:
-    """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w] over all views.
+    """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w], averaged over views.
 
-    ``ask`` gives them for one view, as `backbones.logits_and_features` of a network does.
+    ``ask`` computes both for one view, as `backbones.logits_and_features` does.
 
-    The logits' softmax is the mean of the views' probabilities, as that of an ensemble is of its
-    members': averaged so, and with the temperature fitted to the average, views improve the
-    likelihood of held-out data (arXiv:2002.06470). Of ``multi_label`` labels an item, and of the features, it is the
-    views' mean.
+    The softmax of the logits is the mean of the views' probabilities, as in an ensemble. With the temperature
+    fitted to the average, views improve the likelihood of held-out data (arXiv:2002.06470). Features, and logits
+    of ``multi_label`` models, are plain means.
     """
     logits, features = zip(*(ask(apply_tta_view(x, view)) for view in tta_views), strict=True)
     if len(tta_views) == 1:
@@ -178,11 +176,11 @@ def _logsumexp(x: Floats, axis: int) -> Floats:
 
 
 def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
-    """The views of a model folder, each value checked, for files that anybody may have written.
+    """Views from the JSON of a model folder, each value checked.
 
     Raises
     ------
-    SecondhandError : names the value that is missing, foreign, out of range, or not for this kind.
+    SecondhandError : names a value that is missing, foreign, out of range, or not for this kind of data.
     """
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_TTA_VIEWS:
         raise SecondhandError(f"tta: not a list of 1 to {MAX_TTA_VIEWS} views")

@@ -1,5 +1,5 @@
-"""What a model learns to say of an item: one class, several labels, or a class of a tree.
+"""Tasks: one class, several labels, or a class tree.
 
-`base` has the protocol and imports no room, so that those below may be given a task; `choose` finds
-the task of a run's settings and of a model. A further task is one file here, and a line in `choose`.
+`base` has the protocol and imports no other package, so that all may take a task; `choose` finds the task of
+settings and of a model. A new task is one file here and a line in `choose`.
 """

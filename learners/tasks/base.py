@@ -1,4 +1,4 @@
-"""The one protocol of tasks: the stages of a run ask it, and nobody asks which task it is."""
+"""The protocol that tasks implement; stages of a run call it without knowing the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task that settings ask for, and that of a model."""
+"""Chooses the task for settings, and for a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several labels an item, or none: each is there or not by itself."""
+"""The multi-label task: each label is present or absent by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MultiLabel:
-    """Sigmoid and binary cross-entropy; a calibration and a threshold of each label; average precision."""
+    """Sigmoid and binary cross-entropy; calibration and threshold per label; average precision."""
 
     exclusive = False
 

@@ -1,5 +1,4 @@
-"""One class an item, out of classes that exclude one another; with a tree of them a node above is answered
-where no class is likely enough."""
+"""The single-label task: mutually exclusive classes, optionally with a class tree above them."""
 
 from __future__ import annotations
 
@@ -31,16 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SingleLabel:
-    """Softmax and cross-entropy; a temperature; accuracy, and what is refused."""
+    """Softmax and cross-entropy; temperature; accuracy and refusals."""
 
     exclusive = True
     tree: Tree | None = None
 
     def check(self, settings: Settings) -> None:
-        """Every setting goes with it."""
+        """All settings are allowed."""
 
     def check_warm_start(self, model: Path) -> None:
-        """Each such model may be gone on from."""
+        """All single-label models are allowed."""
 
     def check_unlabelled(self) -> None:
         """The accuracy on files without labels can be estimated."""
@@ -112,7 +111,7 @@ class SingleLabel:
         return None
 
     def match_labels(self, table: ItemTable, classes: Sequence[str], columns: None) -> list[str]:
-        """Files of labels that are no classes become unknown ones."""
+        """Files whose label is no class become files of unknown classes."""
         labels = table.frame["label"]
         is_other = ~labels.isin(classes)
         names = sorted(labels[is_other].unique())
@@ -154,7 +153,7 @@ class SingleLabel:
 
 @dataclass(frozen=True)
 class ClassTree(SingleLabel):
-    """Trained and judged as single labels are. ``origin`` is the model of ``--from``, whose tree goes on."""
+    """The single-label task with a class tree; ``origin`` is the model of ``--from``, whose tree is kept."""
 
     origin: Bundle | None = None
 
@@ -181,7 +180,7 @@ class ClassTree(SingleLabel):
 
 
 def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
-    """The tree of ``--classes-table``, else that of the model that is gone on from.
+    """The tree of ``--classes-table``, else that of the warm start.
 
     Raises
     ------
@@ -200,7 +199,7 @@ def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -
 
 
 def copied(evaluation: Evaluation, scored: Any, model: Bundle) -> list[str]:
-    """How many files the model was trained on, as a sentence; nothing of none."""
+    """A sentence on the number of files the model was trained on; an empty list if none."""
     same = int(measuring.is_copy(evaluation, model, scored).sum())
     line = f"{same} files are to the network the same as one that it was trained on"
     return [line] if same else []
