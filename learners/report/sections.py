@@ -303,7 +303,7 @@ def _label_plots(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Marku
 def _mistake(pictures: Pictures, evaluation: Evaluation, one: Mapping[str, Any]) -> Any:
     row = evaluation.predictions.iloc[one["row"]].to_dict()
     caption = (
-        f"{one['label']} {100 * one['probability']:.0f} %, {'missed' if one['there'] else 'wrong'} · "
+        f"{one['label']} {100 * one['probability']:.0f} %, {'missed' if one['present'] else 'wrong'} · "
         f"{row['truth'] or 'no label'}"
     )
     return pictures.figure(source_of(row), caption, one["class_index"])

@@ -85,7 +85,7 @@ def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
     report = json.loads((ran / "report/report.json").read_text())
     compared = report["before_after"]
     held = parts[0].ne("train").sum()
-    assert [(row["items of"], row["model"], row["items"]) for row in compared["parts"][:2]] == [
+    assert [(row["items of"], row["model"], row["items"]) for row in compared["subsets"][:2]] == [
         ("held out before", "before", held),
         ("held out before", "after", held),
     ]
