@@ -55,7 +55,7 @@ def test_what_was_gained_and_forgotten() -> None:
     }
 
 
-def test_strangers_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_not() -> None:
+def test_unknown_classes_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_not() -> None:
     after = answers(["c"] * 13).iloc[[0, 12, 12, 12, 12]].reset_index(drop=True)
     after["path"] = ["known.jpg", "old.jpg", "refused.jpg", "other.jpg", "fresh.jpg"]
     after.loc[2, "label"], after.loc[3, "best"] = "unknown", "a"

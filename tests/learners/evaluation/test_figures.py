@@ -92,7 +92,7 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
                 assert got[name]["low"] <= got[name]["value"] <= got[name]["high"]
 
 
-def test_strangers_against_scikit_learn(found, evaluation, bundle):
+def test_unknown_classes_against_scikit_learn(found, evaluation, bundle):
     scored = score_items(evaluation, bundle)
     split = evaluation.predictions.split.to_numpy()[scored.rows]
     got = found["unknown_classes"]

@@ -45,7 +45,7 @@ def setup(**options: int) -> tuple[Evaluation, object, Outputs]:
     return make_evaluation(bundle, **options), confidence, train
 
 
-def test_on_strangers_every_score_is_ranked_by_auroc():
+def test_on_unknown_classes_every_score_is_ranked_by_auroc():
     evaluation, confidence, train = setup()
     tables = score_tables(evaluation, CLASSES, confidence, train)
     title, table = next(iter(tables.items()))
@@ -102,7 +102,7 @@ def test_a_better_score_than_the_one_in_use_is_told_with_the_command():
     assert table.attrs["note"]
 
 
-def test_without_strangers_classes_are_left_out_and_the_title_says_what_that_is():
+def test_without_unknown_classes_classes_are_left_out_and_the_title_says_what_that_is():
     evaluation, confidence, train = setup(ood=0, silent=0)
     tables = score_tables(evaluation, CLASSES, confidence, train)
     scores, each = tables.values()
@@ -178,7 +178,7 @@ def test_the_interval_of_auroc_holds_the_truth_as_often_as_it_says():
     assert 0 < low < 0.5  # perfect on three and two shows little
 
 
-def test_no_strangers_and_no_nan():
+def test_no_unknown_classes_and_no_nan():
     known, right, unknown = ood()
     assert oscr(known, np.ones(300, bool), unknown) == pytest.approx(auroc(known, unknown))
     assert oscr(known, np.zeros(300, bool), unknown) == 0

@@ -44,7 +44,7 @@ def fitted(n=400, alpha=0.05, **options):
     return Confidence.fit(held, train, ConfidenceSettings(**options), alpha=alpha)
 
 
-def test_known_items_are_accepted_and_strangers_are_not():
+def test_known_items_are_accepted_and_unknown_classes_are_not():
     model = fitted()
     logits, labels, features = world(1000, seed=3)
     found = model.decide(logits, features)
@@ -90,7 +90,7 @@ def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, kept):
     assert set(found.reason) <= {UNUSUAL, ""}
 
 
-def test_strangers_much_like_one_class_are_taken_less_often_with_a_floor():
+def test_unknown_classes_much_like_one_class_are_taken_less_often_with_a_floor():
     logits, _, features = world(2000, seed=6)
     _, _, others = world(2000, seed=7)
     sure = softmax(logits).max(axis=1) > 0.9
@@ -174,7 +174,7 @@ def wide(n, seed):
     return Outputs(logits, labels, np.hstack([features, noise]).astype(np.float32))
 
 
-def test_training_items_and_their_copies_are_never_unlike_the_training_data():
+def test_training_items_and_their_copies_are_never_out_of_distribution():
     """Though their distances to their classes are greater than those of new items."""
     train, held = wide(200, seed=1), wide(100, seed=2)
     model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
@@ -189,7 +189,7 @@ def test_training_items_and_their_copies_are_never_unlike_the_training_data():
     assert 0.9 * before.count(OUT_OF_DISTRIBUTION) < now.count(OUT_OF_DISTRIBUTION) < 0.1 * 500
 
 
-def test_twins_in_the_training_data_leave_what_rounding_is():
+def test_duplicates_in_the_training_data_leave_what_rounding_is():
     train, held = wide(100, seed=1), wide(100, seed=2)
     twins = Outputs(
         np.concatenate([train.logits, held.logits]),

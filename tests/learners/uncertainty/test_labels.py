@@ -44,7 +44,7 @@ def test_the_scale_and_shift_are_those_of_a_logistic_regression():
     assert expit(sure[0] + sure[1]) == pytest.approx(51 / 52, abs=1e-3)
 
 
-def test_labels_are_said_by_their_own_probabilities_and_thresholds():
+def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
     logits, targets = drawn(3000, 1, 3.0)
     found = fitted(3000).decide(logits)
     for k in (0, 1):
@@ -94,7 +94,7 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     assert "ask for less" in rare.message
 
 
-def test_what_is_unlike_the_training_data_is_unknown_whatever_its_probabilities():
+def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     rng = np.random.default_rng(0)
     (z, y), near = drawn(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
     far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))

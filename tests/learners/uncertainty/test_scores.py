@@ -137,7 +137,7 @@ def test_conformal_p_counts_as_defined_and_is_uniform_for_known_items():
     assert 2 <= sum(refused) <= 20  # 5 % of 200, three binomial sigmas
 
 
-def test_the_combination_holds_on_both_kinds_of_strangers():
+def test_the_combination_holds_on_both_kinds_of_unknown_classes():
     train, calibration, test, between, far = world()
     found = {}
     for name in ("msp", "knn", "combined"):

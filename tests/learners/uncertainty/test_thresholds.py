@@ -62,7 +62,7 @@ def test_threshold_for_accuracy_is_the_smallest_whose_exact_limit_holds():
 
 
 @pytest.mark.slow
-def test_a_promise_is_broken_no_more_often_than_it_says():
+def test_a_guarantee_is_broken_no_more_often_than_it_says():
     """Probabilities of no use: every threshold has the same accuracy, just short of the target."""
     broken = 0
     for seed in range(300):
@@ -228,7 +228,9 @@ def test_items_that_are_by_themselves_give_the_same_numbers_with_groups() -> Non
 
 
 @pytest.mark.parametrize(("size", "alike"), [(3, 0.95), (10, 0.6), (10, 0.95), (30, 0.95)])
-def test_a_promise_of_groups_is_broken_no_more_often_than_it_says(size: int, alike: float) -> None:
+def test_a_guarantee_of_groups_is_broken_no_more_often_than_it_says(
+    size: int, alike: float
+) -> None:
     broken = np.zeros(2)
     for seed in range(100):
         score, right, groups = in_groups(seed, size, alike)
@@ -357,7 +359,7 @@ def test_where_all_together_reach_nothing_only_classes_that_do_are_answered() ->
 
 
 @pytest.mark.slow
-def test_a_promise_of_a_class_is_broken_no_more_often_than_it_says() -> None:
+def test_a_guarantee_of_a_class_is_broken_no_more_often_than_it_says() -> None:
     """Scores of no use, each class just short of the target: to promise it is always wrong."""
     broken = np.zeros(4)
     for seed in range(100):
@@ -378,7 +380,7 @@ def world(n: int, seed: int) -> Outputs:
 
 
 @pytest.mark.slow
-def test_new_items_of_a_class_are_right_as_often_as_promised(tmp_path: Path) -> None:
+def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -> None:
     asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
     fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
     guaranteed = [k for k, cut in enumerate(fitted.cut.guarantees) if not cut.message]

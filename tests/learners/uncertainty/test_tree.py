@@ -169,7 +169,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
     assert only.probabilities[:, 3:].max() == 0
 
 
-def test_a_promise_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over draws of calibration items it is broken at any of them in at most 5 %."""
     tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
     monkeypatch.setattr(thresholds, "_joint_risk", cache(thresholds._joint_risk))
