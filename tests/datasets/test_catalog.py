@@ -29,8 +29,8 @@ def test_esc50_has_its_folds_and_recordings(esc50: bytes) -> None:
     table = load_table("esc50")
     assert table.kind == "sound"
     assert not table.rejected
-    got = {Path(r.path).name: (r.label, r.fold, r.group) for r in table.frame.itertuples()}
-    assert got == {row[0]: (row[3], str(row[1]), str(row[5])) for row in lookalikes.ESC50}
+    rows_by_name = {Path(r.path).name: (r.label, r.fold, r.group) for r in table.frame.itertuples()}
+    assert rows_by_name == {row[0]: (row[3], str(row[1]), str(row[5])) for row in lookalikes.ESC50}
     assert set(table.frame["split"]) == {""}
     assert "CC BY-NC" in table.note
     assert "Piczak" in table.note
@@ -44,8 +44,8 @@ def test_urbansound8k_keeps_a_recording_together(
 ) -> None:
     publish(server, monkeypatch, "urbansound8k", lookalikes.urbansound8k())
     frame = load_table("urbansound8k").frame
-    got = {Path(r.path).name: (r.label, r.fold, r.group) for r in frame.itertuples()}
-    assert got == {row[0]: (row[7], str(row[5]), str(row[1])) for row in lookalikes.URBAN}
+    rows_by_name = {Path(r.path).name: (r.label, r.fold, r.group) for r in frame.itertuples()}
+    assert rows_by_name == {row[0]: (row[7], str(row[5]), str(row[1])) for row in lookalikes.URBAN}
     # 58.5 s is a time in the recording that the clip was cut from, not in the clip.
     assert frame[["start", "end", "gps"]].isna().all(axis=None)
 
@@ -91,10 +91,10 @@ def test_gravityspy_draws_three_views_as_channels(
         assert gps == 1132401286.5 + index if timed else np.isnan(gps)
         assert np.isnan(rows.at[glitch, "gps"]), "a picture has no times"
         views = lookalikes.glitch_views(index)
-        drawn = np.asarray(Image.open(rows.at[glitch, "path"]))
-        assert drawn.shape == (140, 170, 3)
+        picture = np.asarray(Image.open(rows.at[glitch, "path"]))
+        assert picture.shape == (140, 170, 3)
         for channel, view in enumerate(("0.5.png", "2.0.png", "4.0.png")):
-            assert np.abs(drawn[:, :, channel] / 255 - views[view][0]).max() <= 0.5 / 255 + 1e-6
+            assert np.abs(picture[:, :, channel] / 255 - views[view][0]).max() <= 0.5 / 255 + 1e-6
     assert left(name) == ["files"]  # the 3 GB are not kept twice
 
 

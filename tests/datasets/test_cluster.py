@@ -68,8 +68,8 @@ def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
 
 
 def test_a_file_that_nobody_sees_is_left_to_the_task(here):
-    found = here.map_chunks(halves, [[2]], None, path_of=path_of)
-    assert list(found) == [(0, [1.0])]
+    results = here.map_chunks(halves, [[2]], None, path_of=path_of)
+    assert list(results) == [(0, [1.0])]
 
 
 def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_path):
@@ -130,19 +130,19 @@ def test_a_killed_worker_costs_nothing(tmp_path):
         shared = PictureCache(tmp_path / "shared")
         half = partial(drawn_at_least, shared.root, 20)
         with killed_when(half, workers[0]) as killer:
-            found, rejected = render(files, tmp_path / "theirs", cache=shared, cluster=address)
+            rendered, rejected = render(files, tmp_path / "theirs", cache=shared, cluster=address)
             assert not killer.is_alive()  # it died on the way, not afterwards
         # The other one alone; what it had done before is not asked of it again.
         with connect(address) as cluster:
             work = [[n, n + 1] for n in range(0, 20, 2)]
             answers = dict(cluster.map_chunks(partial(noted, log), work, None))
-    own = PictureCache(tmp_path / "own")
-    ours, _ = render(files, tmp_path / "ours", cache=own, workers=2)
+    single_cache = PictureCache(tmp_path / "own")
+    ours, _ = render(files, tmp_path / "ours", cache=single_cache, workers=2)
     assert rejected == []
-    assert [path for path, _ in found] == [path for path, _ in ours] == files
+    assert [path for path, _ in rendered] == [path for path, _ in ours] == files
     assert bytes_of(tmp_path / "theirs") == bytes_of(tmp_path / "ours")
     pictures = {path: data for path, data in bytes_of(shared.root).items() if path.suffix == ".png"}
-    assert pictures == {p: d for p, d in bytes_of(own.root).items() if p.suffix == ".png"}
+    assert pictures == {p: d for p, d in bytes_of(single_cache.root).items() if p.suffix == ".png"}
     assert answers == dict(enumerate(work))
     lines = [line.split() for line in log.read_text().splitlines()]
     assert Counter(number for number, _ in lines) == Counter(map(str, range(20)))

@@ -26,18 +26,18 @@ HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", 
 
 def imported(path: Path) -> set[str]:
     """Modules of ours that a file imports, also inside functions."""
-    found: set[str] = set()
+    names: set[str] = set()
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
             module = ".".join(filter(None, (base, node.module)))
             files = {f"{module}.{alias.name}" for alias in node.names}
             # What is taken from a package may be a file of it: then the package itself is not meant.
-            found |= files & MODULES or {module}
-    return {name for name in found if name.split(".")[0] in LAYERS}
+            names |= files & MODULES or {module}
+    return {name for name in names if name.split(".")[0] in LAYERS}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,12 +80,12 @@ def test_a_front_hides_no_file_of_its_room(name: str) -> None:
 def test_a_room_is_entered_by_its_front(name: str) -> None:
     """Its front is what ``__init__`` exports; its files, and names with an underscore, are its own."""
     path = ROOT / name
-    here = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    own_room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
     wrong = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.ImportFrom) or not node.module or node.level:
             continue
-        if (room := room_of(node.module)) in ("", here, *OPEN):
+        if (room := room_of(node.module)) in ("", own_room, *OPEN):
             continue
         private = [alias.name for alias in node.names if alias.name.startswith("_")]
         if node.module != room or private:

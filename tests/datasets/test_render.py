@@ -54,7 +54,7 @@ def test_settings_reach_the_recipe(tmp_path, options):
 def test_long_recording_is_one_picture_a_window(tmp_path, options):
     path = write(tmp_path / "long.flac", seconds=2)
     assert main([str(path), *options, "--window", "1", "--overlap", "0.5"]) == 0
-    names = sorted(found.name for found in (tmp_path / "out").iterdir())
+    names = sorted(file.name for file in (tmp_path / "out").iterdir())
     assert names == ["long_00000.00s.png", "long_00000.50s.png", "long_00001.00s.png"]
     spectrogram = MelSettings.infer([], rate=RATE, window=1.0)
     np.testing.assert_array_equal(
@@ -77,8 +77,8 @@ def test_folders_are_kept_and_names_never_meet(tmp_path, options):
     (tmp_path / "in" / "notes.md").write_text("not a sound")
     assert main([str(tmp_path / "in"), *options]) == 0
     out = tmp_path / "out"
-    found = sorted(str(path.relative_to(out)) for path in out.rglob("*.png"))
-    assert found == ["x/a.png", "x/a.wav.png", "y/deep/a.png"]
+    pictures = sorted(str(path.relative_to(out)) for path in out.rglob("*.png"))
+    assert pictures == ["x/a.png", "x/a.wav.png", "y/deep/a.png"]
     assert len({path.read_bytes() for path in out.rglob("*.png")}) == 3
 
 
@@ -89,11 +89,11 @@ def test_bad_files_are_listed_and_the_status_is_3(tmp_path, options, capsys, som
     good = [str(write(tmp_path / "good.wav"))] if some_good else []
     bad = [str(tmp_path / name) for name in ("bad.wav", "notes.md", "absent.wav")]
     assert main([*good, *bad, *options]) == 3
-    said = capsys.readouterr()
-    assert len(said.out.splitlines()) == len(good)
-    assert f"left out: {bad[0]}: cannot be decoded" in said.err
-    assert f"left out: {bad[1]}: not a sound or strain file by its name" in said.err
-    assert f"left out: {bad[2]}: cannot be opened" in said.err
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == len(good)
+    assert f"left out: {bad[0]}: cannot be decoded" in output.err
+    assert f"left out: {bad[1]}: not a sound or strain file by its name" in output.err
+    assert f"left out: {bad[2]}: cannot be opened" in output.err
 
 
 def test_kind_given_overrules_the_name(tmp_path, options):

@@ -53,19 +53,19 @@ def loaders(case: Any, strength: float = 0.0, **options: Any) -> Any:
 
 
 def limits(item: Any) -> dict[str, float | None]:
-    found = {"start": item.start, "end": item.end, "at": item.gps}
-    return {name: None if value != value else value for name, value in found.items()}
+    span = {"start": item.start, "end": item.end, "at": item.gps}
+    return {name: None if value != value else value for name, value in span.items()}
 
 
 def test_all_routes_give_the_same_picture(case: Any) -> None:
     frame, spectrogram, cache = case
     dls = loaders(case)
-    held = item_rows(frame.loc[frame["split"].eq("valid")])
-    for item, (opened, _) in zip(held, dls.valid_ds, strict=True):
-        drawn = spectrogram.picture(item.path, **limits(item))
+    valid = item_rows(frame.loc[frame["split"].eq("valid")])
+    for item, (opened, _) in zip(valid, dls.valid_ds, strict=True):
+        picture = spectrogram.picture(item.path, **limits(item))
         stored = cache.get(item.path, spectrogram, item.start, item.end, item.gps)
-        assert np.asarray(Image.open(stored).convert("RGB")).tobytes() == drawn.tobytes()
-        assert np.asarray(opened).tobytes() == LOOK.fit(Image.fromarray(drawn)).tobytes()
+        assert np.asarray(Image.open(stored).convert("RGB")).tobytes() == picture.tobytes()
+        assert np.asarray(opened).tobytes() == LOOK.fit(Image.fromarray(picture)).tobytes()
     assert (
         len({cache.get(i.path, spectrogram, i.start, i.end, i.gps) for i in item_rows(frame)}) == 6
     )
@@ -93,20 +93,20 @@ def test_training_is_varied_and_without_strength_is_not(case: Any) -> None:
     for strength, different in ((1.0, 6), (0.0, 1)):
         set_seed(0)
         x, _ = loaders((many, spectrogram, cache), strength, bs=8).train.one_batch()
-        found = len({tuple(one.flatten().tolist()) for one in torch.Tensor(x)})
-        assert found >= different
-        assert found == 1 or strength
+        distinct = len({tuple(one.flatten().tolist()) for one in torch.Tensor(x)})
+        assert distinct >= different
+        assert distinct == 1 or strength
 
 
 def test_rows_that_cannot_be_drawn_are_left_out(case: Any) -> None:
     frame, spectrogram, cache = case
     bad = Path(frame["path"][1])
     bad.write_bytes(b"broken")
-    kept, rejected = render_rows(frame, spectrogram, cache, workers=1)
-    assert kept["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
+    rendered, rejected = render_rows(frame, spectrogram, cache, workers=1)
+    assert rendered["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
     assert [item.path for item in rejected] == [str(bad)]
     assert cache.info()["pictures"] == 5
-    loaders((kept, spectrogram, cache)).train.one_batch()
+    loaders((rendered, spectrogram, cache)).train.one_batch()
     assert cache.info()["pictures"] == 5  # all were there
 
 

@@ -122,8 +122,8 @@ def test_a_selection_in_two_views_and_a_table_of_two_recordings(tmp_path: Path) 
     ]
     text = head + "".join("\t".join(map(str, row)) + "\n" for row in rows)
     table = load_table(write(tmp_path / "all.txt", text))
-    found = sorted((name, label, start) for name, label, start, _ in spans(table))
-    assert found == [
+    selections = sorted((name, label, start) for name, label, start, _ in spans(table))
+    assert selections == [
         ("a.wav", "A", 0.0), ("a.wav", "A", 0.05), ("b.wav", "B", 0.01), ("b.wav", "B", 0.04),
     ]  # fmt: skip
     assert listed(table) == {"all.txt, line 7": "no recording: none 'gone.wav'"}

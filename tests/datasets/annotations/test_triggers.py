@@ -29,11 +29,11 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_file_is_found_by_the_times_in_its_name(frames: Path) -> None:
-    found = read_frames(str(frames))
-    assert {name: len(files) for name, files in found.files.items()} == {"H1": 2, "L1": 1}
-    assert [Path(path).name for path, _ in found.rejected] == ["strain.hdf5"]
+    strain_files = read_frames(str(frames))
+    assert {name: len(files) for name, files in strain_files.files.items()} == {"H1": 2, "L1": 1}
+    assert [Path(path).name for path, _ in strain_files.rejected] == ["strain.hdf5"]
     for gps, start in ((START, START), (START + 63.9, START), (START + 64, START + 64)):
-        assert Path(found.find("H1", gps)).name == f"H-H1_SIM-{start}-64.hdf5"
+        assert Path(strain_files.find("H1", gps)).name == f"H-H1_SIM-{start}-64.hdf5"
     lacking = {
         ("H1", START + 128.0): f"no strain of H1 at GPS {START + 128}.000",
         ("L1", START - 1.0): f"no strain of L1 at GPS {START - 1}.000",
@@ -41,16 +41,16 @@ def test_a_file_is_found_by_the_times_in_its_name(frames: Path) -> None:
         ("", START): "of which detector?; there is some of H1, L1",
     }
     for (detector, gps), why in lacking.items():
-        assert found.find(detector, gps) == Rejected("", why)
+        assert strain_files.find(detector, gps) == Rejected("", why)
 
 
 def test_of_files_that_overlap_the_one_with_most_around_it(tmp_path: Path) -> None:
     for name in ("H-H1_A-100-64.gwf", "H-H1_B-140-400.gwf", "H-R-150-20.gwf", "H-H1_A-164-64.gwf"):
         write(tmp_path / name, "")
-    found = read_frames(str(tmp_path))
+    strain_files = read_frames(str(tmp_path))
     at = {130: "H-H1_A-100-64.gwf", 165: "H-H1_B-140-400.gwf", 161: "H-H1_B-140-400.gwf"}
-    assert {gps: Path(found.find("H1", gps)).name for gps in at} == at
-    assert found.find("H2", 160).endswith("H-R-150-20.gwf")  # the site's
+    assert {gps: Path(strain_files.find("H1", gps)).name for gps in at} == at
+    assert strain_files.find("H2", 160).endswith("H-R-150-20.gwf")  # the site's
 
 
 def test_a_lal_cache_names_files(frames: Path, tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_a_lal_cache_names_files(frames: Path, tmp_path: Path) -> None:
         f"{frames}/L1/L-L1_SIM-{START}-64.hdf5 {START} 64 0 0",  # Virgo's way
         f"H H1_SIM {START + 64} 64 gsiftp://far/H-H1_SIM-{START + 64}-64.hdf5",
     ]
-    found = read_frames(str(write(tmp_path / "frames.lcf", "\n".join(lines))))
-    assert found.find("H1", START + 1) == str(file)
-    assert {*found.files} == {"H1", "L1"}
-    assert found.rejected == [
+    strain_files = read_frames(str(write(tmp_path / "frames.lcf", "\n".join(lines))))
+    assert strain_files.find("H1", START + 1) == str(file)
+    assert {*strain_files.files} == {"H1", "L1"}
+    assert strain_files.rejected == [
         Rejected(f"{tmp_path}/frames.lcf, line 3", "gsiftp: is not on this disk")
     ]
     with pytest.raises(SecondhandError, match="no strain file whose name tells"):
@@ -71,8 +71,8 @@ def test_a_lal_cache_names_files(frames: Path, tmp_path: Path) -> None:
 
 
 def times(path: Path) -> list[tuple[str, float]]:
-    found = read_triggers(path)
-    return list(zip(found.detector, found.gps, strict=True))
+    triggers = read_triggers(path)
+    return list(zip(triggers.detector, triggers.gps, strict=True))
 
 
 def test_omicrons_hdf5_is_read_of_one_data_set_or_of_many(tmp_path: Path) -> None:
@@ -131,11 +131,11 @@ def test_ligo_lw_with_ids_of_text_is_read(tmp_path: Path) -> None:
     pytest.importorskip("igwn_ligolw.lsctables")
     file = write(tmp_path / "a.xml", OLD_LIGO_LW.format(START))
     assert times(file) == [("L1", START + 0.25), ("H1", START + 5e-9)]
-    theirs = gwpy.EventTable.read(file, format="ligolw", tablename="sngl_burst")
+    by_gwpy = gwpy.EventTable.read(file, format="ligolw", tablename="sngl_burst")
     ours = read_triggers(file).cells
     for name in ("ifo", "peak_time", "peak_time_ns", "snr"):
-        assert [*ours[name]] == [*theirs[name]], name
-    assert ours["event_id"].tolist() == [f"sngl_burst:event_id:{n}" for n in theirs["event_id"]]
+        assert [*ours[name]] == [*by_gwpy[name]], name
+    assert ours["event_id"].tolist() == [f"sngl_burst:event_id:{n}" for n in by_gwpy["event_id"]]
 
 
 @pytest.mark.filterwarnings("ignore")  # astropy's, of the name and of what it leaves out
@@ -168,8 +168,8 @@ def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
     ]
     table = load_table(write(tmp_path / "t.csv", CSV + "\n".join(rows)), strain=str(frames))
     assert table.kind == "strain"
-    found = zip(table.frame["path"], table.frame["label"], table.frame["gps"], strict=True)
-    assert [(Path(path).name[2:4], *rest) for path, *rest in found] == [
+    items = zip(table.frame["path"], table.frame["label"], table.frame["gps"], strict=True)
+    assert [(Path(path).name[2:4], *rest) for path, *rest in items] == [
         ("H1", "Blip", START + 20), ("H1", "Blip", START + 70.5),
         ("L1", "Tomte", START + 30), ("L1", "Tomte", START + 40),
     ]  # fmt: skip

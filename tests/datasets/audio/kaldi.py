@@ -15,9 +15,9 @@ def features(signal: NDArray[Any], rate: int = 16_000, n_mels: int = 128) -> NDA
     filters = audio_utils.mel_filter_bank(
         257, n_mels, 20, rate // 2, rate, None, "kaldi", triangularize_in_mel_space=True
     )
-    found: NDArray[np.float64] = audio_utils.spectrogram(
+    spectrogram: NDArray[np.float64] = audio_utils.spectrogram(
         signal, audio_utils.window_function(400, "hann", periodic=False), 400, 160,
         fft_length=512, power=2.0, center=False, preemphasis=0.97, mel_filters=filters,
         log_mel="log", mel_floor=1.192092955078125e-07, remove_dc_offset=True,
     )  # fmt: skip
-    return found
+    return spectrogram

@@ -46,14 +46,14 @@ def save(path, samples, rate=RATE, **options):
     ],
 )
 def test_reads_every_format(tmp_path, name, options, tolerance):
-    wanted = tone()
-    path = save(tmp_path / name, wanted, **options)
+    expected = tone()
+    path = save(tmp_path / name, expected, **options)
     signal, rate = read_audio(path)
     assert probe(path) == AudioInfo(RATE, 1, len(signal), len(signal) / RATE)
     assert rate == RATE
     assert signal.dtype == np.float32
     middle = slice(2000, 14_000)  # codecs fade in and out
-    assert np.abs(signal[middle] - wanted[middle]).max() <= tolerance
+    assert np.abs(signal[middle] - expected[middle]).max() <= tolerance
 
 
 def test_a_name_may_be_no_utf_8(tmp_path):
@@ -179,11 +179,11 @@ def test_channels_are_averaged(tmp_path):
 
 
 def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog):
-    wanted = tone()
-    path = save(tmp_path / "a.wav", np.stack([-0.98 * wanted, wanted], 1), subtype="FLOAT")
+    expected = tone()
+    path = save(tmp_path / "a.wav", np.stack([-0.98 * expected, expected], 1), subtype="FLOAT")
     with caplog.at_level(logging.WARNING):
         signal, _ = read_audio(path)
-    np.testing.assert_allclose(signal, wanted, atol=1e-7)
+    np.testing.assert_allclose(signal, expected, atol=1e-7)
     assert "channels cancel; channel 2" in caplog.text
 
 

@@ -73,34 +73,36 @@ class TestAgainstLibrosa:
     @pytest.mark.parametrize("rate", RATES)
     def test_mel_db(self, rate, sound):
         signal, spectrogram = sounds(rate)[sound], MelSettings(rate=rate, window=1.0)
-        wanted = librosa.power_to_db(oracle(signal, spectrogram), top_db=None)
-        got = spectrogram.mel_db(signal)
-        assert got.shape == wanted.shape
-        assert np.abs(got - wanted).max() < 1e-4
+        expected = librosa.power_to_db(oracle(signal, spectrogram), top_db=None)
+        actual = spectrogram.mel_db(signal)
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max() < 1e-4
 
     @pytest.mark.parametrize("samples", [20, 511, 512, 513, 2048, 33_001])
     def test_mel_db_of_any_length(self, samples):
         signal, spectrogram = sounds(44_100)["noise"][:samples], MelSettings()
-        wanted = librosa.power_to_db(oracle(signal, spectrogram), top_db=None)
-        assert np.abs(spectrogram.mel_db(signal) - wanted).max() < 1e-4
+        expected = librosa.power_to_db(oracle(signal, spectrogram), top_db=None)
+        assert np.abs(spectrogram.mel_db(signal) - expected).max() < 1e-4
 
     @pytest.mark.parametrize("rate", RATES)
     @pytest.mark.parametrize(("n_fft", "n_mels"), [(1024, 64), (2048, 128), (4096, 200)])
     def test_filterbank(self, rate, n_fft, n_mels):
-        wanted = librosa.filters.mel(sr=rate, n_fft=n_fft, n_mels=n_mels, fmin=30, fmax=rate / 2.5)
-        got = mel.filterbank(mel.MelBands(rate, n_fft, n_mels, 30, rate / 2.5))
-        assert np.abs(got - wanted).max() < 1e-6 * wanted.max()
+        expected = librosa.filters.mel(
+            sr=rate, n_fft=n_fft, n_mels=n_mels, fmin=30, fmax=rate / 2.5
+        )
+        actual = mel.filterbank(mel.MelBands(rate, n_fft, n_mels, 30, rate / 2.5))
+        assert np.abs(actual - expected).max() < 1e-6 * expected.max()
 
     @pytest.mark.parametrize("sound", ["noise", "sweep", "click"])
     @pytest.mark.parametrize("rate", RATES)
     def test_pcen(self, rate, sound):
         signal, spectrogram = sounds(rate)[sound] * 2**31, MelSettings(rate=rate, level="pcen")
         magnitude = oracle(signal.astype(float), spectrogram, power=1.0)
-        wanted = librosa.pcen(
+        expected = librosa.pcen(
             magnitude, sr=rate, hop_length=spectrogram.hop, zi=start(magnitude, spectrogram)
         )
-        got = mel.pcen(magnitude, rate=rate, hop=spectrogram.hop)
-        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+        actual = mel.pcen(magnitude, rate=rate, hop=spectrogram.hop)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
     def test_steady_noise_is_no_onset(self):
         noise = 0.1 * np.random.default_rng(0).standard_normal(2 * 44_100)
@@ -113,15 +115,19 @@ class TestAgainstLibrosa:
         signal = sounds(44_100)["sweep"]
         magnitude = oracle(signal.astype(float) * 2**31, spectrogram, power=1.0)
         zi = start(magnitude, spectrogram)
-        wanted = librosa.pcen(magnitude, sr=spectrogram.rate, hop_length=spectrogram.hop, zi=zi) / 4
-        assert np.abs(spectrogram.levels(signal) - wanted.clip(0, 1)).max() < 1e-3
+        expected = (
+            librosa.pcen(magnitude, sr=spectrogram.rate, hop_length=spectrogram.hop, zi=zi) / 4
+        )
+        assert np.abs(spectrogram.levels(signal) - expected.clip(0, 1)).max() < 1e-3
 
     @pytest.mark.parametrize("sound", ["noise", "sweep", "tone"])
     def test_clip_level_is_power_to_db_below_the_peak(self, sound):
         spectrogram, signal = MelSettings(window=1.0), sounds(44_100)[sound]
-        wanted = librosa.power_to_db(oracle(signal, spectrogram), ref=np.max, top_db=80.0) / 80 + 1
+        expected = (
+            librosa.power_to_db(oracle(signal, spectrogram), ref=np.max, top_db=80.0) / 80 + 1
+        )
         assert (
-            np.abs(spectrogram.levels(signal) - wanted).max() < 5e-5
+            np.abs(spectrogram.levels(signal) - expected).max() < 5e-5
         )  # a fiftieth of a grey level
 
 
@@ -151,32 +157,32 @@ class TestLevel:
 class TestPicture:
     def test_low_is_at_the_bottom_and_early_at_the_left(self):
         spectrogram = MelSettings(window=1.0)
-        drawn = spectrogram.render(sounds(44_100)["sweep"])[..., 0]
-        rows = drawn.argmax(axis=0)
-        assert drawn.shape == (224, 224)
+        picture = spectrogram.render(sounds(44_100)["sweep"])[..., 0]
+        rows = picture.argmax(axis=0)
+        assert picture.shape == (224, 224)
         assert rows[20] > rows[110] > rows[200]
 
     def test_grey_has_three_equal_channels(self):
-        drawn = MelSettings(window=1.0, size=(140, 170)).render(sounds(44_100)["noise"])
-        assert (drawn.shape, drawn.dtype) == ((140, 170, 3), np.uint8)
-        assert (drawn == drawn[..., :1]).all()
+        picture = MelSettings(window=1.0, size=(140, 170)).render(sounds(44_100)["noise"])
+        assert (picture.shape, picture.dtype) == ((140, 170, 3), np.uint8)
+        assert (picture == picture[..., :1]).all()
 
     @pytest.mark.parametrize("name", ["viridis", "magma", "inferno", "plasma", "cividis"])
     def test_colour_map_is_matplotlibs(self, name):
-        wanted = (matplotlib.colormaps[name](range(256))[:, :3] * 255).round()
-        np.testing.assert_array_equal(colour_table(name), wanted)
+        expected = (matplotlib.colormaps[name](range(256))[:, :3] * 255).round()
+        np.testing.assert_array_equal(colour_table(name), expected)
         signal = sounds(44_100)["sweep"]
         grey = MelSettings(window=1.0).render(signal)[..., 0]
-        drawn = MelSettings(window=1.0, colour=name).render(signal)
-        np.testing.assert_array_equal(drawn, wanted[grey])
+        picture = MelSettings(window=1.0, colour=name).render(signal)
+        np.testing.assert_array_equal(picture, expected[grey])
 
     def test_windows_are_three_frame_lengths(self):
         signal = sounds(44_100)["tone"] + 0.5 * sounds(44_100)["click"]
         spectrogram = MelSettings(window=1.0, colour="windows")
-        drawn = spectrogram.render(signal)
+        picture = spectrogram.render(signal)
         for channel, n_fft in enumerate((1024, 2048, 4096)):
             alone = replace(spectrogram, colour="grey", n_fft=n_fft).render(signal)[..., 0]
-            np.testing.assert_array_equal(drawn[..., channel], alone)
+            np.testing.assert_array_equal(picture[..., channel], alone)
         bright = (spectrogram.render(sounds(44_100)["click"])[60] > 0).sum(axis=0)
         assert 0 < bright[0] < bright[1] < bright[2]
 
@@ -344,8 +350,8 @@ class TestSettings:
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
                 MelSettings(rate=44_100, n_fft=512)
-        wanted = librosa.filters.mel(sr=44_100, n_fft=512, n_mels=128, fmin=20, fmax=16_000)
-        empty = int((wanted.max(axis=1) == 0).sum())
+        filters = librosa.filters.mel(sr=44_100, n_fft=512, n_mels=128, fmin=20, fmax=16_000)
+        empty = int((filters.max(axis=1) == 0).sum())
         assert empty > 0
         assert caplog.text.count(f"{empty} of 128 mel bands hold no FFT bin") == 1
 
@@ -372,28 +378,35 @@ class TestKaldi:
     """Against the features that transformers computes for its audio spectrogram transformer."""
 
     def spectrogram(self, **more):
-        given = {"rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 128, "fmin": 20, "fmax": 8000}
-        return MelSettings(**{**given, "scale": "kaldi", "window": 1.0, **more})
+        settings = {
+            "rate": 16_000,
+            "n_fft": 400,
+            "hop": 160,
+            "n_mels": 128,
+            "fmin": 20,
+            "fmax": 8000,
+        }
+        return MelSettings(**{**settings, "scale": "kaldi", "window": 1.0, **more})
 
     @pytest.mark.parametrize("samples", [400, 559, 560, 16_000])
     def test_log_power(self, samples):
         signal = 0.3 * np.random.default_rng(0).standard_normal(samples) + 0.2
-        got = self.spectrogram().mel_db(signal) * np.log(10) / 10
-        assert got.shape == (128, 1 + (samples - 400) // 160)
-        assert np.abs(got - kaldi.features(signal)).max() < 1e-4
+        actual = self.spectrogram().mel_db(signal) * np.log(10) / 10
+        assert actual.shape == (128, 1 + (samples - 400) // 160)
+        assert np.abs(actual - kaldi.features(signal)).max() < 1e-4
 
     def test_silence_is_at_the_floor(self):
-        got = self.spectrogram().mel_db(np.zeros(800))
-        assert np.allclose(got, self.spectrogram().floor)
+        actual = self.spectrogram().mel_db(np.zeros(800))
+        assert np.allclose(actual, self.spectrogram().floor)
         assert self.spectrogram().floor == pytest.approx(-69.24, abs=0.01)
         assert MelSettings().mel_db(np.zeros(44_100)).max() == MelSettings().floor
 
     def test_what_is_drawn_is_the_power_between_black_and_white(self):
         spectrogram = self.spectrogram(level="fixed", range_db=110.0, size=(128, 98))
         signal = 0.1 * np.random.default_rng(1).standard_normal(16_000).astype(np.float32)
-        drawn = spectrogram.render(signal)[::-1, :, 0] / 255
+        picture = spectrogram.render(signal)[::-1, :, 0] / 255
         db = kaldi.features(signal) * 10 / np.log(10)
-        assert np.abs(drawn - ((db - spectrogram.full_scale) / 110 + 1)).max() < 0.6 / 255
+        assert np.abs(picture - ((db - spectrogram.full_scale) / 110 + 1)).max() < 0.6 / 255
 
     def test_a_full_scale_sine_is_white_but_for_the_pre_emphasis(self):
         sine = np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)

@@ -28,45 +28,45 @@ def other(file: Path) -> bytes:
 
 
 def test_another_of_the_same_size_and_time_is_seen(file, tmp_path):
-    then = FileState.of(file)
-    assert is_same(then, file)
+    recorded = FileState.of(file)
+    assert is_same(recorded, file)
     file.write_bytes(other(file))
-    os.utime(file, ns=(then.mtime, then.mtime))  # as cp -p, rsync and unzip do
-    assert not is_same(then, file)
-    then = FileState.of(file)
+    os.utime(file, ns=(recorded.mtime, recorded.mtime))  # as cp -p, rsync and unzip do
+    assert not is_same(recorded, file)
+    recorded = FileState.of(file)
     (tmp_path / "b.wav").write_bytes(other(file))
-    os.utime(tmp_path / "b.wav", ns=(then.mtime, then.mtime))
+    os.utime(tmp_path / "b.wav", ns=(recorded.mtime, recorded.mtime))
     os.replace(tmp_path / "b.wav", file)
-    assert not is_same(then, file)
+    assert not is_same(recorded, file)
 
 
 def test_another_time_or_size_is_another_file(file):
-    then = FileState.of(file)
+    recorded = FileState.of(file)
     os.utime(file, (1, 1))
-    assert not is_same(then, file), "what is hashed is not all of it"
-    then = FileState.of(file)
+    assert not is_same(recorded, file), "what is hashed is not all of it"
+    recorded = FileState.of(file)
     with file.open("ab") as stream:
         stream.write(b"x")
     os.utime(file, (1, 1))
-    assert not is_same(then, file)
+    assert not is_same(recorded, file)
 
 
 def test_the_same_content_elsewhere_on_the_disk_is_the_same_file(file, tmp_path):
-    then = FileState(*json.loads(json.dumps(FileState.of(file))))
+    recorded = FileState(*json.loads(json.dumps(FileState.of(file))))
     file.chmod(0o600)
-    assert is_same(then, file)
+    assert is_same(recorded, file)
     shutil.copy2(file, tmp_path / "copy.wav")
     os.replace(tmp_path / "copy.wav", file)
     now = FileState.of(file)
-    assert (now.ctime, now.inode) != (then.ctime, then.inode)
-    assert is_same(then, file)
-    assert now.content == then.content
+    assert (now.ctime, now.inode) != (recorded.ctime, recorded.inode)
+    assert is_same(recorded, file)
+    assert now.content == recorded.content
 
 
 def test_an_untouched_file_is_not_opened(file, monkeypatch):
-    then = FileState.of(file)
+    recorded = FileState.of(file)
     monkeypatch.setattr(file_state, "open", None, raising=False)
-    assert is_same(then, file)
+    assert is_same(recorded, file)
 
 
 def test_what_is_no_file_that_can_be_read_stays_so(file, tmp_path):

@@ -153,9 +153,9 @@ def test_a_kill_leaves_the_old_file(tmp_path):
     killed = subprocess.run([sys.executable, "-c", code, str(file)], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert file.read_bytes() == b"old"
-    (left,) = set(os.listdir(tmp_path)) - {"a.txt"}
-    assert left.startswith(".a.txt.")
-    assert left.endswith(".part")  # by which a run that goes on finds and removes it
+    (remaining,) = set(os.listdir(tmp_path)) - {"a.txt"}
+    assert remaining.startswith(".a.txt.")
+    assert remaining.endswith(".part")  # by which a run that goes on finds and removes it
 
 
 def moves(path: Path) -> bool:

@@ -37,8 +37,8 @@ def test_a_command_writes_names_as_the_disk_has_them(locale, tmp_path: Path):
     for file in files:
         Path(os.fsdecode(file)).write_text("no sound")
     words = [sys.executable, "-m", "datasets.render", *files, "--kind", "sound", "--out", tmp_path / "to"]  # fmt: skip
-    done = subprocess.run(words, env=os.environ | locale, capture_output=True, timeout=200)
-    assert b"Traceback" not in done.stderr
+    process = subprocess.run(words, env=os.environ | locale, capture_output=True, timeout=200)
+    assert b"Traceback" not in process.stderr
     for file in files:
-        assert file + b": " in done.stderr
-    assert done.returncode == 3
+        assert file + b": " in process.stderr
+    assert process.returncode == 3

@@ -168,11 +168,11 @@ def named(node: ast.AST, *names: str) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_of_the_libraries_is_replaced_elsewhere(path: Path) -> None:
-    found = dict(replaced(ast.parse(path.read_text(encoding="utf-8"))))
+    replacements = dict(replaced(ast.parse(path.read_text(encoding="utf-8"))))
     if path == ROOT / HERE:
-        assert found, "the test sees what it is to see"
+        assert replacements, "the test sees what it is to see"
     else:
-        assert not found, f"use a public hook, or {HERE} with the reason"
+        assert not replacements, f"use a public hook, or {HERE} with the reason"
 
 
 @pytest.mark.parametrize(

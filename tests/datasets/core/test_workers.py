@@ -55,8 +55,8 @@ def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, workers, -1)
     for chunk in (1, 3):
         words = ["a", deadly, "bb", "ccc"]
-        found = list(calls.ahead(words, 4, of=str, chunk=chunk))
-        assert found == list(zip(words, [1, -1, 2, 3], strict=True))
+        results = list(calls.ahead(words, 4, of=str, chunk=chunk))
+        assert results == list(zip(words, [1, -1, 2, 3], strict=True))
         assert list(calls.ahead(["dddd"], 4, of=str)) == [("dddd", 4)], "and it goes on"
     assert call_isolated(length, deadly, -1) == -1
     assert call_isolated(length, "a", -1) == 1

@@ -17,9 +17,9 @@ NOON = datetime(2023, 5, 1, 12)
 
 
 def look(file: str) -> CaptureTime | None:
-    found: list[CaptureTime | None] = []
-    open_picture(file, header=lambda picture, _: found.append(capture_time(picture)))
-    return found[0]
+    times: list[CaptureTime | None] = []
+    open_picture(file, header=lambda picture, _: times.append(capture_time(picture)))
+    return times[0]
 
 
 def photo(
@@ -29,9 +29,9 @@ def photo(
     exif = Image.Exif()
     exif[ExifTags.Base.Make], exif[ExifTags.Base.Model] = "Maker", "Nine"
     inner = exif.get_ifd(ExifTags.IFD.Exif)
-    told = time.strftime("%Y:%m:%d %H:%M:%S") if isinstance(time, datetime) else time
-    if told is not None:
-        inner[ExifTags.Base.DateTimeOriginal] = told
+    text = time.strftime("%Y:%m:%d %H:%M:%S") if isinstance(time, datetime) else time
+    if text is not None:
+        inner[ExifTags.Base.DateTimeOriginal] = text
     if serial:
         inner[ExifTags.Base.BodySerialNumber] = serial
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -48,10 +48,10 @@ def save(picture: Image.Image, file: Path, **options: bytes) -> None:
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic"])
 def test_the_time_and_the_camera_are_read_from_the_header(tmp_path, ending):
-    found = look(photo(tmp_path / f"a.{ending}", serial="17"))
-    assert found is not None
-    assert found.camera == "Maker Nine 17"
-    assert found.second == (NOON - datetime.min).total_seconds()
+    time = look(photo(tmp_path / f"a.{ending}", serial="17"))
+    assert time is not None
+    assert time.camera == "Maker Nine 17"
+    assert time.second == (NOON - datetime.min).total_seconds()
     save(Image.new("RGB", (9, 9)), tmp_path / f"plain.{ending}")
     assert look(str(tmp_path / f"plain.{ending}")) is None
 
@@ -85,12 +85,12 @@ def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
     files = [photo(tmp_path / f"{n}.jpg", NOON + t) for n, t in enumerate(times)]
     other = [photo(tmp_path / f"o{n}.jpg", NOON + t, serial="2") for n, t in enumerate(times[:2])]
     plain = [photo(tmp_path / "plain.jpg", None)]
-    found = capture_sessions(
+    numbers = capture_sessions(
         [look(file) for file in [*other[:1], *files, *plain, *other[1:]]]
     ).tolist()
-    mine, its = found[1:6], [found[0], found[-1]]
-    assert mine[0] == mine[1] == mine[2] >= 0
-    assert mine[3:] == [-1, -1], "each taken alone"
-    assert its[0] == its[1] >= 0
-    assert its[0] != mine[0]
-    assert found[6] == -1
+    first_camera, second_camera = numbers[1:6], [numbers[0], numbers[-1]]
+    assert first_camera[0] == first_camera[1] == first_camera[2] >= 0
+    assert first_camera[3:] == [-1, -1], "each taken alone"
+    assert second_camera[0] == second_camera[1] >= 0
+    assert second_camera[0] != first_camera[0]
+    assert numbers[6] == -1

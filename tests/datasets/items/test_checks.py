@@ -33,18 +33,18 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
     write(root / "Thumbs.db", "the system's")
     os.link(cat / "0.jpg", os.fsencode(cat) + b"/\xe9t\xe9.jpg")
     table = load_table(root)
-    found = reasons(table)
-    assert set(found) == {
+    rejected = reasons(table)
+    assert set(rejected) == {
         *("text.jpg", "notes.docx", "empty.png", "cut.jpg", "broken link.jpg", "beside.jpg"),
         "?t?.jpg",
     }
-    assert found["?t?.jpg"] == "its name is no UTF-8: rename it"
-    assert "not a picture of a kind that is read" in found["text.jpg"]
-    assert found["notes.docx"] == "not a picture by its ending"
-    assert found["empty.png"] == "empty file"
-    assert "truncated" in found["cut.jpg"]
-    assert found["broken link.jpg"] == "there is no such file"
-    assert found["beside.jpg"] == "not in a class folder"
+    assert rejected["?t?.jpg"] == "its name is no UTF-8: rename it"
+    assert "not a picture of a kind that is read" in rejected["text.jpg"]
+    assert rejected["notes.docx"] == "not a picture by its ending"
+    assert rejected["empty.png"] == "empty file"
+    assert "truncated" in rejected["cut.jpg"]
+    assert rejected["broken link.jpg"] == "there is no such file"
+    assert rejected["beside.jpg"] == "not in a class folder"
     assert table.frame["label"].value_counts().to_dict() == {"cat": 4, "dog": 3}
 
 
@@ -69,11 +69,11 @@ def test_one_content_under_two_labels_is_taken_out(root: Path) -> None:
     picture(root / "unknown" / "drei.png", seed=3)
     picture(root / "dog" / "vier.png", seed=3)
     table = load_table(root)
-    found = reasons(table)
-    assert set(found) == {"twice.png", "zwei.png", "drei.png", "vier.png"}
-    assert "labelled 'cat' and 'dog'" in found["twice.png"]
-    assert "zwei.png" in found["twice.png"]
-    assert "labelled 'dog' and 'unknown'" in found["vier.png"]
+    rejected = reasons(table)
+    assert set(rejected) == {"twice.png", "zwei.png", "drei.png", "vier.png"}
+    assert "labelled 'cat' and 'dog'" in rejected["twice.png"]
+    assert "zwei.png" in rejected["twice.png"]
+    assert "labelled 'dog' and 'unknown'" in rejected["vier.png"]
     assert len(table.frame) == 6
     assert table.unknown_items.empty
 
@@ -88,10 +88,10 @@ def test_copies_across_the_parts_stay_in_training(tmp_path: Path) -> None:
     picture(tmp_path / "test" / "b" / "leak2.png", seed=6)
     picture(tmp_path / "valid" / "b" / "yyy.png", seed=6)
     table = load_table(tmp_path)
-    found = reasons(table)
-    assert found["leak.png"] == f"a copy of {tmp_path / 'train/a/zzz.png'}, which is in train"
-    assert found["leak2.png"] == f"a copy of {tmp_path / 'valid/b/yyy.png'}, which is in valid"
-    assert len(found) == 2
+    rejected = reasons(table)
+    assert rejected["leak.png"] == f"a copy of {tmp_path / 'train/a/zzz.png'}, which is in train"
+    assert rejected["leak2.png"] == f"a copy of {tmp_path / 'valid/b/yyy.png'}, which is in valid"
+    assert len(rejected) == 2
     assert table.frame["split"].value_counts().to_dict() == {"train": 7, "valid": 7, "test": 6}
 
 
@@ -183,13 +183,13 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
     shutil.copy(root / "cat" / "0.jpg", kept / "ab12.jpeg")
     shutil.copy(root / "cat" / "1.jpg", kept / "cd34.jpg")
     picture(kept / "new.jpg")
-    said = "path,label\nfiles/ab12.jpeg,dog\nfiles/cd34.jpg,cat\nfiles/new.jpg,cow\nfiles/new.jpg,dog\n"
+    text = "path,label\nfiles/ab12.jpeg,dog\nfiles/cd34.jpg,cat\nfiles/new.jpg,cow\nfiles/new.jpg,dog\n"
     first = write(
         tmp_path / "items.csv",
         "path,label,group,split\n"
         + "".join(f"data/{c}/{i}.jpg,{c},g{i},valid\n" for c in ("cat", "dog") for i in range(3)),
     )
-    table = load_table([str(first), str(write(tmp_path / "kept" / "feedback.csv", said))])
+    table = load_table([str(first), str(write(tmp_path / "kept" / "feedback.csv", text))])
     assert table.source.endswith(f"items.csv + {tmp_path}/kept/feedback.csv")
     rows = table.frame.set_index("path")
     assert len(rows) == 7
@@ -224,8 +224,8 @@ def test_two_files_of_one_content_in_the_last_source_are_taken_out(
 ) -> None:
     """Neither was said later than the other."""
     copy = shutil.copy(root / "cat" / "0.jpg", tmp_path / "copy.jpg")
-    said = f"path,label\n{root}/cat/0.jpg,cat\n{copy},dog\n"
-    table = load_table([str(root), str(write(tmp_path / "said.csv", said))])
+    text = f"path,label\n{root}/cat/0.jpg,cat\n{copy},dog\n"
+    table = load_table([str(root), str(write(tmp_path / "said.csv", text))])
     assert len(table.frame) == 5
     assert "labelled 'cat' and 'dog'" in reasons(table)["copy.jpg"]
 
@@ -242,8 +242,8 @@ def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: P
     ]
     answers = write(tmp_path / "predictions.csv", HEAD + "\n".join(rows) + "\n")
     table = load_table([str(root), str(answers)])
-    found = labels(table)
-    assert (found["2.png"], found["3.png"], len(table.frame)) == ("dog", "cat", 8)
+    kept_labels = labels(table)
+    assert (kept_labels["2.png"], kept_labels["3.png"], len(table.frame)) == ("dog", "cat", 8)
     assert table.frame["split"].eq("").all()
     assert [Path(path).name for path in table.unknown_items["path"]] == ["4.png"]
     own = "labelled by the model itself, and not corrected"
@@ -304,7 +304,7 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
         (1, "b", "other", none, none, moment + 7.9), (1, "c", "first", 1.0, 2.0, none),
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
-    found, corrections, left = apply_corrections(frame)
+    found, corrections, rejected = apply_corrections(frame)
     kept = [0, 1, 2, 3, 4, 8, 9, 11, 12]
     times = ["start", "end", "gps"]
     pd.testing.assert_frame_equal(
@@ -318,7 +318,7 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
         "1.8985 to 2.5 s",
         f"GPS {moment!r}",
     ]
-    assert len(left) == 4
+    assert len(rejected) == 4
     assert "3 labels are corrected" in caplog.text
     assert "3 rows of later sources match no earlier item of their file" in caplog.text
     assert f"a, 7.002 to 8 s; a, all of it; b, GPS {moment + 7.9!r}" in caplog.text

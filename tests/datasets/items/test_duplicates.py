@@ -56,13 +56,13 @@ def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
     together = DataSettings(data=str(bursts))
     table = load_grouped(together, SignalSettings())
     for seed in (0, 1, 2):
-        frame, left = split(table.frame, together, seed)
-        assert not left
+        frame, dropped = split(table.frame, together, seed)
+        assert not dropped
         assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
     assert table.near_duplicates.startswith("48 files in 16 clusters, the largest of 3")
     folds = replace(together, cv=4, fold="2")
-    tested, left = split(table.frame, folds, 0)
-    assert not left
+    tested, dropped = split(table.frame, folds, 0)
+    assert not dropped
     assert tested.groupby(scene_of(tested))["split"].nunique().max() == 1
     alone = frame["group"].eq("")
     assert (frame.loc[alone].groupby(scene_of(frame)).size() == 1).all()
@@ -120,10 +120,10 @@ def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
     assert grouped(["fold"], fold="1")["group"].eq("").all()
     assert grouped(["fold"], cv="fold")["group"].eq("").all()
     # Look-alikes never join two given groups; what has none is kept with its like.
-    found = grouped(["group"])
+    table_of_groups = grouped(["group"])
     given = rows["group"].ne("").to_numpy()
-    assert found["group"].to_numpy()[given].tolist() == rows["group"][given].tolist()
-    assert found["group"].str.startswith("near-duplicates").sum() == 2 * SCENES
+    assert table_of_groups["group"].to_numpy()[given].tolist() == rows["group"][given].tolist()
+    assert table_of_groups["group"].str.startswith("near-duplicates").sum() == 2 * SCENES
     rows.loc[rows["shot"].eq("1"), "group"] = ""
     joined = grouped(["group"])
     burst = scene_of(joined).duplicated(keep=False)
@@ -131,11 +131,11 @@ def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
     # Test items of the data's own stay where they are; the rest is drawn without cutting a burst.
     rows["split"] = rows["shot"].map({"0": "train", "1": "train", "2": "test"})
     data = DataSettings(data=str(tmp_path / "t.csv"))
-    frame, left = split(grouped(["split"]), data, 0)
-    assert not left
+    frame, dropped = split(grouped(["split"]), data, 0)
+    assert not dropped
     assert frame["split"].eq("test").sum() == 2 * SCENES
-    drawn = frame.loc[frame["split"].ne("test")]
-    assert drawn.groupby(scene_of(drawn))["split"].nunique().max() == 1
+    not_test = frame.loc[frame["split"].ne("test")]
+    assert not_test.groupby(scene_of(not_test))["split"].nunique().max() == 1
 
 
 def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_path, caplog):
@@ -165,9 +165,9 @@ def test_classes_that_look_alike_are_no_clusters(tmp_path):
     seen = thumbnails_of(
         [Source(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
     )
-    found = find_clusters(seen, np.arange(600), digits.target[:600].astype(str))
-    assert sum(found.sizes) <= 6
-    assert not found.ungrouped
+    clusters = find_clusters(seen, np.arange(600), digits.target[:600].astype(str))
+    assert sum(clusters.sizes) <= 6
+    assert not clusters.ungrouped
 
 
 def test_a_recording_in_another_encoding_is_found(tmp_path):
@@ -212,12 +212,12 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
         axis=0,
     )
     labels = np.array([file.parent.name for file in files])
-    found = find_clusters(seen, np.arange(len(files)), labels)
+    clusters = find_clusters(seen, np.arange(len(files)), labels)
     _, whole = connected_components(best >= 0.75, directed=False)
     sizes = np.bincount(whole)
-    assert sorted(found.sizes) == sorted(sizes[sizes > 1])
-    for number in range(len(found.sizes)):
-        assert len(set(whole[found.number == number])) == 1
+    assert sorted(clusters.sizes) == sorted(sizes[sizes > 1])
+    for number in range(len(clusters.sizes)):
+        assert len(set(whole[clusters.number == number])) == 1
 
 
 @pytest.fixture
@@ -247,11 +247,11 @@ def test_photos_of_a_visit_are_on_one_side_with_their_near_duplicates(outing, ca
     assert table.sessions == "49 files in 6 visits"
     assert "one camera took less than 10 minutes apart: 49 files" in caplog.text
     for seed in (0, 1, 2):
-        frame, left = split(table.frame, data, seed)
-        assert not left
-        held = frame["split"].ne("train")  # few visits: what is held out may share one
-        assert held.groupby(visit_of(frame)).nunique().max() == 1
-        assert set(frame.loc[~held, "label"]) == {"apple", "pear"}
+        frame, dropped = split(table.frame, data, seed)
+        assert not dropped
+        held_out = frame["split"].ne("train")  # few visits: what is held out may share one
+        assert held_out.groupby(visit_of(frame)).nunique().max() == 1
+        assert set(frame.loc[~held_out, "label"]) == {"apple", "pear"}
     folds = DataSettings(data=str(outing), cv=3, fold="1")
     frame, _ = split(load_grouped(folds, SignalSettings()).frame, folds, 0)
     tested = frame["split"].eq("test")

@@ -47,8 +47,8 @@ def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
 def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
     text = "path,Bird,Rain\na.wav,1,0\nb.wav,,1\nc.wav,0,0\nd.wav,,\ne.wav,1.0,TRUE\n"
     file = write(tmp_path, text)
-    wanted = {"a.wav": "Bird", "b.wav": "Rain|?Bird", "c.wav": "", "e.wav": "Bird|Rain"}
-    assert labels(file, "Bird,Rain") == wanted
+    expected = {"a.wav": "Bird", "b.wav": "Rain|?Bird", "c.wav": "", "e.wav": "Bird|Rain"}
+    assert labels(file, "Bird,Rain") == expected
     table = load_table(file, labels="Bird,Rain", check=False)
     assert [item.reason for item in table.rejected] == ["no label is known (row 5 of items.csv)"]
     with pytest.raises(
@@ -122,12 +122,14 @@ def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> 
             "split": "",
         }
     )
-    split, left = assign_splits(frame, seed=1)
-    assert not left
+    split, dropped = assign_splits(frame, seed=1)
+    assert not dropped
     assert not missing_split(split)
     assert split.groupby("group")["split"].nunique().max() == 1
     for part in ("valid", "calibration"):
-        held = split.loc[split["split"].eq(part), "label"]
-        counts = pd.Series([name for label in held for name in names_of(label)]).value_counts()
+        held_labels = split.loc[split["split"].eq(part), "label"]
+        counts = pd.Series(
+            [name for label in held_labels for name in names_of(label)]
+        ).value_counts()
         for k, whole in enumerate(there.sum(axis=0)):
             assert abs(counts.get(f"c{k}", 0) - 0.15 * whole) <= max(2, 0.15 * 0.15 * whole), k

@@ -117,9 +117,9 @@ def test_what_leaves_every_part_filled_moves_nothing(copy: Path, tmp_path: Path)
     before = load(copy, tmp_path / "before").table.frame
     silence(before.loc[before["split"].eq("train"), "path"].head(2))
     splits = drawn(load(copy, tmp_path / "run"))
-    then = before.set_index("path")["split"]
+    splits_before = before.set_index("path")["split"]
     assert len(splits) == 18
-    assert splits == then[list(splits)].to_dict()
+    assert splits == splits_before[list(splits)].to_dict()
 
 
 def table(copy: Path, **columns: list[str]) -> Path:
@@ -151,8 +151,8 @@ def test_folds_stay_where_they_were(copy: Path, tmp_path: Path) -> None:
     before = load(copy, tmp_path / "before", cv="3", fold="2").table.frame
     silence(before.loc[before["split"].eq("calibration"), "path"])
     after = load(copy, tmp_path / "run", cv="3", fold="2").table.frame
-    then = before.set_index("path")
-    assert (then.loc[after["path"], "fold"].to_numpy() == after["fold"].to_numpy()).all()
+    rows_before = before.set_index("path")
+    assert (rows_before.loc[after["path"], "fold"].to_numpy() == after["fold"].to_numpy()).all()
     assert after["split"].eq("test").equals(after["fold"].eq("2"))
     assert set(after["split"]) == {*PARTS, "test"}
     silence(before.loc[before["split"].eq("test"), "path"])

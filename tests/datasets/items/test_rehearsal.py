@@ -77,11 +77,11 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
     table.to_csv(run / "items.csv", index=False)
     new = pd.concat([rows(pictures, "blue", 0, 14), rows(pictures, "red", 9, 10)])
     loaded = load(run, new)
-    found = split_labels(loaded)
-    assert {path: found[path] for path in old} == old
+    labels_of_splits = split_labels(loaded)
+    assert {path: labels_of_splits[path] for path in old} == old
     blue = loaded.table.frame.query("label == 'blue'")
     assert set(blue["split"]) == set(PARTS)
-    assert len(found) == 24 + 14
+    assert len(labels_of_splits) == 24 + 14
     assert len(loaded.table.unknown_items) == 2
     assert loaded.table.source == str(run.parent / "new.csv")
     assert "16 of its 16 training items are rehearsed; its 8 validation, calibration and test items keep their splits; 1 of " in (
@@ -149,8 +149,8 @@ def test_a_file_of_another_content_is_not_replayed(
     caplog.set_level("INFO")
     loaded = load(run, rows(copies, "red", 3, 4, split="train"))
     changed = [str(copies / label / f"{label}_003.jpg") for label in ("green", "red")]
-    left = [bad.path for bad in loaded.table.rejected if bad.reason == CHANGED]
-    assert left == [*changed, str(copies / "unknown" / "unknown_000.jpg")]
+    rejected_paths = [bad.path for bad in loaded.table.rejected if bad.reason == CHANGED]
+    assert rejected_paths == [*changed, str(copies / "unknown" / "unknown_000.jpg")]
     frame = loaded.table.frame.set_index("path")
     assert set(frame.index) == set(items.index[items.ne("unknown")]) - {changed[0]}
     assert not frame.loc[changed[1], "rehearsed"]
@@ -167,8 +167,10 @@ def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path
     corrected = str(pictures / "red" / "red_011.jpg")
     row = loaded.table.frame.set_index("path").loc[corrected]
     assert (row["split"], row["label"]) == ("calibration", "green")
-    found = split_labels(loaded)
-    assert [found[path] for path in rows(pictures, "red", 15, 17)["path"]] == ["train"] * 2
+    labels_of_splits = split_labels(loaded)
+    assert [labels_of_splits[path] for path in rows(pictures, "red", 15, 17)["path"]] == [
+        "train"
+    ] * 2
     assert loaded.table.corrections["path"].tolist() == [corrected]
 
 
@@ -190,9 +192,9 @@ def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Pat
         ]
     )
     loaded = load(run, new)
-    found = split_labels(loaded)
-    assert {found[path] for path in rows(pictures, "red", 15, 18)["path"]} == {"valid"}
-    assert found[str(burst)] == "calibration"
+    labels_of_splits = split_labels(loaded)
+    assert {labels_of_splits[path] for path in rows(pictures, "red", 15, 18)["path"]} == {"valid"}
+    assert labels_of_splits[str(burst)] == "calibration"
     groups = loaded.table.frame.set_index("path")["group"]
     assert groups[str(burst)] == "near-duplicates 2", "1 is another cluster's name"
 
@@ -270,5 +272,5 @@ def test_a_background_keeps_its_parts(run: Path, pictures: Path) -> None:
     )
     listed.to_csv(run / "background.csv", index=False)
     loaded = load(run, rows(pictures, "blue", 0, 14), background=str(run / "background.csv"))
-    found = loaded.table.background.set_index("path")["split"]
-    assert found.to_dict() == listed.set_index("path")["split"].to_dict()
+    splits = loaded.table.background.set_index("path")["split"]
+    assert splits.to_dict() == listed.set_index("path")["split"].to_dict()

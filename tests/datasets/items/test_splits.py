@@ -54,14 +54,14 @@ def groups_in(frame: pd.DataFrame, *splits: str) -> set[str]:
 def test_each_class_is_shared_out_to_within_one_item(seed: int, parts: tuple[float, float]) -> None:
     counts = {"a": 100, "b": 37, "c": 11, "d": 20}
     frame = table(counts)
-    done, moved = assign_splits(frame, valid=parts[0], calibration=parts[1], seed=seed)
+    assigned, moved = assign_splits(frame, valid=parts[0], calibration=parts[1], seed=seed)
     assert moved == []
-    assert sorted(done["path"]) == sorted(frame["path"])
+    assert sorted(assigned["path"]) == sorted(frame["path"])
     for label, count in counts.items():
-        found = done.loc[done["label"].eq(label), "split"].value_counts()
+        sizes = assigned.loc[assigned["label"].eq(label), "split"].value_counts()
         expected = {"valid": parts[0], "calibration": parts[1], "train": 1 - sum(parts)}
         for split, part in expected.items():
-            assert abs(found.get(split, 0) - part * count) <= 1, (label, split)
+            assert abs(sizes.get(split, 0) - part * count) <= 1, (label, split)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_small_classes_fill_the_parts_to_their_sizes(count: int, bursts: bool) -
         group=lambda label, i: f"{label}-{i}" if bursts and i > 1 else f"{label}-burst" * bursts,
     )
     for seed in range(3):
-        done, _ = assign_splits(frame, seed=seed)
-        found = done["split"].value_counts()
-        held = max(30, round(0.3 * 30 * count))  # one of each class at least
-        assert found["valid"] + found["calibration"] == held
+        split, _ = assign_splits(frame, seed=seed)
+        sizes = split["split"].value_counts()
+        held_out = max(30, round(0.3 * 30 * count))  # one of each class at least
+        assert sizes["valid"] + sizes["calibration"] == held_out
         # A burst of two among a class's three may be on the wrong side, never all of them.
-        assert abs(found["valid"] - found["calibration"]) <= (held // 10 if bursts else 1)
-        assert done.loc[done["split"].ne("train"), "label"].nunique() == 30
+        assert abs(sizes["valid"] - sizes["calibration"]) <= (held_out // 10 if bursts else 1)
+        assert split.loc[split["split"].ne("train"), "label"].nunique() == 30
 
 
 def test_the_seed_decides() -> None:
@@ -98,12 +98,12 @@ def test_groups_are_never_split(seed: int) -> None:
     frame = table(
         {"a": 60, "b": 50, "c": 40}, group=lambda label, i: f"speaker{rng.integers(size)}"
     )
-    done, moved = assign_splits(frame, seed=seed)
+    split, moved = assign_splits(frame, seed=seed)
     assert moved == []
-    assert len(done) == len(frame)
-    assert not groups_in(done, "train") & groups_in(done, "valid", "calibration")
-    held = done["split"].ne("train").mean()
-    assert 0.1 < held < 0.55
+    assert len(split) == len(frame)
+    assert not groups_in(split, "train") & groups_in(split, "valid", "calibration")
+    held_out = split["split"].ne("train").mean()
+    assert 0.1 < held_out < 0.55
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -112,8 +112,8 @@ def test_a_class_in_one_group_is_learned_not_held_out(seed: int) -> None:
         {"rare": 10, "b": 40, "c": 40},
         group=lambda label, i: "only" if label == "rare" else f"{label}{i % 8}",
     )
-    done, _ = assign_splits(frame, seed=seed)
-    assert set(done.loc[done["split"].eq("train"), "label"]) == {"rare", "b", "c"}
+    split, _ = assign_splits(frame, seed=seed)
+    assert set(split.loc[split["split"].eq("train"), "label"]) == {"rare", "b", "c"}
 
 
 def test_given_parts_are_kept() -> None:
@@ -122,21 +122,21 @@ def test_given_parts_are_kept() -> None:
     )
     assert assign_splits(frame)[0]["split"].equals(frame["split"])
     frame["split"] = frame["split"].replace("calibration", "test")
-    done, moved = assign_splits(frame)
+    split, moved = assign_splits(frame)
     assert moved == []
-    given = frame["split"].where(frame["split"].ne("valid"), "held")
-    now = done["split"].replace({"valid": "held", "calibration": "held"})
-    assert now.equals(given)
+    before = frame["split"].where(frame["split"].ne("valid"), "held")
+    now = split["split"].replace({"valid": "held", "calibration": "held"})
+    assert now.equals(before)
     for label in "ab":
-        held = done.loc[done["label"].eq(label), "split"].value_counts()
-        assert (held["valid"], held["calibration"], held["test"]) == (5, 5, 10)
+        sizes = split.loc[split["label"].eq(label), "split"].value_counts()
+        assert (sizes["valid"], sizes["calibration"], sizes["test"]) == (5, 5, 10)
 
 
 def test_rows_without_a_word_are_training_and_test_is_never_touched() -> None:
     frame = table({"a": 40, "b": 40}, split=lambda label, i: "test" if i < 10 else "")
-    done, _ = assign_splits(frame)
-    assert done["split"].eq("test").equals(frame["split"].eq("test"))
-    parts = done["split"].value_counts()
+    split, _ = assign_splits(frame)
+    assert split["split"].eq("test").equals(frame["split"].eq("test"))
+    parts = split["split"].value_counts()
     assert parts["train"] == 42
     assert parts["valid"] + parts["calibration"] == 18
 
@@ -149,20 +149,20 @@ def test_groups_that_cross_the_given_parts_leave_the_held_out_ones() -> None:
     )
     frame.loc[frame["path"].eq("a/019.png"), "group"] = "g0"  # valid, as training's
     frame.loc[frame["path"].eq("b/029.png"), "group"] = "g1"  # test, as training's
-    done, moved = assign_splits(frame)
+    split, moved = assign_splits(frame)
     assert {item.path for item in moved} == {"a/019.png", "b/029.png"}
     reasons = {item.path: item.reason for item in moved}
     assert "'g0'" in reasons["a/019.png"]
     assert "valid" in reasons["a/019.png"]
     assert "test" in reasons["b/029.png"]
-    assert not groups_in(done, "train") & groups_in(done, "valid", "calibration", "test")
+    assert not groups_in(split, "train") & groups_in(split, "valid", "calibration", "test")
 
 
 def test_fold_is_held_out() -> None:
     frame = table({"a": 30, "b": 30}, fold=lambda label, i: str(i % 5))
-    done, _ = assign_splits(frame, fold="3")
-    assert done["split"].ne("train").equals(frame["fold"].eq("3"))
-    assert done["split"].value_counts()[["valid", "calibration"]].tolist() == [6, 6]
+    split, _ = assign_splits(frame, fold="3")
+    assert split["split"].ne("train").equals(frame["fold"].eq("3"))
+    assert split["split"].value_counts()[["valid", "calibration"]].tolist() == [6, 6]
 
 
 def test_a_fold_leaves_the_test_part_alone() -> None:
@@ -171,15 +171,15 @@ def test_a_fold_leaves_the_test_part_alone() -> None:
         split=lambda label, i: "test" if i < 4 else "valid" if i < 9 else "",
         fold=lambda label, i: str(i % 5),
     )
-    done, moved = assign_splits(frame, fold="3")
+    split, moved = assign_splits(frame, fold="3")
     assert moved == []
     test = frame["split"].eq("test")
-    assert done["split"].eq("test").equals(test)
-    held = done["split"].isin(["valid", "calibration"])
-    assert held.equals(frame["fold"].eq("3") & ~test)
-    (said,) = split_remarks(frame, "3")
-    assert "its 8 test items stay test" in said
-    assert "the fold decides (they were marked 10 valid)" in said
+    assert split["split"].eq("test").equals(test)
+    held_out = split["split"].isin(["valid", "calibration"])
+    assert held_out.equals(frame["fold"].eq("3") & ~test)
+    (remark,) = split_remarks(frame, "3")
+    assert "its 8 test items stay test" in remark
+    assert "the fold decides (they were marked 10 valid)" in remark
     assert split_remarks(frame) == []
     assert split_remarks(frame.assign(split=""), "3") == []
 
@@ -198,9 +198,9 @@ def test_groups_from_names(pattern: str, expected: list[str]) -> None:
     paths = pd.Series(
         ["in/a_folder_x/7_george_12.wav", "C:\\a_folder_x\\3_zoë_0.wav"], index=[5, 9]
     )
-    found = groups_from_names(paths, pattern)
-    assert found.tolist() == expected
-    assert found.index.tolist() == [5, 9]
+    groups = groups_from_names(paths, pattern)
+    assert groups.tolist() == expected
+    assert groups.index.tolist() == [5, 9]
 
 
 @pytest.mark.parametrize(
@@ -309,16 +309,16 @@ def test_the_tested_fold_is_whole_and_shares_no_group_with_the_rest(
     folds = assign_folds(frame, cv, seed=seed)
     tested = []
     for name in fold_names(folds):
-        done, left = assign_splits(frame, cv=cv, fold=name, seed=seed)
-        assert left == []
-        test = done["split"].eq("test")
-        assert set(done.loc[test, "path"]) == set(frame.loc[folds.eq(name), "path"])
-        assert not set(done.loc[test, "group"]) & set(done.loc[~test, "group"])
-        train = done["split"].eq("train")
-        held = done["split"].isin(["valid", "calibration"])
-        assert not set(done.loc[train, "group"]) & set(done.loc[held, "group"])
-        assert done.loc[held, "split"].nunique() == 2
-        tested += list(done.loc[test, "path"])
+        split, dropped = assign_splits(frame, cv=cv, fold=name, seed=seed)
+        assert dropped == []
+        test = split["split"].eq("test")
+        assert set(split.loc[test, "path"]) == set(frame.loc[folds.eq(name), "path"])
+        assert not set(split.loc[test, "group"]) & set(split.loc[~test, "group"])
+        train = split["split"].eq("train")
+        held_out = split["split"].isin(["valid", "calibration"])
+        assert not set(split.loc[train, "group"]) & set(split.loc[held_out, "group"])
+        assert split.loc[held_out, "split"].nunique() == 2
+        tested += list(split.loc[test, "path"])
     assert sorted(tested) == sorted(frame["path"])
 
 
@@ -326,13 +326,13 @@ def test_a_group_in_two_folds_is_not_learned_from_where_it_is_tested() -> None:
     frame = folded(30, "ab", folds=3)
     frame["group"] = [f"{row.label}{row.Index}" for row in frame.itertuples()]
     frame.loc[[0, 1], "group"] = "crosses"  # folds 1 and 2
-    done, left = assign_splits(frame, cv="fold", fold="1")
-    assert [item.path for item in left] == ["a/001.wav"]
-    assert "'crosses' is also in the fold that is tested" in left[0].reason
-    assert done.set_index("path").split["a/000.wav"] == "test"
-    done, left = assign_splits(frame, cv="fold", fold="3")
-    assert left == []
-    assert len(done) == 60
+    split, dropped = assign_splits(frame, cv="fold", fold="1")
+    assert [item.path for item in dropped] == ["a/001.wav"]
+    assert "'crosses' is also in the fold that is tested" in dropped[0].reason
+    assert split.set_index("path").split["a/000.wav"] == "test"
+    split, dropped = assign_splits(frame, cv="fold", fold="3")
+    assert dropped == []
+    assert len(split) == 60
 
 
 # What stays on one side: groups, files of several rows, moments that overlap
@@ -387,8 +387,8 @@ def test_overlaps_are_those_of_all_pairs(seed: int) -> None:
     frame["start"] = rng.uniform(0, 40, len(frame))
     frame["end"] = frame["start"] + rng.uniform(0.1, 3, len(frame))
     part = pd.Series(rng.integers(3, size=len(frame)))
-    found = overlapping_rows(frame, part.eq(0), part.eq(1))
-    assert set(frame.index[found]) == touching(frame, part.eq(0), part.eq(1))
+    overlapping = overlapping_rows(frame, part.eq(0), part.eq(1))
+    assert set(frame.index[overlapping]) == touching(frame, part.eq(0), part.eq(1))
     number = overlap_groups(frame)
     for a, b in ((part.eq(0), part.eq(1)), (part.eq(2), part.eq(0))):
         reached = [set(number[list(touching(frame, *pair))]) for pair in ((a, b), (b, a))]
@@ -426,13 +426,13 @@ def test_triggers_nearer_than_the_context_are_bound_and_two_clocks_are_not_compa
 @pytest.mark.parametrize("frame", [windows(), triggers()], ids=["sound", "strain"])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_file_is_a_group_where_none_is_given(frame: pd.DataFrame, seed: int) -> None:
-    done, left = assign_splits(frame, seed=seed)
-    assert left == []
-    assert len(done) == len(frame)
-    assert done.groupby("path")["split"].nunique().max() == 1
-    assert set(done["split"]) == {"train", "valid", "calibration"}
-    (said,) = split_remarks(frame)
-    assert f"{len(frame)} items are rows of {frame['path'].nunique()} files" in said
+    split, dropped = assign_splits(frame, seed=seed)
+    assert dropped == []
+    assert len(split) == len(frame)
+    assert split.groupby("path")["split"].nunique().max() == 1
+    assert set(split["split"]) == {"train", "valid", "calibration"}
+    (remark,) = split_remarks(frame)
+    assert f"{len(frame)} items are rows of {frame['path'].nunique()} files" in remark
     assert split_remarks(frame.drop_duplicates("path")) == []
     assert split_remarks(frame.assign(group="g")) == []
 
@@ -442,35 +442,35 @@ def test_a_file_is_a_group_where_none_is_given(frame: pd.DataFrame, seed: int) -
 def test_groups_that_overlap_in_a_file_are_on_one_side(frame: pd.DataFrame) -> None:
     frame["group"] = [f"{path}-{n % 3}" for n, path in enumerate(frame["path"])]
     for seed in range(5):
-        done, _ = assign_splits(frame, seed=seed)
-        train = done["split"].eq("train")
-        assert not touching(done, ~train, train)
+        split, _ = assign_splits(frame, seed=seed)
+        train = split["split"].eq("train")
+        assert not touching(split, ~train, train)
 
 
 def test_parts_that_the_data_name_keep_what_does_not_overlap() -> None:
     frame = windows(files=4, each=12)
     part = ["train"] * 6 + ["valid"] * 3 + ["test"] * 3
     frame["split"] = part * 4
-    done, left = assign_splits(frame)
-    train, given = done["split"].eq("train"), frame["split"]
-    leaks = touching(frame, given.ne("train"), given.eq("train"))
+    split, dropped = assign_splits(frame)
+    train, before = split["split"].eq("train"), frame["split"]
+    leaks = touching(frame, before.ne("train"), before.eq("train"))
     assert leaks == {6, 18, 30, 42}
-    assert sorted(set(frame.index) - set(done.index)) == sorted(leaks)
-    assert [item.path for item in left] == [f"r{n:02d}.wav" for n in range(4)]
-    assert "overlaps in time with an item of its file that is in training" in left[0].reason
-    assert "may not be in valid" in left[0].reason
-    assert not touching(done, ~train, train)
-    assert done["split"].eq("test").sum() == 12
+    assert sorted(set(frame.index) - set(split.index)) == sorted(leaks)
+    assert [item.path for item in dropped] == [f"r{n:02d}.wav" for n in range(4)]
+    assert "overlaps in time with an item of its file that is in training" in dropped[0].reason
+    assert "may not be in valid" in dropped[0].reason
+    assert not touching(split, ~train, train)
+    assert split["split"].eq("test").sum() == 12
 
 
 def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
     frame = windows(files=4, each=12)
     frame["fold"] = (["1"] * 6 + ["2"] * 6) * 4
-    done, left = assign_splits(frame, cv="fold", fold="2")
-    assert len(left) == 4
-    assert "overlaps in time with an item of its file that is in the fold" in left[0].reason
-    test = done["split"].eq("test")
-    assert not touching(done, ~test, test)
+    split, dropped = assign_splits(frame, cv="fold", fold="2")
+    assert len(dropped) == 4
+    assert "overlaps in time with an item of its file that is in the fold" in dropped[0].reason
+    test = split["split"].eq("test")
+    assert not touching(split, ~test, test)
     assert test.sum() == 24
 
 
@@ -482,26 +482,26 @@ def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed:
     frame = windows(files=files, each=12)
     if grouped:
         frame["group"] = frame["path"]
-    done, left = assign_splits(frame, seed=seed)
-    assert left == []
-    assert set(done["split"]) == {"train", "valid", "calibration"}
-    assert done.groupby("path")["split"].nunique().eq(1).all()
+    split, dropped = assign_splits(frame, seed=seed)
+    assert dropped == []
+    assert set(split["split"]) == {"train", "valid", "calibration"}
+    assert split.groupby("path")["split"].nunique().eq(1).all()
 
 
 def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
     """Neither where its rows do not overlap; what is wanted is said."""
-    wanted = r"r0\d\.wav, and a file is either valid or calibration: hold out at least two files"
-    with pytest.raises(SecondhandError, match=wanted):
+    message = r"r0\d\.wav, and a file is either valid or calibration: hold out at least two files"
+    with pytest.raises(SecondhandError, match=message):
         assign_splits(windows(files=2, each=12))
     frame = windows(files=3, each=12)
     frame["fold"] = frame["path"]
-    with pytest.raises(SecondhandError, match=wanted):
+    with pytest.raises(SecondhandError, match=message):
         assign_splits(frame, fold="r01.wav")
     # Groups that the data name within a file are taken at their word.
     frame = windows(files=3, each=12, step=2.0)
     frame = frame.assign(fold=frame["path"], group=frame["path"] + ["a", "b"] * 18)
-    done, _ = assign_splits(frame, fold="r01.wav")
-    assert done.loc[done["split"].ne("train")].groupby("group")["split"].nunique().tolist() == [
+    split, _ = assign_splits(frame, fold="r01.wav")
+    assert split.loc[split["split"].ne("train")].groupby("group")["split"].nunique().tolist() == [
         1,
         1,
     ]

@@ -123,14 +123,14 @@ def test_tables_of_each_format(root: Path, suffix: str) -> None:
         frame.to_parquet(path)
     else:
         frame.to_csv(path, index=False, sep="," if suffix == ".csv" else "\t")
-    found = load_table(path).frame
-    assert found["path"].tolist() == [str(root / name) for name in names]
-    assert found["label"].tolist() == ["3", "3", "3", "4", "4", "4"]
-    assert found["group"].tolist() == ["g 1", "", "g2", "g2", "", "x"]
-    assert found["split"].tolist() == ["train", "valid", "test", "", "valid", "calibration"]
-    assert found["fold"].tolist() == ["0", "1", "2", "0", "1", "2"]
-    np.testing.assert_array_equal(found["start"], [0, 1.5, np.nan, 0, 0, 0])
-    assert "unused" not in found
+    rows_read = load_table(path).frame
+    assert rows_read["path"].tolist() == [str(root / name) for name in names]
+    assert rows_read["label"].tolist() == ["3", "3", "3", "4", "4", "4"]
+    assert rows_read["group"].tolist() == ["g 1", "", "g2", "g2", "", "x"]
+    assert rows_read["split"].tolist() == ["train", "valid", "test", "", "valid", "calibration"]
+    assert rows_read["fold"].tolist() == ["0", "1", "2", "0", "1", "2"]
+    np.testing.assert_array_equal(rows_read["start"], [0, 1.5, np.nan, 0, 0, 0])
+    assert "unused" not in rows_read
 
 
 def test_whole_numbers_stay_whole_beside_a_gap_in_parquet(root: Path) -> None:
@@ -158,13 +158,13 @@ def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> 
     )
     table = load_table(listed)
     assert len(table.frame) == 4
-    found = {item.path: item.reason for item in table.rejected}
-    assert found["cat/2.jpg"] == "no label (row 6 of items.csv)"
-    assert found["dog/2.jpg"] == "no label (row 7 of items.csv)"
-    assert found[f"{listed}, row 8"] == "no path"
-    assert found[str(root / "cat/gone.jpg")] == "there is no such file"
-    assert found[str(root / "cat/0.jpg/inside.jpg")] == "there is no such file"
-    assert len(found) == 7
+    rejected = {item.path: item.reason for item in table.rejected}
+    assert rejected["cat/2.jpg"] == "no label (row 6 of items.csv)"
+    assert rejected["dog/2.jpg"] == "no label (row 7 of items.csv)"
+    assert rejected[f"{listed}, row 8"] == "no path"
+    assert rejected[str(root / "cat/gone.jpg")] == "there is no such file"
+    assert rejected[str(root / "cat/0.jpg/inside.jpg")] == "there is no such file"
+    assert len(rejected) == 7
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.Monke
         assert count == (target == int(str(label))).sum()
     assert "scikit-learn" in table.note
     # Drawn dark on white, eight times the size: block means give back scikit-learn's own picture.
-    drawn = np.asarray(Image.open(table.frame["path"][0]).convert("L"), float)
-    assert drawn.shape == (64, 64)
-    small = drawn.reshape(8, 8, 8, 8).mean(axis=(1, 3))
+    picture = np.asarray(Image.open(table.frame["path"][0]).convert("L"), float)
+    assert picture.shape == (64, 64)
+    small = picture.reshape(8, 8, 8, 8).mean(axis=(1, 3))
     assert np.corrcoef(small.ravel(), -load_digits().images[0].ravel())[0, 1] > 0.97
     written = Path(table.frame["path"][0]).stat().st_mtime_ns
     load_table("demo:digits", check=False)
@@ -320,8 +320,8 @@ def test_paths_are_found_however_they_are_written(
         "path,label\n c/0.png ,c\nc\\1.png,c\n~/c/2.png,c\n~\\d\\3.png,d\nd/4\\5.png,d\nd/6.png,d\n"
     )
     table = load_table(write(tmp_path / "data/items.csv", text))
-    found = [os.path.abspath(path) for path in table.frame["path"]]
-    assert found == files
+    paths = [os.path.abspath(path) for path in table.frame["path"]]
+    assert paths == files
     write(tmp_path / "data/lost.csv", text + "~/gone.png,d\nc\\gone.png,c\n")
     lost = load_table(tmp_path / "data/lost.csv").rejected
     assert [item.reason for item in lost] == ["there is no such file"] * 2
@@ -369,12 +369,12 @@ def test_sounds_are_probed_and_copies_found(tmp_path: Path) -> None:
     write(tmp_path / "dog" / "notes.docx", "no sound")
     table = load_table(tmp_path)
     assert (table.kind, table.classes, len(table.frame)) == ("sound", ["cat", "dog"], 6)
-    found = reasons(table)
-    assert found.keys() == {"copy.wav", "empty.wav", "broken.flac", "silent.wav", "notes.docx"}
-    assert found["copy.wav"].startswith("a copy of ")
-    assert found["empty.wav"] == "empty file"
-    assert "cannot be decoded" in found["broken.flac"]
-    assert found["notes.docx"] == "not a sound by its ending"
+    rejected = reasons(table)
+    assert rejected.keys() == {"copy.wav", "empty.wav", "broken.flac", "silent.wav", "notes.docx"}
+    assert rejected["copy.wav"].startswith("a copy of ")
+    assert rejected["empty.wav"] == "empty file"
+    assert "cannot be decoded" in rejected["broken.flac"]
+    assert rejected["notes.docx"] == "not a sound by its ending"
 
 
 def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) -> None:
@@ -386,10 +386,10 @@ def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) ->
     table = load_table(write(tmp_path / "items.csv", text))
     assert table.kind == "strain"
     assert table.frame["gps"].tolist() == [1000.5, 1003.0, 1000.5, 1003.0]
-    found = reasons(table)
-    assert found["empty.gwf"] == "empty file"
-    assert found["missing.txt.gz"] == "there is no such file"
-    assert found["b.hdf5"] == "named already"
+    rejected = reasons(table)
+    assert rejected["empty.gwf"] == "empty file"
+    assert rejected["missing.txt.gz"] == "there is no such file"
+    assert rejected["b.hdf5"] == "named already"
 
 
 def test_a_span_too_short_to_be_heard_is_listed_with_its_row(tmp_path):

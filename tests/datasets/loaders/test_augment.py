@@ -82,9 +82,9 @@ class TestTimeShift:
         assert torch.equal(x.sort(dim=3).values, y.sort(dim=3).values)
         shifts = set()
         for before, after in zip(x, y, strict=True):
-            found = [s for s in range(-12, 13) if torch.equal(before.roll(s, 2), after)]
-            assert len(found) == 1
-            shifts.add(found[0])
+            matching_shifts = [s for s in range(-12, 13) if torch.equal(before.roll(s, 2), after)]
+            assert len(matching_shifts) == 1
+            shifts.add(matching_shifts[0])
         assert len(shifts) > 3
 
 
@@ -150,8 +150,8 @@ class TestBackgroundMix:
         level, snr = 0.75, 6.0206  # half the amplitude
         x = TensorImage(torch.full((2, 3, 4, 4), level))
         y = BackgroundMix(snr_db=(snr, snr), p=1)(x, split_idx=0)
-        wanted = level + 10 * torch.log10(torch.tensor(1.25)) / 80
-        assert torch.allclose(y, wanted.expand_as(y), atol=1e-4)
+        expected = level + 10 * torch.log10(torch.tensor(1.25)) / 80
+        assert torch.allclose(y, expected.expand_as(y), atol=1e-4)
 
     def test_black_background_changes_nothing(self):
         x = batch(2)

@@ -58,10 +58,10 @@ def test_shapes_types_and_order(frame: pd.DataFrame, workers: int) -> None:
         assert tuple(x.shape) == (8, 3, SIZE, SIZE)
         assert x.dtype == torch.float32
         assert y.dtype == torch.int64
-    held = frame.loc[frame["split"].eq("valid")]
+    valid_rows = frame.loc[frame["split"].eq("valid")]
     valid = list(dls.valid)
-    assert sum(len(y) for _, y in valid) == len(held) == 9
-    assert [CLASSES[y] for _, ys in valid for y in ys] == held["label"].tolist()
+    assert sum(len(y) for _, y in valid) == len(valid_rows) == 9
+    assert [CLASSES[y] for _, ys in valid for y in ys] == valid_rows["label"].tolist()
     assert list(dls.vocab) == CLASSES
 
 

@@ -108,10 +108,10 @@ def test_without_a_network_the_message_says_what_to_do(
         monkeypatch.setenv("SECONDHAND_MIRROR", base)
         with pytest.raises(SecondhandError) as error:
             load_table("urbansound8k")
-    said = str(error.value)
-    assert f"cannot fetch {base}/zenodo.org/records/1203745/files/UrbanSound8K.tar.gz" in said
-    assert str(tmp_path / "sets" / "urbansound8k" / "UrbanSound8K.tar.gz") in said
-    assert "SECONDHAND_MIRROR=BASE takes BASE/zenodo.org/records/1203745/files/" in said
+    message = str(error.value)
+    assert f"cannot fetch {base}/zenodo.org/records/1203745/files/UrbanSound8K.tar.gz" in message
+    assert str(tmp_path / "sets" / "urbansound8k" / "UrbanSound8K.tar.gz") in message
+    assert "SECONDHAND_MIRROR=BASE takes BASE/zenodo.org/records/1203745/files/" in message
 
 
 def test_a_file_placed_by_hand_is_checked_taken_and_kept(esc50: bytes, server: Server) -> None:

@@ -182,22 +182,24 @@ def test_gwpy_reads_the_files_too(tmp_path):
     timeseries = pytest.importorskip("gwpy.timeseries")
     strain = simulate("Blip_sim", rng=0, duration=16, gps=1_126_259_446)
     write_hdf5(tmp_path / "a.hdf5", strain, "simulated")
-    theirs = timeseries.TimeSeries.read(tmp_path / "a.hdf5", format="hdf5.gwosc")
-    np.testing.assert_allclose(theirs.value, strain.values, rtol=1e-6)
-    assert theirs.t0.value == 1_126_259_446
-    assert theirs.sample_rate.value == RATE
+    by_gwpy = timeseries.TimeSeries.read(tmp_path / "a.hdf5", format="hdf5.gwosc")
+    np.testing.assert_allclose(by_gwpy.value, strain.values, rtol=1e-6)
+    assert by_gwpy.t0.value == 1_126_259_446
+    assert by_gwpy.sample_rate.value == RATE
 
 
 def test_glitches_go_into_noise_of_the_users_own(tmp_path):
-    own = simulate("No_Glitch_sim", rng=9, duration=64)
-    own = type(own)(own.values * 1000, own.rate, own.start, own.trigger)  # a noisier detector
-    write_hdf5(tmp_path / "own.hdf5", own, "noise")
+    noise = simulate("No_Glitch_sim", rng=9, duration=64)
+    noise = type(noise)(
+        noise.values * 1000, noise.rate, noise.start, noise.trigger
+    )  # a noisier detector
+    write_hdf5(tmp_path / "own.hdf5", noise, "noise")
     (row,) = write_demo(
         tmp_path, per_class=1, classes=["Koi_Fish_sim"], noise=[tmp_path / "own.hdf5"]
     )
     strain = read_strain(row["path"], at=row["gps"])
-    low = round((strain.start - own.start) * RATE)
-    added = strain.values - own.values[low : low + strain.values.size]
+    low = round((strain.start - noise.start) * RATE)
+    added = strain.values - noise.values[low : low + strain.values.size]
     centre = (strain.trigger - strain.start) * RATE
     assert abs(np.abs(added).argmax() - centre) < 0.2 * RATE
     rho = optimal_snr(added, RATE, 1e6 * detector_density(np.fft.rfftfreq(added.size, 1 / RATE)))

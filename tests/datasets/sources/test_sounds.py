@@ -19,8 +19,8 @@ T = np.arange(2 * RATE) / RATE
 def tops(wave, count):
     """The strongest frequencies of a sound, in Hz, lowest first."""
     power = np.abs(np.fft.rfft(wave * np.hanning(len(wave)))) ** 2
-    found, _ = signal.find_peaks(power, distance=40)
-    best = found[np.argsort(power[found])[-count:]]
+    peaks, _ = signal.find_peaks(power, distance=40)
+    best = peaks[np.argsort(power[peaks])[-count:]]
     return np.sort(best) * RATE / len(wave)
 
 
@@ -29,9 +29,9 @@ def test_a_string_has_the_pitch_of_its_delay():
         rng, again = np.random.default_rng(seed), np.random.default_rng(seed)
         delay = round(RATE / again.uniform(80, 700))
         pitch = RATE / (delay + 0.5)
-        found = tops(sounds._plucked_string(rng, T, RATE)[RATE // 2 :], 3)
-        np.testing.assert_allclose(found / pitch, np.round(found / pitch), atol=0.02)
-        assert (np.round(found / pitch) >= 1).all()
+        pitches = tops(sounds._plucked_string(rng, T, RATE)[RATE // 2 :], 3)
+        np.testing.assert_allclose(pitches / pitch, np.round(pitches / pitch), atol=0.02)
+        assert (np.round(pitches / pitch) >= 1).all()
 
 
 def test_a_bars_partials_are_inharmonic():

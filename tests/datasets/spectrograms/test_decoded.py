@@ -80,14 +80,14 @@ def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
     file = tmp_path / "picture.png"
     noise(*shape).save(file)
     old(file)
-    plain, kept = PictureOpener(LOOK, 0.35, None), PictureOpener(LOOK, 0.35, store)
+    plain, stored = PictureOpener(LOOK, 0.35, None), PictureOpener(LOOK, 0.35, store)
     for name in ("open_for_training", "open_for_validation"):
         expected = np.asarray(getattr(plain, name)(str(file)))
         for _ in range(3):
-            np.testing.assert_array_equal(np.asarray(getattr(kept, name)(str(file))), expected)
+            np.testing.assert_array_equal(np.asarray(getattr(stored, name)(str(file))), expected)
     assert len(opened) == 2 + 2, "with a store each is decoded once"
     fitted = LOOK.fit(open_picture(file, at_least=LOOK.needs))
-    np.testing.assert_array_equal(np.asarray(kept.open_for_validation(str(file))), fitted)
+    np.testing.assert_array_equal(np.asarray(stored.open_for_validation(str(file))), fitted)
 
 
 def test_no_crop_of_a_kept_picture_is_drawn_larger(tmp_path, store):
@@ -96,11 +96,11 @@ def test_no_crop_of_a_kept_picture_is_drawn_larger(tmp_path, store):
 
     file = tmp_path / "large.png"
     noise(900, 900).save(file)
-    kept = PictureOpener(LOOK, 0.35, store).open_for_training(str(old(file)))
-    assert max(kept.size) < 100
+    stored = PictureOpener(LOOK, 0.35, store).open_for_training(str(old(file)))
+    assert max(stored.size) < 100
     crop, narrowest = TrainCrop(LOOK.size, min_scale=0.35), 900
     for _ in range(1000):
-        crop.before_call(kept, 0)
+        crop.before_call(stored, 0)
         narrowest = min(narrowest, *crop.cp_size)
     assert LOOK.size - 1 <= narrowest <= 1.2 * LOOK.size
 
@@ -178,7 +178,7 @@ def test_killed_workers_leave_no_half_of_a_picture(tmp_path, store):
     for number in range(6):
         noise(150, 150, number).save(tmp_path / f"{number}.png")
         photos.append(str(old(tmp_path / f"{number}.png")))
-    plain, kept = PictureOpener(LOOK, 0.35, None), PictureOpener(LOOK, 0.35, store)
+    plain, stored = PictureOpener(LOOK, 0.35, None), PictureOpener(LOOK, 0.35, store)
     expected = [plain.open_for_training(photo).tobytes() for photo in photos]
     context = multiprocessing.get_context("fork")
     for round_ in range(8):
@@ -186,12 +186,12 @@ def test_killed_workers_leave_no_half_of_a_picture(tmp_path, store):
         for worker in workers:
             worker.start()
         time.sleep(0.02 + 0.01 * round_)
-        found = [kept.open_for_training(photo).tobytes() for photo in photos]
+        decoded_bytes = [stored.open_for_training(photo).tobytes() for photo in photos]
         for worker in workers:
             os.kill(worker.pid, signal.SIGKILL)  # type: ignore[arg-type]
             worker.join()
-        assert found == expected
-        assert [kept.open_for_training(photo).tobytes() for photo in photos] == expected
+        assert decoded_bytes == expected
+        assert [stored.open_for_training(photo).tobytes() for photo in photos] == expected
     for part in (tmp_path / "cache/decoded/tmp").glob("*"):
         old(part, 3600)
     DecodedPictures(tmp_path / "cache", max_bytes=MIB)
@@ -309,9 +309,9 @@ def test_lighting_is_what_pillow_enhances(photo):
     for _ in range(20):
         light.before_call(picture, 0)
         ours = np.asarray(light.encodes(picture), dtype=int)
-        theirs = ImageEnhance.Brightness(picture).enhance(light.brightness)
-        theirs = np.asarray(ImageEnhance.Contrast(theirs).enhance(light.contrast), dtype=int)
-        assert np.abs(ours - theirs).max() <= 2
+        by_pillow = ImageEnhance.Brightness(picture).enhance(light.brightness)
+        by_pillow = np.asarray(ImageEnhance.Contrast(by_pillow).enhance(light.contrast), dtype=int)
+        assert np.abs(ours - by_pillow).max() <= 2
     assert np.abs(ours - np.asarray(picture, dtype=int)).max() > 5
 
 
@@ -320,6 +320,6 @@ def test_normalised_is_the_predictors_arithmetic():
 
     x = torch.randint(0, 256, (4, 3, 9, 7), dtype=torch.uint8)
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (LOOK.mean, LOOK.std))
-    found = Normalised(LOOK)(TensorImage(x))
-    assert type(found) is torch.Tensor
-    assert torch.equal(found, x.float().div_(255).sub_(mean).div_(std))
+    normalised = Normalised(LOOK)(TensorImage(x))
+    assert type(normalised) is torch.Tensor
+    assert torch.equal(normalised, x.float().div_(255).sub_(mean).div_(std))

@@ -364,9 +364,9 @@ class TestLimit:
         new = [write(tmp_path / f"new{i}.wav", 50 + i) for i in range(5)]
         (tmp_path / "c/sources.jsonl").unlink()
         store = PictureCache(tmp_path / "c", max_bytes=5000)
-        found, _ = store.render_all([*paths, *new], SPECTROGRAM_SETTINGS, workers=1)
-        assert found[: len(paths)] == pictures
-        assert all(picture.exists() for picture in found)
+        rendered, _ = store.render_all([*paths, *new], SPECTROGRAM_SETTINGS, workers=1)
+        assert rendered[: len(paths)] == pictures
+        assert all(picture.exists() for picture in rendered)
 
     def test_what_must_be_some(self, store, tmp_path):
         with pytest.raises(SecondhandError, match="max_bytes=0"):
@@ -394,10 +394,10 @@ class TestUpkeep:
         picture = store.get(clip, SPECTROGRAM_SETTINGS)
         options = ["--cache-dir", str(store.root)]
         assert main(["info", *options]) == 0
-        said = capsys.readouterr().out
-        assert "limit: 20.0 GiB\n" in said
-        assert "decoded pictures: 0 bytes\n" in said
-        assert "pictures: 1\n" in said
+        output = capsys.readouterr().out
+        assert "limit: 20.0 GiB\n" in output
+        assert "decoded pictures: 0 bytes\n" in output
+        assert "pictures: 1\n" in output
         assert main(["verify", *options]) == 0
         picture.write_bytes(b"broken")
         assert main(["verify", *options]) == 3

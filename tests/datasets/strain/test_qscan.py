@@ -50,13 +50,13 @@ def test_tiles_and_pictures_agree_with_gwpy(seed, duration, rate):
 
     values, centre = segment(seed, duration, rate)
     search = (centre - 0.25, centre + 0.25)
-    theirs = timeseries.TimeSeries(values, sample_rate=rate, t0=0)
-    asd = theirs.asd(2, 1, window="hann", method="median")
-    theirs = theirs.whiten(asd=asd)
+    by_gwpy = timeseries.TimeSeries(values, sample_rate=rate, t0=0)
+    asd = by_gwpy.asd(2, 1, window="hann", method="median")
+    by_gwpy = by_gwpy.whiten(asd=asd)
     white = whiten(values, rate)
-    np.testing.assert_allclose(white, theirs.value, atol=1e-8)
+    np.testing.assert_allclose(white, by_gwpy.value, atol=1e-8)
 
-    expected, _ = q_scan(theirs, qrange=(4, 64), frange=band(rate), search=Segment(*search))
+    expected, _ = q_scan(by_gwpy, qrange=(4, 64), frange=band(rate), search=Segment(*search))
     gram = qtransform(white, rate, frange=band(rate), search=search)
     assert gram.peak.q == expected.plane.q
     assert gram.peak.frequency == pytest.approx(expected.peak["frequency"], rel=1e-12)
@@ -144,8 +144,8 @@ def test_spectral_density_is_welchs_median():
     signal = pytest.importorskip("scipy.signal")
     values, _ = segment(6, 16.0, 4096)
     f, expected = signal.welch(values, 4096, nperseg=8192, average="median")
-    found = spectral_density(values, 4096)
-    np.testing.assert_allclose(found[:: len(values) // 8192], expected, rtol=1e-6)
+    density = spectral_density(values, 4096)
+    np.testing.assert_allclose(density[:: len(values) // 8192], expected, rtol=1e-6)
     assert f[-1] == 2048
 
 
@@ -196,8 +196,10 @@ def test_nothing_heavy_is_imported():
         "heavy = {'gwpy', 'torch', 'fastai', 'librosa', 'matplotlib', 'h5py', 'scipy.signal'}; "
         "print(*(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.split() == []
 
 
 def test_splines_are_those_of_scipy():
@@ -211,13 +213,13 @@ def test_splines_are_those_of_scipy():
         ):
             values = rng.exponential(size=(n, 7))
             at = np.r_[nodes[0], rng.uniform(nodes[0], nodes[-1], 90), nodes[-1], nodes[-1] + 0.2]
-            wanted = interpolate.make_interp_spline(nodes, values, k=3)(at)
-            given = (
+            expected = interpolate.make_interp_spline(nodes, values, k=3)(at)
+            actual = (
                 spline_even(values.T, at).T
                 if spline is spline_even
                 else spline_uneven(nodes, values, at)
             )
-            np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-11 * abs(wanted).max())
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-11 * abs(expected).max())
 
 
 def test_lengths_of_transforms_are_fast():

@@ -83,8 +83,8 @@ def test_colours_are_matplotlibs():
     from matplotlib import colormaps
 
     for name in ("viridis", "cividis"):
-        theirs = colormaps[name](np.arange(256), bytes=True)[:, :3]
-        np.testing.assert_allclose(colour_table(name), theirs, atol=1)
+        expected = colormaps[name](np.arange(256), bytes=True)[:, :3]
+        np.testing.assert_allclose(colour_table(name), expected, atol=1)
     tables = {name: colour_table(name) for name in COLOURS}
     assert all(t.shape == (256, 3) and t.dtype == np.uint8 for t in tables.values())
     grey, colour = GREY.render(tone(100, 8.0)), replace(GREY, colour="magma").render(tone(100, 8.0))
@@ -101,8 +101,8 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
         by_time.tobytes() == spectrogram.render(spectrogram.read(path, at=strain.trigger)).tobytes()
     )
     assert by_time.tobytes() == spectrogram.picture(path, at=strain.trigger).tobytes()
-    found = spectrogram.read(path)  # the loudest tile
-    assert found.trigger == pytest.approx(strain.trigger, abs=0.1)
+    strain_read = spectrogram.read(path)  # the loudest tile
+    assert strain_read.trigger == pytest.approx(strain.trigger, abs=0.1)
     within = spectrogram.read(path, start=4.0, end=6.0)
     assert START + 4 <= within.trigger <= START + 6
     with pytest.raises(BadFile, match="32 s without gaps"):
@@ -116,9 +116,9 @@ def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):
         warnings.simplefilter("error")  # Python's own name the line, not the file
         picture = spectrogram.render(strain)
         spectrogram.render(strain)
-    told = "strain/L-1126.hdf5: 1024 Hz sampling ends the band at 323 Hz, not at 1200 Hz"
+    message = "strain/L-1126.hdf5: 1024 Hz sampling ends the band at 323 Hz, not at 1200 Hz"
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [strain.path]
-    assert told in caplog.text
+    assert message in caplog.text
     caplog.clear()
     spectrogram.render(replace(strain, path="another.hdf5"))
     assert "another.hdf5: 1024 Hz" in caplog.text
@@ -141,8 +141,8 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
     broken = tmp_path / "broken.hdf5"
     broken.write_bytes(b"no strain")
     assert QScanSettings.infer([broken, *paths]).fmax == 1200
-    found = QScanSettings.infer(paths[1:2], size=100, context=32.0)
-    assert found == QScanSettings(fmax=2048, size=(100, 100))
+    inferred = QScanSettings.infer(paths[1:2], size=100, context=32.0)
+    assert inferred == QScanSettings(fmax=2048, size=(100, 100))
     assert QScanSettings.infer(paths[:2]).fmax == 1200  # of equally common ones the lower
     assert QScanSettings.infer([], fmax=500.0, context=32.0).fmax == 500
     with pytest.raises(SecondhandError, match=r"infer the band from.*broken.hdf5"):

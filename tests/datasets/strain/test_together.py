@@ -41,13 +41,13 @@ def test_each_detector_has_its_channel(frames: Path, tmp_path: Path) -> None:
     assert write_cache(files) == cache
     assert read_cache(Path(cache)) == files
     assert SPECTROGRAM_SETTINGS.durations == (1.0, 1.0, 4.0)
-    drawn = SPECTROGRAM_SETTINGS.picture(cache, at=START + 84.0)
+    picture = SPECTROGRAM_SETTINGS.picture(cache, at=START + 84.0)
     alone = replace(SPECTROGRAM_SETTINGS, together=())
     # The third channel is the first detector's again.
     for channel, name in enumerate(("H1", "L1", "H1")):
         one = alone.picture(files[name], at=START + 84.0)
-        np.testing.assert_array_equal(drawn[..., channel], one[..., channel])
-    assert (drawn[..., 0] != drawn[..., 1]).any()
+        np.testing.assert_array_equal(picture[..., channel], one[..., channel])
+    assert (picture[..., 0] != picture[..., 1]).any()
     signal = SPECTROGRAM_SETTINGS.read(cache)  # where the first detector is loudest
     assert signal.others[0].trigger == signal.trigger == alone.read(files["H1"]).trigger
     with pytest.raises(
@@ -87,8 +87,8 @@ def test_triggers_of_one_detector_find_all(frames: Path, tmp_path: Path) -> None
     assert len({*paths}) == 2
     assert all([*read_cache(Path(path))] == ["H1", "L1"] for path in paths)
     assert [item.reason for item in table.rejected] == [f"no strain of H1 at GPS {START + 200}.000"]
-    found = QScanSettings.infer(paths, detectors="together", context=16.0, fmax=1000.0)
-    assert found.together == ("H1", "L1")
+    inferred = QScanSettings.infer(paths, detectors="together", context=16.0, fmax=1000.0)
+    assert inferred.together == ("H1", "L1")
     only = tmp_path / "only"
     frame(only, "H1")
     with pytest.raises(SecondhandError, match="two or three are drawn, not H1"):
