@@ -435,12 +435,12 @@ def numbers(column: Any) -> NDArray[np.uint16]:
     return values[first : first + len(column) * width // 2].reshape(len(column), width // 2)
 
 
-def cosines_of(vectors: NDArray[np.uint16], asked: Floats) -> Floats:
-    """Largest product of each row with a column of ``asked``, [n]."""
+def cosines_of(vectors: NDArray[np.uint16], queries: Floats) -> Floats:
+    """Largest product of each row with a column of ``queries``, [n]."""
     out = np.empty(len(vectors), np.float32)
     for first in range(0, len(vectors), BLOCK):
         block = vectors[first : first + BLOCK].view(np.float16).astype(np.float32)
-        out[first : first + BLOCK] = (block @ asked).max(axis=1)
+        out[first : first + BLOCK] = (block @ queries).max(axis=1)
     return out
 
 
@@ -452,11 +452,11 @@ def _source(rows: Any, row: int) -> Source:
     return Source(*(rows[name][row].as_py() for name in _PLACE))
 
 
-def _overlap(row: Source, own: Source) -> bool:
+def _overlap(row: Source, example: Source) -> bool:
     """Whether a row of the example's file overlaps the example."""
-    if own.at is not None:
+    if example.at is not None:
         if row.at is not None:
-            return abs(row.at - own.at) < _SAME_MOMENT
-        return (row.start or 0) <= own.at <= (np.inf if row.end is None else row.end)
-    first, last = own.start or 0.0, np.inf if own.end is None else own.end
+            return abs(row.at - example.at) < _SAME_MOMENT
+        return (row.start or 0) <= example.at <= (np.inf if row.end is None else row.end)
+    first, last = example.start or 0.0, np.inf if example.end is None else example.end
     return (row.start or 0.0) < last and first < (np.inf if row.end is None else row.end)

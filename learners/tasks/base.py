@@ -64,7 +64,7 @@ class Task(Protocol):
         returned."""
 
     def calibration_check(self, evaluation: Any, model: Any) -> Any:
-        """The evaluation of labelled files from elsewhere with its figures, and whether what was guaranteed
+        """The evaluation of labelled files from another source with its figures, and whether what was guaranteed
         holds there.
 
         Raises SecondhandError where there is nothing to judge.

@@ -145,11 +145,11 @@ class Confidence:
         tree : class tree; `guaranteed` says what a target accuracy then guarantees.
         names : class names, for ``notes``.
         """
-        asked = settings or ConfidenceSettings()
+        settings = settings or ConfidenceSettings()
         logits, labels = check_logits(calibration.logits, paths=paths), known_labels(calibration)
-        check_threshold(asked.threshold)
+        check_threshold(settings.threshold)
         check_alpha(alpha)
-        score, needs = str(asked.score), make_score(asked.score).needs
+        score, needs = str(settings.score), make_score(settings.score).needs
         calibrator = Scaling.fit(logits, labels, background, paths)
         message = calibrator.temperature.message
         notes, z = [message] if message else [], calibrator.scaled(logits)
@@ -172,11 +172,11 @@ class Confidence:
         if tree is not None:
             notes += too_sure(tree, probabilities, labels)
         items = Calibrating(z, x, labels, probabilities, known, passed, calibration.groups, tree)
-        rule = fit_rule(items, ranking, distance.knn, asked, names)
+        rule = fit_rule(items, ranking, distance.knn, settings, names)
         notes += rule.notes
         sets = None
-        if asked.coverage is not None:
-            sets = fit_prediction_sets(probabilities, labels, coverage=asked.coverage)
+        if settings.coverage is not None:
+            sets = fit_prediction_sets(probabilities, labels, coverage=settings.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], calibrator, distance, rule.cut, rule.ranking,
