@@ -36,7 +36,7 @@ def launch(
     ----------
     typed, command : as in `prepare`.
     log_to : called with the run's log file.
-    announce : called at the end, with the run and its predictions for validation, calibration and test files.
+    announce : called as soon as model and report can be used, with the run and its predictions for validation, calibration and test files.
 
     Raises
     ------
@@ -55,8 +55,8 @@ def launch(
             reference = stages.calibrate(run)
             evaluation = stages.answer(run, reference)
             stages.report(run, evaluation)
-            stages.write_onnx(run)
             announce(run, evaluation.predictions)
+            stages.write_onnx(run)
         if not run.interrupted:
             write_beside(folder / FINISHED, b"{}")
     return run

@@ -149,7 +149,7 @@ def write_onnx(run: Run) -> None:
     """The last stage: the model's ``model.onnx``. It takes seconds, and the model can be used already;
     who trains often and asks with torch spares them by ``SECONDHAND_ONNX=0``."""
     if os.environ.get("SECONDHAND_ONNX") != "0":
-        with progress.step("Writing model.onnx, for fast predictions without PyTorch"):
+        with progress.step("The model can be used now. Writing model.onnx for faster predictions"):
             add_onnx(run.bundle, run.folder / "model", write_network)
 
 
