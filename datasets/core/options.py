@@ -104,7 +104,7 @@ def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise wrong(f"cannot be read ({error})") from None
     if len(data) > _MAX_BYTES:
-        raise wrong(f"larger than {_MAX_BYTES >> 10} kB: no file of settings")
+        raise wrong(f"larger than {_MAX_BYTES >> 10} kB, so not a file of settings")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -139,9 +139,9 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
         if len(values) > _MAX_LIST or not all(
             one is None or type(one) in (str, int, float, bool) for one in values
         ):
-            raise wrong(f"{quoted(name)} is neither a number, a word, nor a short list of them")
+            raise wrong(f"{quoted(name)} is not a number, a word or a short list of them")
         if any(type(one) is str and not one.isprintable() for one in values):
-            raise wrong(f"{quoted(name)} has characters that cannot be printed")
+            raise wrong(f"{quoted(name)} contains characters that cannot be printed")
     return content
 
 
@@ -184,7 +184,7 @@ def config_action() -> type:
                 text = getattr(actions[name], "_typehint", None) in _TEXT
                 if text and type(value) in (int, float, bool):
                     raise wrong(
-                        f"YAML reads {name}: {value} as no text; put it in quotes: '{value}'"
+                        f"{name} must be text, but YAML reads {value}. Put it in quotes: '{value}'"
                     )
             if not content:
                 return  # nothing but comments
@@ -207,7 +207,7 @@ def _check_depth(source: str, text: str) -> None:
     indent = max((len(line) - len(line.lstrip(" -?")) for line in text.split("\n")), default=0)
     if max(deepest, indent) > _DEEPEST:
         raise _settings_error(
-            source, f"nested more than {_DEEPEST} deep: settings are plain values"
+            source, f"nested more than {_DEEPEST} levels deep; settings are plain values"
         )
 
 

@@ -182,7 +182,7 @@ class SignalSettings:
             wrong += ["--detectors"] if kind != "strain" else []
         if wrong:
             raise SecondhandError(
-                f"{', '.join(wrong)}: no setting for data of kind {kind}; leave it out"
+                f"{', '.join(wrong)}: not a setting of {kind} data. Leave it out."
             )
         if "picture" in values:
             values["size"] = values.pop("picture")
@@ -232,7 +232,8 @@ def read_spectrogram(text: str) -> dict[str, Any]:
         file = SPECTROGRAMS / f"{text}.yaml" if text in _presets() else Path(text)
         if not file.is_file():
             raise SecondhandError(
-                f"--spectrogram {text}: neither a file nor one of {', '.join(_presets())}"
+                f"--spectrogram {text}: neither a file nor a preset. The presets are "
+                f"{', '.join(_presets())}."
             )
         content = read_settings(file, flag="--spectrogram")
     check_names(text, content, SPECTROGRAM_OPTIONS, flag="--spectrogram")

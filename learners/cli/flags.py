@@ -133,20 +133,20 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
             if kind.startswith("typing.Literal["):
                 wanted[number] = ", ".join(re.findall(r"'([^']*)'", kind))
         if value and wanted:
-            return f"{flag(key[1])} {value[0]}: not {' or '.join(wanted)}"
+            return f"{flag(key[1])} {value[0]}: must be {' or '.join(wanted)}"
     return re.sub(r"^argument (--[\w-]+)(/\S+)?:", r"\1:", message)
 
 
 def _unrecognised(word: str, known: Sequence[str]) -> str:
     if word.casefold() in ("true", "false"):
-        return f"{word} belongs to no flag: a switch takes no value, as in --ema or --no-ema"
+        return f"unexpected {word}. A switch takes no value: write --ema or --no-ema."
     if not word.startswith("-"):
-        example = f", as in --data {word}" if "--data" in known else ""
-        return f"{word} belongs to no flag: name what it is{example}"
+        example = f", such as --data {word}" if "--data" in known else ""
+        return f"unexpected {word}. Write the flag before it{example}."
     from difflib import get_close_matches  # of a wrong call alone
 
     near = get_close_matches(word, known, 1)
-    return f"there is no {word}" + (f"; did you mean {near[0]}?" if near else "")
+    return f"there is no flag {word}." + (f" Did you mean {near[0]}?" if near else "")
 
 
 _KINDS = {
@@ -216,8 +216,8 @@ def check_once(argv: Sequence[str] | None, *flags: str) -> None:
         said = sum(word.partition("=")[0] == once for word in words)
         if said > 1:
             raise SecondhandError(
-                f"{once} is given {said} times: name one folder or table; a CSV with the columns "
-                "path,label holds files of many folders"
+                f"{once} is given {said} times. Name one folder or table; a CSV with the columns "
+                "path,label can list files of many folders."
             )
 
 
@@ -258,7 +258,9 @@ def _in_order_of_weight(argv: Sequence[str] | None) -> list[str]:
 def _preset(name: str) -> Path:
     file = PRESETS / f"{name}.yaml"
     if Path(name).name != name or not file.is_file():
-        raise SecondhandError(f"--preset {name!r} is none of {_preset_names()}")
+        raise SecondhandError(
+            f"--preset {name!r}: no such preset. Choose one of {_preset_names()}."
+        )
     return file
 
 

@@ -314,7 +314,7 @@ class Settings:
     def check(self) -> None:
         """Raise SecondhandError that names every number out of its range."""
         wrong = [
-            f"{flag(item.name)} {value} (it is {limits})"
+            f"{flag(item.name)} {value} (must be {limits})"
             for section in vars(self).values()
             for item in fields(section)
             if (limits := item.metadata["span"]) is not None
@@ -327,18 +327,18 @@ class Settings:
         flat = "--background" if data.background else "--coverage" if asked.coverage else ""
         together = {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
-            "--background with --head cosine (use linear)": data.background
+            "--background with --head cosine (use --head linear)": data.background
             and network.head == "cosine",
-            "--learning-curve without a fitted head on a published body (leave out --from, "
+            "--learning-curve without --freeze-epochs fit on published weights (leave out --from, "
             "--freeze-epochs, --weights none, --head cosine)": self.run.learning_curve
             and not (fitted and data.from_ is None),
             "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,
             f"{own} with --backbone auto (name the backbone)": own and network.candidates,
-            f"{flat} with --classes-table (one of the two)": flat and data.classes_table,
+            f"{flat} with --classes-table (use one of the two)": flat and data.classes_table,
         }
         wrong += [said for said, is_so in together.items() if is_so]
         if wrong:
-            raise SecondhandError(f"out of range: {', '.join(wrong)}")
+            raise SecondhandError(f"invalid settings: {'; '.join(wrong)}")
 
 
 def _whole(value: Any) -> Any:
@@ -541,4 +541,6 @@ class SearchSettings(PoolSettings):
 def check_replaced(settings: Any) -> None:
     """Raise SecondhandError for ``--overwrite`` where nothing is written that it could replace."""
     if settings.overwrite and settings.out is None:
-        raise SecondhandError("--overwrite: replaces what is at --out; name that, or leave it out")
+        raise SecondhandError(
+            "--overwrite: there is no --out to replace. Name it, or leave out --overwrite."
+        )

@@ -298,8 +298,8 @@ def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
     with pytest.raises(SecondhandError) as caught:
         main([*words, "--bs", "0", "--epochs", "2"])
     assert str(caught.value) == (
-        "out of range: --bs 0 (it is 1 or more), "
-        "--target-accuracy 99.0 (it is above 0 and below 1, such as 0.99)"
+        "invalid settings: --bs 0 (must be 1 or more); "
+        "--target-accuracy 99.0 (must be above 0 and below 1, such as 0.99)"
     )
     assert not (tmp_path / "x").exists()
 
