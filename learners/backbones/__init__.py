@@ -1,4 +1,4 @@
-"""A backbone's name -> body, head and preprocessing, as plain torch (timm, torchvision, embedded, by hand)."""
+"""Builds networks in plain torch from a backbone's name: body, head and preprocessing."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
         LogitsAndFeatures,
         Network,
         Unit,
-        averaged,
+        average_logits,
         batch_norms,
         build,
         copy_weights,

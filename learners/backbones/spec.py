@@ -1,4 +1,4 @@
-"""What it takes to build a network again: known of a model folder before torch is."""
+"""The specification of a network; it can be read from a model folder without importing torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADS = ("stages", "linear", "cosine")
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """What it takes to build a network again, weights apart.
+    """Everything needed to build a network, except its weights.
 
     Parameters
     ----------
@@ -22,13 +22,12 @@ class NetworkSpec:
         as in ``vit_tiny_patch16_224?global_pool=avg``.
     n_classes : length of the logits.
     size : side of the square input in pixels.
-    head : "linear" (dropout and one linear layer), "stages" (the same, of all that the body's
-        `bodies.Stages` made) or "cosine" (`backbones.Cosine` of the pooled features); "auto" takes
-        stages where there are any, else linear.
-    dropout : before the last layer, in [0, 1).
-    members : networks that answer together, 1 to 16; more than one are a
-        `backbones.Ensemble`.
-    width : of an input that is no square but ``size`` x ``width``.
+    head : "linear" (dropout and a linear layer), "stages" (the same on the features of all stages, see
+        `bodies.Stages`) or "cosine" (`backbones.Cosine` of the pooled features); "auto" is stages where
+        the body has them, else linear.
+    dropout : dropout before the last layer, in [0, 1).
+    members : number of networks of a `backbones.Ensemble`, 1 to 16.
+    width : width of an input that is ``size`` x ``width`` pixels; None for a square.
     many : of several labels an item, each logit by itself: members and views are averaged so.
     """
 
@@ -73,6 +72,6 @@ class NetworkSpec:
         return self.size, self.width or self.size
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON; a square has no width, and one label an item is not told."""
+        """The specification as JSON values, without those that are None or False."""
         found = asdict(self).items()
         return {name: value for name, value in found if value is not None and value is not False}

@@ -1,21 +1,21 @@
-"""One run in several processes: which one this is, and what they tell each other."""
+"""A run in several processes: ranks, and what the processes share."""
 
 from learners.distributed.ranks import (
-    apart,
+    all_values,
     check_batch,
+    close_group,
     count,
     device,
     end_together,
     first_process_value,
-    gathered,
     in_turn,
     is_first,
-    leave,
     plain_loaders,
     plain_model,
     process_group,
     rank,
     share,
+    single_process,
     this_process_part,
     training,
 )

@@ -1,8 +1,8 @@
-"""One run in several processes: ``accelerate launch -m learners.finetune …``, or ``torchrun -m``.
+"""Distributed runs: ``accelerate launch -m learners.finetune …`` or ``torchrun -m``.
 
-Each process (rank) trains on its share of every batch. The first one alone reads and draws the data,
-decides, and writes the run folder; the others get from it what they need. A program that no launcher
-began is one process, which is the first: then nothing here does anything, and nothing is imported.
+Each process trains on its part of every batch. Only the first one reads and renders the data, decides and
+writes the run folder, and it sends the others what they need. Without a launcher there is one process, and
+the functions here do nothing and import nothing.
 """
 
 from __future__ import annotations
@@ -24,43 +24,45 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long a process waits for another that draws or downloads. One that dies is noticed at once.
+#: How long a process waits for another that renders or downloads; a crash is noticed at once.
 PATIENCE = timedelta(days=7)
 
 
 def count() -> int:
-    """Processes of the run."""
+    """Number of processes of the run."""
     launched = {"RANK", "LOCAL_RANK", "MASTER_ADDR", "WORLD_SIZE"} <= os.environ.keys()
     return int(os.environ["WORLD_SIZE"]) if launched else 1
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Number of this process, from 0."""
     return int(os.environ["RANK"]) if count() > 1 else 0
 
 
 def is_first() -> bool:
-    """Whether this process decides and writes."""
+    """Whether this is the first process, which decides and writes."""
     return rank() == 0
 
 
-def device(wanted: str) -> str:
-    """What ``--device`` means in this process: of several, each has a GPU of its own.
+def device(device_setting: str) -> str:
+    """Device of this process for a value of ``--device``; each of several processes has its own GPU.
 
     Raises
     ------
-    SecondhandError : one GPU named for all, or fewer GPUs than processes.
+    SecondhandError : a single GPU is named for several processes, or there are too few GPUs.
     """
     if count() == 1:
-        return wanted
+        return device_setting
     import torch
 
-    forced = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
-    if wanted == "cpu" or (wanted == "auto" and (forced or not torch.cuda.is_available())):
+    cpu_forced = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
+    if device_setting == "cpu" or (
+        device_setting == "auto" and (cpu_forced or not torch.cuda.is_available())
+    ):
         return "cpu"
-    if wanted not in ("auto", "cuda"):
+    if device_setting not in ("auto", "cuda"):
         raise SecondhandError(
-            f"--device {wanted}: {count()} processes have a GPU each; leave it out, or give cpu"
+            f"--device {device_setting}: {count()} processes have a GPU each; leave it out, or give cpu"
         )
     local = int(os.environ["LOCAL_RANK"])
     if local >= torch.cuda.device_count():
@@ -72,11 +74,11 @@ def device(wanted: str) -> str:
 
 
 def check_batch(bs: int) -> None:
-    """Refuse a batch that the processes cannot share equally.
+    """Check that the processes can share a batch equally, at least two items each.
 
     Raises
     ------
-    SecondhandError : names the next sizes that they can.
+    SecondhandError : they cannot; the message gives the nearest sizes.
     """
     if bs % count() or bs // count() < 2 <= count():
         below, above = max(2, bs // count()) * count(), max(2, -(-bs // count())) * count()
@@ -88,12 +90,12 @@ def check_batch(bs: int) -> None:
 
 
 @contextmanager
-def process_group(wanted: str) -> Iterator[None]:
-    """The process group, for as long as the run needs it: NCCL between GPUs, gloo between CPUs.
+def process_group(device_setting: str) -> Iterator[None]:
+    """Open the process group for the block: NCCL between GPUs, gloo between CPUs.
 
     Raises
     ------
-    SecondhandError : accelerate is not installed; or another process of the run has ended.
+    SecondhandError : accelerate is not installed, or another process has ended.
     """
     if count() == 1:
         yield
@@ -105,12 +107,12 @@ def process_group(wanted: str) -> Iterator[None]:
             f"{count()} processes were launched, and need accelerate: {extra('cluster')}"
         ) from None
     with end_together(lambda: "see what it said"):
-        PartialState(cpu=device(wanted) == "cpu")
+        PartialState(cpu=device(device_setting) == "cpu")
         yield
 
 
-def leave() -> None:
-    """No more is shared: the first goes on alone."""
+def close_group() -> None:
+    """Close the process group; the first process continues alone."""
     if count() > 1:
         import torch.distributed as dist
 
@@ -120,18 +122,18 @@ def leave() -> None:
 
 @contextmanager
 def end_together(remedy: Callable[[], str]) -> Iterator[None]:
-    """Where one process has died, and the others therefore end: that, in words.
+    """Within the block, turn the death of another process into a SecondhandError.
 
-    The dead one's partners see their connection break, or are told to end by the launcher.
+    The other processes see a broken connection, or a SIGTERM from the launcher.
 
     Raises
     ------
-    SecondhandError : with the ``remedy``.
+    SecondhandError : another process has ended; the message contains ``remedy()``.
     """
     if count() == 1:
         yield
         return
-    before = signal.signal(signal.SIGTERM, _told_to_end)
+    previous_handler = signal.signal(signal.SIGTERM, _on_sigterm)
     try:
         yield
     except (_Ended, RuntimeError) as error:
@@ -144,34 +146,34 @@ def end_together(remedy: Callable[[], str]) -> Iterator[None]:
         ) from None
     finally:
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, previous_handler)
 
 
 class _Ended(BaseException):
-    """SIGTERM. No Exception: nobody is to handle it on the way."""
+    """SIGTERM arrived; a BaseException, so that no handler catches it on the way."""
 
 
-def _told_to_end(number: int, frame: object) -> None:
+def _on_sigterm(number: int, frame: object) -> None:
     raise _Ended
 
 
 def _is_broken_connection(error: RuntimeError) -> bool:
     import torch.distributed as dist
 
-    said = ("gloo", "connection closed by peer", "connection reset", "broken pipe", "nccl")
-    return isinstance(error, dist.DistError) or any(text in str(error).lower() for text in said)
+    phrases = ("gloo", "connection closed by peer", "connection reset", "broken pipe", "nccl")
+    return isinstance(error, dist.DistError) or any(text in str(error).lower() for text in phrases)
 
 
 @cache
 def _control() -> Any:
-    """The group for words between the processes: on CPUs, and with patience."""
+    """Process group for Python objects: gloo, with the timeout `PATIENCE`."""
     import torch.distributed as dist
 
     return dist.new_group(backend="gloo", timeout=PATIENCE)
 
 
 def share(value: T) -> T:
-    """The first process's value, in all."""
+    """Return the first process's value in all processes."""
     if count() == 1:
         return value
     import torch
@@ -183,7 +185,7 @@ def share(value: T) -> T:
 
 
 def first_process_value(function: Callable[[], T]) -> T:
-    """What a function gives that the first process calls alone, in all."""
+    """Call a function in the first process only; return its value in all processes."""
     if count() == 1:
         return function()
     if not is_first():
@@ -193,8 +195,8 @@ def first_process_value(function: Callable[[], T]) -> T:
     return share(value)
 
 
-def gathered(value: T) -> list[T]:
-    """Every process's value, in the order of their numbers."""
+def all_values(value: T) -> list[T]:
+    """Return the values of all processes, in the order of their ranks."""
     if count() == 1:
         return [value]
     import torch.distributed as dist
@@ -206,7 +208,7 @@ def gathered(value: T) -> list[T]:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """The block in the first process, then, when that is through, in the others."""
+    """Run the block in the first process, and then in the others."""
     if not is_first():
         share(None)
     yield
@@ -216,36 +218,35 @@ def in_turn() -> Iterator[None]:
 
 @contextmanager
 def training(learn: Learner) -> Iterator[None]:
-    """fastai's distributed context, for a learner that is the same in all processes."""
+    """fastai's distributed training for a learner that is the same in all processes."""
     if count() == 1:
         yield
         return
-    from learners.distributed.shards import shared_out
+    from learners.distributed.shards import distribute
 
-    with shared_out(learn, rank(), count()):
+    with distribute(learn, rank(), count()):
         yield
 
 
 @contextmanager
-def apart(learn: Learner) -> Iterator[None]:
-    """Within `training`, the learner as that of one process, for what the first does alone; entered by
-    all."""
+def single_process(learn: Learner) -> Iterator[None]:
+    """Within `training`, use the learner as in a single process; all processes must enter this block."""
     if count() == 1:
         yield
         return
-    from learners.distributed.shards import unshared
+    from learners.distributed.shards import undistribute
 
-    with unshared(learn, plain_loaders(learn)):
+    with undistribute(learn, plain_loaders(learn)):
         yield
 
 
 def plain_model(learn: Learner) -> Any:
-    """The learner's network without what is around it in training: its names are the model's own."""
+    """The learner's network without the wrapper of distributed training."""
     return getattr(learn.model, "module", learn.model)
 
 
 def this_process_part(loader: Any) -> Any:
-    """This process's part of each batch of a loader; of one process the loader."""
+    """Loader of this process's part of each batch; the loader itself for a single process."""
     if count() == 1:
         return loader
     from learners.distributed.shards import Shard
@@ -254,7 +255,7 @@ def this_process_part(loader: Any) -> Any:
 
 
 def plain_loaders(learn: Learner) -> list[Any]:
-    """The learner's loaders of all items, where in training each process has its part."""
+    """The learner's loaders of all items, without `Shard`."""
     if count() == 1:
         return list(learn.dls.loaders)
     from learners.distributed.shards import Shard

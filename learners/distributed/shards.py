@@ -1,4 +1,4 @@
-"""A learner among several processes: its batches shared out, its figures gathered."""
+"""Trains a learner in several processes: splits its batches and sums its metrics."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from datasets.loaders import Repeatable
 
 
 @contextmanager
-def shared_out(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
-    """``learn.distrib_ctx`` over loaders that give each process its part of each batch.
+def distribute(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
+    """``learn.distrib_ctx`` with loaders that give each process its part of each batch.
 
-    The weights are the first process's. BatchNorm's statistics are of the whole batch on GPUs, of
-    each process's own part on CPUs, where torch has no other.
+    All processes start from the first one's weights. BatchNorm statistics cover the whole batch on GPUs,
+    and each process's part on CPUs, where torch cannot synchronise them.
 
     Raises
     ------
-    SecondhandError : fewer than two training items for each process.
+    SecondhandError : fewer than two training items per process.
     """
     on_gpu = torch.device(learn.dls.device).type == "cuda"
     if learn.dls.train.bs // ranks < 2:
@@ -42,12 +42,12 @@ def shared_out(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
     if on_gpu:
         from timm.layers.norm_act import convert_sync_batchnorm
 
-        # torch's own, which fastai would take, loses the activation inside of timm's BatchNorm.
+        # torch's conversion, which fastai would use, drops the activation inside timm's BatchNorm.
         if learn.opt is None:
-            learn.create_opt()  # which knows BatchNorm by its class
+            learn.create_opt()  # before the conversion, for it recognises BatchNorm by class
         learn.model = convert_sync_batchnorm(learn.model)
-    plain = list(learn.dls.loaders)
-    learn.dls.loaders = [Shard(loader, rank, ranks) for loader in plain]
+    loaders = list(learn.dls.loaders)
+    learn.dls.loaders = [Shard(loader, rank, ranks) for loader in loaders]
     try:
         with (
             learn.distrib_ctx(sync_bn=False, cpu=not on_gpu, mixed_precision="no"),
@@ -55,15 +55,15 @@ def shared_out(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
         ):
             yield
     finally:
-        learn.dls.loaders = plain
+        learn.dls.loaders = loaders
 
 
 @contextmanager
-def unshared(learn: Learner, loaders: list[Any]) -> Iterator[None]:
-    """Within `shared_out`, the learner over these loaders without what waits for another process."""
+def undistribute(learn: Learner, loaders: list[Any]) -> Iterator[None]:
+    """Within `distribute`, use the learner with these loaders without synchronising processes."""
     group = dist.new_subgroups(1)[0]
     norms = [m for m in learn.model.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
-    shared, learn.dls.loaders = learn.dls.loaders, loaders
+    distributed_loaders, learn.dls.loaders = learn.dls.loaders, loaders
     groups = [norm.process_group for norm in norms]
     for norm in norms:
         norm.process_group = group
@@ -71,15 +71,16 @@ def unshared(learn: Learner, loaders: list[Any]) -> Iterator[None]:
         with learn.removed_cbs([learn.distributed_trainer, learn.gather]):
             yield
     finally:
-        learn.dls.loaders = shared
-        for norm, own in zip(norms, groups, strict=True):
-            norm.process_group = own
+        learn.dls.loaders = distributed_loaders
+        for norm, process_group in zip(norms, groups, strict=True):
+            norm.process_group = process_group
 
 
 def _from_first(tensors: Iterable[Tensor]) -> None:
-    """The first process's values in all; contiguous on the way, for what is sent is the memory.
+    """Copy the first process's values to all processes.
 
-    The search for a learning rate leaves the first one's weights channels-last.
+    Tensors are made contiguous, for broadcast sends raw memory, and after the learning rate search the
+    first process's weights are channels-last.
     """
     for tensor in tensors:
         values = tensor.detach().contiguous()
@@ -88,30 +89,30 @@ def _from_first(tensors: Iterable[Tensor]) -> None:
             tensor.copy_(values)
 
 
-def _of_inner(name: str) -> Any:
+def _inner_property(name: str) -> Any:
     return property(
         lambda self: getattr(self.dl, name), lambda self, value: setattr(self.dl, name, value)
     )
 
 
 class Shard(Repeatable, DistributedDL):
-    """A process's part of each batch of a loader, in the loader's own order.
+    """Loads a process's part of each batch of a loader.
 
-    fastai's cuts the order itself into parts: other batches than one process has, and the last part
-    is filled up with items that validation then counts twice. Here the batches are the same, and
-    the parts of a validation may differ by an item.
+    Together the processes load the same batches as a single one. (fastai's loader divides the epoch
+    instead, which makes other batches, and pads the last part with items that validation counts twice.) In
+    validation the parts may differ by one item.
 
     Parameters
     ----------
-    loader : its ``bs`` is that of all processes together; the same in all of them.
+    loader : the same in all processes; its ``bs`` is the batch size of all together.
     """
 
     def __init__(self, loader: DataLoader, rank: int, ranks: int) -> None:
         super().__init__(loader, rank, ranks)
         self.bs = max(1, loader.bs // ranks)
 
-    # The order, where it begins and the items are those of the loader inside.
-    rng, seed, first = map(_of_inner, ("rng", "seed", "first"))
+    # Random order, seed and start are those of the wrapped loader.
+    rng, seed, first = map(_inner_property, ("rng", "seed", "first"))
 
     def __len__(self) -> int:
         if self.drop_last:
@@ -122,19 +123,16 @@ class Shard(Repeatable, DistributedDL):
         order = list(self.dl.get_idxs())
         if not self.drop_last:
             return order[self.rank :: self.world_size]
-        whole, first = self.bs * self.world_size, self.bs * self.rank
-        starts = range(first, len(self) * whole, whole)
+        batch_size, offset = self.bs * self.world_size, self.bs * self.rank
+        starts = range(offset, len(self) * batch_size, batch_size)
         return [number for start in starts for number in order[start : start + self.bs]]
 
     def create_batches(self, samps: Iterable[int]) -> Iterator[Any]:
-        items = self._whole(map(self.dl.do_item, samps))
+        items = self._replace_unreadable(map(self.dl.do_item, samps))
         yield from map(self.dl.do_batch, chunked(items, self.bs, self.drop_last))
 
-    def _whole(self, items: Iterable[Any]) -> Iterator[Any]:
-        """In training, another stands in for an item that cannot be read any more.
-
-        A process with fewer batches than the others would leave them waiting for it.
-        """
+    def _replace_unreadable(self, items: Iterable[Any]) -> Iterator[Any]:
+        """In training, replace unreadable items by others: the processes need equal numbers of batches."""
         last, missing = None, 0
         for item in items:
             if item is None:
@@ -147,21 +145,21 @@ class Shard(Repeatable, DistributedDL):
                 missing = 0
 
     def to_detach(self, b: Any, cpu: bool = True, gather: bool = True) -> Any:
-        """A process's own: what is gathered, and how items count, is `Gather`'s."""
+        """Detach without gathering: `Gather` sums the metrics."""
         return to_detach(b, cpu, False)
 
 
 class Gather(Callback):
-    """Validation over all processes: the same network in each, and the figures of all items."""
+    """Validates with the same network in all processes and sums the metrics over all items."""
 
-    order = 12  # after the averaged weights have taken the place of the network
+    order = 12  # after EMA has put in the averaged weights
 
     def before_validate(self) -> None:
         self.around = self.learn.model
         network = getattr(self.around, "module", self.around)
-        # Between two steps each process has BatchNorm averages of its own.
+        # After training, the BatchNorm averages differ between processes.
         _from_first(network.buffers())
-        # The parts may be of different numbers of batches: none waits for another within.
+        # The wrapper would synchronise forward passes, but parts may differ in their number of batches.
         self.learn.model = network
 
     def after_validate(self) -> None:

@@ -1,9 +1,9 @@
-"""A model folder and files -> predictions. The training half (fastai) is not imported, and torch only
-where the folder has no ``model.onnx`` or the GPU shall answer.
+"""Predicts files with a model folder.
 
-Files, or the windows of long recordings, are opened ahead of the network, in processes that a decoder
-may end (`Decoder`); a batch goes through the network (`engine`); its answers are decided on, and the
-windows of a recording joined into one (`Predictor`).
+fastai is not imported, and torch only where the folder has no ``model.onnx`` or a GPU is used. `Decoder`
+opens files, or the windows of long recordings, ahead of the network in other processes, which a broken
+file may crash. `engine` computes a batch. `Predictor` decides on the outputs and pools the windows of a
+recording.
 """
 
 from __future__ import annotations
@@ -63,24 +63,24 @@ log = logging.getLogger(__name__)
 FileOrSource = str | os.PathLike[str] | Source
 Opened = npt.NDArray[np.uint8] | BadFile | Reason
 
-#: Full batches in a round, at least. What a network gives for an item depends, in its last bits, on the
-#: batch it comes in. A round ends where a file does, and no batch reaches beyond its end: who goes on from
-#: there later asks in the same batches. Pictures never make a smaller batch.
+#: Fewest full batches per round. The last bits of an output depend on the other items of its batch, so a
+#: job that resumes after a round must make the same batches: a round ends at the end of a file, and no
+#: batch crosses it. Rounds of pictures hold full batches only.
 ROUND = 8
-#: Where a run names the training files whose features its model carries.
+#: File of a run that lists the training files whose features its model holds.
 REFERENCE = "reference.csv"
-_AHEAD = 64  # files of sound looked into before they are cut
+_AHEAD = 64  # recordings whose length is read ahead
 _DIED = BadFile("", CRASHED), None
 
 
 class Part(NamedTuple):
-    """A file, or a window of it.
+    """A file or one window of it.
 
     Attributes
     ----------
-    number : of the file, among those that were asked about: one may be asked about twice.
-    file : what was asked.
-    source : the whole, or the window; once it is opened with its moment.
+    number : number of the file in the call, for a file may be given twice.
+    file : the file or source as given.
+    source : the whole file or the window; with its moment once opened.
     """
 
     number: int
@@ -88,19 +88,21 @@ class Part(NamedTuple):
     source: Source
 
 
-def as_source(asked: FileOrSource, at: float | None = None) -> Source:
-    """A file, a table's row or a source; ``at`` is for what names no moment itself."""
-    if isinstance(asked, Source):
-        # A table's empty cells are NaN.
-        times = (None if t is None or t != t else t for t in asked[1:])
-        return Source(asked.path, *times)
-    return Source(os.fspath(asked), at=at)
+def as_source(file: FileOrSource, at: float | None = None) -> Source:
+    """Turn a file name into a source with the moment ``at``; a source is returned without NaN."""
+    if isinstance(file, Source):
+        # Empty cells of a table are NaN.
+        times = (None if t is None or t != t else t for t in file[1:])
+        return Source(file.path, *times)
+    return Source(os.fspath(file), at=at)
 
 
 @dataclass(frozen=True)
 class Opener:
-    """The network's input before normalisation, uint8 [3, size, size], or what is wrong; and the
-    moment of it: as it was asked for, or the one that was found in strain."""
+    """Opens a source: the network's input before normalisation, uint8 [3, size, size], or what is wrong.
+
+    It also returns the moment in seconds: the given one or, for strain, the loudest; else None.
+    """
 
     prepared: PictureOpener
     spectrogram: SpectrogramSettings | None
@@ -122,11 +124,11 @@ class Opener:
             return pixels(self.prepared.preprocessing.fit(picture)), at
         except BadFile as error:
             return error, at
-        except SecondhandError as error:  # the file is fine, the span asked for is not
+        except SecondhandError as error:  # the file is fine, the requested span is not
             return BadFile(path, str(error)), at
 
     def stored(self, source: Source) -> Path | None:
-        """What a run has drawn of a signal; of strain the moment has to be known."""
+        """Path of a cached spectrogram; None if there is none, or for strain without a moment."""
         store, spectrogram = self.prepared.store, self.spectrogram
         if (
             store is None
@@ -139,13 +141,13 @@ class Opener:
 
 @cache
 def _cache_at(root: Path) -> PictureCache:
-    """One for each process that opens files: it reads a list of all files that were ever drawn."""
+    """The spectrogram cache, opened once per process, for opening it reads an index of all its files."""
     return PictureCache(root)
 
 
 @dataclass(frozen=True)
 class Cutter:
-    """The windows of a long recording; else what was asked, as of a moment."""
+    """Cuts a long recording into windows; a source with a moment stays as it is."""
 
     spectrogram: SpectrogramSettings
     overlap: float
@@ -156,20 +158,19 @@ class Cutter:
             return [source]
         try:
             spans = self.spectrogram.spans(path, start=start, end=end, overlap=self.overlap)
-        except BadFile:  # it is opened once more, and answered with what is wrong
+        except BadFile:  # opening it again reports what is wrong
             return [source]
         return [Source(path, *span) for span in spans]
 
 
 class Decoder:
-    """Opens files for one network, ahead of it. A decoder that dies of a file, or never ends, costs that
-    file and nothing else.
+    """Opens files ahead of the network; a decoder that crashes or hangs loses only the file it reads.
 
     Parameters
     ----------
-    prepared : how pictures are opened, and through what store.
-    recipe : how signals are drawn; None for pictures.
-    overlap : of the windows of a long recording, as a part of a window.
+    prepared : how pictures are opened and cached.
+    spectrogram : spectrogram settings of signals; None for pictures.
+    overlap : overlap of the windows of a long recording, as a fraction of a window.
     """
 
     def __init__(
@@ -189,31 +190,35 @@ class Decoder:
     def open_all(
         self, sources: Iterable[FileOrSource], workers: int | None = None
     ) -> Iterator[Opened]:
-        apart = self._apart(workers)
+        apart = self._start_openers(workers)
         for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
             yield opened
 
     def batches(
         self, files: Iterable[Source], bs: int, workers: int | None = None
     ) -> Iterator[list[tuple[Part, Opened]]]:
-        """Files, or their windows, in batches of ``bs``, and of less where a `ROUND` ends; two batches
-        ahead of the network."""
+        """Yield batches of ``bs`` opened files or windows, smaller at the end of a `ROUND`.
+
+        Files are opened two batches ahead of the network.
+        """
         parts = self._cut(files)
-        first = list(islice(parts, 2))
-        # For one alone no second process is started; one that is there stays.
-        apart = self._apart(1 if len(first) < 2 and self._openers is None else workers)
+        start_parts = list(islice(parts, 2))
+        # One file needs one process; processes that are running are used.
+        apart = self._start_openers(
+            1 if len(start_parts) < 2 and self._openers is None else workers
+        )
         chunk = max(1, bs // (2 * apart.workers))
         batch: list[tuple[Part, Opened]] = []
-        of_round, last = 0, -1
-        ahead = apart.ahead(chain(first, parts), 3 * bs, of=attrgetter("source"), chunk=chunk)
+        in_round, last_number = 0, -1
+        ahead = apart.ahead(chain(start_parts, parts), 3 * bs, of=attrgetter("source"), chunk=chunk)
         with closing(ahead):
             for part, (opened, at) in ahead:
-                if of_round >= ROUND * bs and part.number != last:
+                if in_round >= ROUND * bs and part.number != last_number:
                     if batch:
                         yield batch
-                    batch, of_round = [], 0
+                    batch, in_round = [], 0
                 batch.append((part._replace(source=part.source._replace(at=at)), opened))
-                of_round, last = of_round + 1, part.number
+                in_round, last_number = in_round + 1, part.number
                 if len(batch) == bs:
                     yield batch
                     batch = []
@@ -221,7 +226,7 @@ class Decoder:
             yield batch
 
     def _cut(self, files: Iterable[Source]) -> Iterator[Part]:
-        """The files, or the windows of long recordings, which are looked into a little ahead."""
+        """Yield the files, or the windows of long recordings, whose lengths are read ahead."""
         if self._cutter is None:
             yield from (Part(number, file, file) for number, file in enumerate(files))
             return
@@ -234,14 +239,16 @@ class Decoder:
                 yield Part(number, file, source)
 
     def start(self) -> None:
-        self._apart(None).start()
+        self._start_openers(None).start()
 
     def close(self) -> None:
         for apart in (self._openers, self._cutters):
             if apart is not None:
                 apart.close()
 
-    def _apart(self, workers: int | None) -> IsolatedCalls[Source, tuple[Opened, float | None]]:
+    def _start_openers(
+        self, workers: int | None
+    ) -> IsolatedCalls[Source, tuple[Opened, float | None]]:
         count = max(1, workers or cores())
         if self._openers is None or self._openers.workers != count:
             self._openers = IsolatedCalls(self._opener, count, _DIED)
@@ -249,7 +256,7 @@ class Decoder:
 
 
 class SimilarFile(NamedTuple):
-    """A training file, or a part of one: its class, and the cosine of its features and those asked of."""
+    """A training file or a window of one, its class, and the cosine similarity of the features."""
 
     source: Source
     label: str
@@ -257,20 +264,20 @@ class SimilarFile(NamedTuple):
 
 
 class Predictor:
-    """Answers for files, with one loaded model. On a CPU its process keeps freed memory for itself.
+    """Predicts files with one loaded model.
 
     Parameters
     ----------
-    model : a model folder, ``hf:USER/NAME[@REVISION]``, or a bundle already loaded.
-    threshold : instead of the model's own, in [0, 1], or one for each class; 0 accepts everything.
-    score : what ranks files from stranger to known, instead of the model's own: one that it holds.
-    top : how many classes to list.
+    model : a model folder, ``hf:USER/NAME[@REVISION]``, or a loaded bundle.
+    threshold : probability from which a class is answered, in [0, 1], or one per class; default: the
+        model's. 0 accepts everything.
+    score : score that tells known from unknown files; default: the model's.
+    top : number of classes to list.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
-    tta : look at each input in all of the model's views, as its calibration did; False for one.
-    engine : what does the arithmetic, "torch" or "onnx" (ONNX Runtime, on the CPU); "auto" as
-        `engine.pick_engine` has it.
-    only : classes that may be answered, of the model's: those that there can be at a site.
-    decoded : pixels that a run keeps of its pictures, so that none is decoded twice.
+    tta : use the model's test-time augmentation, as its calibration did.
+    engine : "torch", "onnx" (ONNX Runtime on the CPU) or "auto", see `engine.pick_engine`.
+    only : class subset: the classes of the model that may be predicted.
+    decoded : cache of decoded pixels that a run shares.
     """
 
     def __init__(
@@ -323,19 +330,18 @@ class Predictor:
         bs: int = 32,
         workers: int | None = None,
     ) -> Iterator[Prediction]:
-        """One prediction a file, in the order of the files, as they become ready.
+        """Yield one prediction per file, in the order of the files, as they become ready.
 
-        A recording longer than the model's window is cut into windows. Its logit of each class is
-        the mean of the `TOP_WINDOWS` largest that its windows have, and it is judged by that.
+        A recording longer than the model's window is cut into windows, and its logit of a class is the
+        mean of the `TOP_WINDOWS` largest logits of its windows.
 
         Parameters
         ----------
-        paths : files, or sources with a span or a moment in a file of a signal.
-        at : moment that every file is asked about, where it names none itself: GPS time in seconds
-            of strain (without it, its loudest moment), seconds from the beginning of a sound
-            (without it, all of it). An error for pictures.
-        bs : items in a forward pass.
-        workers : processes that decode; by default one for each core.
+        paths : files, or sources with a time span or a moment in a signal.
+        at : moment for files without their own: GPS time in seconds for strain (default: the loudest
+            moment), seconds from the start for sound (default: the whole file). An error for pictures.
+        bs : items per forward pass.
+        workers : processes that open files; default: one per core.
         """
         for answer in self.predict_detailed(paths, at=at, bs=bs, workers=workers):
             yield answer.prediction
@@ -348,9 +354,9 @@ class Predictor:
         bs: int = 32,
         workers: int | None = None,
     ) -> Iterator[DetailedPrediction]:
-        """As `predict`, with the logits and features that each prediction rests on."""
+        """Yield predictions as `predict` does, with their logits and features."""
         for source, judged in self.predict_windows(paths, at=at, bs=bs, workers=workers):
-            yield judged[0] if len(judged) == 1 else self._together(source, judged)
+            yield judged[0] if len(judged) == 1 else self._pool_windows(source, judged)
 
     def predict_windows(
         self,
@@ -360,12 +366,12 @@ class Predictor:
         bs: int = 32,
         workers: int | None = None,
     ) -> Iterator[tuple[Source, list[DetailedPrediction]]]:
-        """As `answers`, each file with an answer for each of its windows; one where it fits into one."""
+        """Yield each file with the detailed predictions of its windows (one for a short file)."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
         check_moment(self.kind, at)
         files = (as_source(path, at) for path in paths)
-        judged = map(self._judged, self.decoder.batches(files, bs, workers))
+        judged = map(self._predict_batch, self.decoder.batches(files, bs, workers))
         for (_, file), group in groupby(
             chain.from_iterable(judged), key=lambda judged: judged[0][:2]
         ):
@@ -374,36 +380,36 @@ class Predictor:
     def outputs(
         self, paths: Iterable[FileOrSource], *, bs: int = 32, workers: int | None = None
     ) -> tuple[list[str], Floats, Floats]:
-        """The good files' names, their logits [n, classes] and their features [n, width]."""
+        """Names of the readable files, their logits [n, classes] and features [n, width]."""
         good = [
             a for a in self.predict_detailed(paths, bs=bs, workers=workers) if a.logits is not None
         ]
         return [a.prediction.path for a in good], *stack_outputs(good, len(self.classes))
 
     def open(self, source: FileOrSource) -> Opened:
-        """The network's input before normalisation, uint8 [3, size, size]; or what is wrong."""
+        """Open a file: the network's input before normalisation, uint8 [3, size, size], or what is wrong."""
         return self.decoder.open(source)
 
     def open_all(
         self, sources: Iterable[FileOrSource], *, workers: int | None = None
     ) -> Iterator[Opened]:
-        """As `open`, each where its decoder may die; some are opened ahead."""
+        """Open files as `open` does, ahead and in other processes."""
         return self.decoder.open_all(sources, workers)
 
     def start(self) -> None:
-        """Start the processes that open files, where the first question shall not have to."""
+        """Start the processes that open files, so that the first prediction need not wait for them."""
         self.decoder.start()
 
     def close(self) -> None:
-        """End them; another question starts new ones."""
+        """End the processes that open files; another prediction starts new ones."""
         self.decoder.close()
 
     def similar_files(self, path: FileOrSource, n: int = 5) -> list[SimilarFile]:
-        """The training files that a file is most like to the network, the nearest first.
+        """The ``n`` training files with the most similar features, most similar first.
 
-        Their names stand in ``reference.csv`` of the run around a model folder, never in the folder, which
-        is to be shared. None where the run does not name as many as the model has features of: it has
-        another model, or its file is gone; and none where the file cannot be judged.
+        Their names come from ``reference.csv`` of the run folder around the model folder; the model folder
+        itself, which may be shared, does not contain them. The list is empty where that file is missing or
+        belongs to another model, and where ``path`` cannot be opened.
         """
         reference = self.confidence.distance.reference
         if self._run is None or reference is None:
@@ -419,10 +425,10 @@ class Predictor:
                 return []
             cosines = reference @ (features / max(float(np.linalg.norm(features)), 1e-12))
             nearest: dict[str, SimilarFile] = {}
-            for at in np.argsort(-cosines, kind="stable"):
-                source = source_of({name: cell or None for name, cell in rows[at].items()})
-                one = SimilarFile(source, rows[at]["label"], float(cosines[at]))
-                nearest.setdefault(source.path, one)
+            for row in np.argsort(-cosines, kind="stable"):
+                source = source_of({name: cell or None for name, cell in rows[row].items()})
+                similar = SimilarFile(source, rows[row]["label"], float(cosines[row]))
+                nearest.setdefault(source.path, similar)
                 if len(nearest) == n:
                     break
             return list(nearest.values())
@@ -431,7 +437,7 @@ class Predictor:
 
     @property
     def network(self) -> Network:
-        """torch's network, also where ONNX Runtime answers: it is built when it is first asked for."""
+        """The network in torch; where ONNX Runtime predicts, it is built at the first use."""
         return self._arithmetic.network
 
     def forward(
@@ -439,18 +445,18 @@ class Predictor:
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Logits [n, classes] and features [n, width] of uint8 [n, 3, size, size]."""
         count = threads()
-        # Where most cores would have no part, they work on one together.
+        # With fewer chunks than half the cores, all threads work on the batch together.
         if not self._arithmetic.side_by_side or 2 * len(batch) < count:
             return self._arithmetic(batch)
-        parts = np.array_split(batch, min(count, len(batch)))
-        done = self._arithmetic.cores.map(self._arithmetic.run_in_thread, parts)
-        logits, features = zip(*done, strict=True)
+        chunks = np.array_split(batch, min(count, len(batch)))
+        outputs = self._arithmetic.cores.map(self._arithmetic.run_in_thread, chunks)
+        logits, features = zip(*outputs, strict=True)
         return np.concatenate(logits), np.concatenate(features)
 
-    def _judged(
+    def _predict_batch(
         self, batch: Sequence[tuple[Part, Opened]]
     ) -> list[tuple[Part, DetailedPrediction]]:
-        """Each part of a batch judged by itself."""
+        """Predict each part of a batch."""
         good = [(part, opened) for part, opened in batch if isinstance(opened, np.ndarray)]
         answers: Iterator[DetailedPrediction] = iter(())
         if good:
@@ -464,16 +470,18 @@ class Predictor:
             for part, opened in batch
         ]
 
-    def _together(self, source: Source, windows: list[DetailedPrediction]) -> DetailedPrediction:
-        """One answer for the windows of a recording, or of a long span of one."""
-        each = tuple(window.prediction for window in windows)
-        if (why := reason_not_judged(each)) is not None:
+    def _pool_windows(
+        self, source: Source, windows: list[DetailedPrediction]
+    ) -> DetailedPrediction:
+        """Pool the predictions of a recording's windows into one."""
+        window_predictions = tuple(window.prediction for window in windows)
+        if (reason := reason_not_judged(window_predictions)) is not None:
             return DetailedPrediction(
-                refused_prediction(source, why)._replace(windows=each), None, None
+                refused_prediction(source, reason)._replace(windows=window_predictions), None, None
             )
         logits, features, trained = pool_windows(windows)
         (prediction,) = self._decide([source], logits[None], features[None], trained)
-        return DetailedPrediction(prediction._replace(windows=each), logits, features)
+        return DetailedPrediction(prediction._replace(windows=window_predictions), logits, features)
 
     def _decide(
         self, sources: Sequence[Source], logits: Floats, features: Floats, trained: bool = False
@@ -511,15 +519,15 @@ class Predictor:
         ]
 
 
-def group_by_round(answers: Iterable[Prediction], bs: int) -> Iterator[list[Prediction]]:
-    """Answers by the rounds that `Decoder.batches` made of their parts."""
-    taken: list[Prediction] = []
+def group_by_round(predictions: Iterable[Prediction], bs: int) -> Iterator[list[Prediction]]:
+    """Group predictions by the rounds of `Decoder.batches`."""
+    round_predictions: list[Prediction] = []
     count = 0
-    for answer in answers:
-        taken.append(answer)
-        count += max(1, len(answer.windows))
+    for prediction in predictions:
+        round_predictions.append(prediction)
+        count += max(1, len(prediction.windows))
         if count >= ROUND * bs:
-            yield taken
-            taken, count = [], 0
-    if taken:
-        yield taken
+            yield round_predictions
+            round_predictions, count = [], 0
+    if round_predictions:
+        yield round_predictions

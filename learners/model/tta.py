@@ -159,13 +159,13 @@ def average_tta_views(
         return joined, np.mean(features, axis=0)
     import torch
 
-    from learners.backbones import averaged
+    from learners.backbones import average_logits
 
-    return averaged(list(logits), multi_label=multi_label), torch.stack(features).mean(0)
+    return average_logits(list(logits), multi_label=multi_label), torch.stack(features).mean(0)
 
 
 def _averaged_arrays(logits: Floats) -> Floats:
-    """`learners.backbones.averaged` of logits [views, n, classes]."""
+    """`learners.backbones.average_logits` of logits [views, n, classes]."""
     level = _logsumexp(logits, 2)[..., None]
     return _logsumexp(logits - level, 0) - math.log(len(logits)) + level.mean(0)
 

@@ -1,4 +1,4 @@
-"""Predictions -> rows in a file or on a terminal, in the formats of the field; jobs that go on."""
+"""Writes predictions to files or the terminal, in the formats of the field; interrupted jobs resume."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""Answers as a Camtrap DP 1.0 (https://camtrap-dp.tdwg.org): three tables and the description of them.
+"""Writes predictions as a Camtrap DP 1.0 package (https://camtrap-dp.tdwg.org): three tables and a description.
 
-What the files do not tell is assumed or stays empty, and a warning names it for whoever publishes the
-package. A folder of files is a deployment.
+Each folder of files is a deployment. Values that the files do not contain are assumed or left empty, and a
+warning names them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from learners.uncertainty import Why
 log = logging.getLogger(__name__)
 
 _SCHEMAS = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0"
-#: All columns in the standard's order: a validator compares a table's first line with it.
+#: All columns in the standard's order, which validators compare with the header.
 TABLES = {
     "deployments": (
         "deploymentID", "locationID", "locationName", "latitude", "longitude",
@@ -53,7 +53,7 @@ TABLES = {
         "classificationProbability", "observationTags", "observationComments",
     ),
 }  # fmt: skip
-#: Classes that the standard has a type of its own for; all others are animals.
+#: Classes that are observation types of the standard; all others are animals.
 _TYPES = ("human", "vehicle", "blank")
 _ASSUMED = {
     "contributors": [{"title": "not given", "role": "contact"}],
@@ -68,8 +68,8 @@ _ASSUMED = {
 
 
 class _Shot(NamedTuple):
-    """When a file was taken (None where there is no file), what is wrong with that time, and where,
-    as latitude and longitude in degrees."""
+    """When a picture was taken (None for a missing file), doubts about that time, and latitude and
+    longitude in degrees."""
 
     taken: datetime | None
     issue: str = ""
@@ -85,7 +85,7 @@ class _Deployment:
     place: tuple[float, float] | None = None
 
     def add(self, shot: _Shot) -> datetime:
-        """The time of the shot, after it has been taken into account."""
+        """Add a picture to the deployment; return its time, or an estimate for a missing file."""
         if shot.taken is not None:
             self.first = min(self.first or shot.taken, shot.taken)
             self.last = max(self.last or shot.taken, shot.taken)
@@ -94,11 +94,11 @@ class _Deployment:
         return shot.taken or self.first or datetime.now(UTC)
 
 
-def write_camtrap(answers: Iterable[Prediction], shape: RowSettings, folder: Path) -> None:
-    """``deployments.csv``, ``media.csv``, ``observations.csv`` and ``datapackage.json``.
+def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder: Path) -> None:
+    """Write ``deployments.csv``, ``media.csv``, ``observations.csv`` and ``datapackage.json`` to a folder.
 
-    A class is an animal's scientific name, as it was trained; "unknown" is an observation of type
-    unknown, silence and background are blank, and a bad file is unclassified, with the reason.
+    Class names are taken as scientific names of animals. "unknown" becomes the observation type unknown,
+    silence and background become blank, and a bad file is unclassified, with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     deployments: dict[str, _Deployment] = {}
@@ -114,64 +114,66 @@ def write_camtrap(answers: Iterable[Prediction], shape: RowSettings, folder: Pat
             writer = csv.DictWriter(stream, columns, lineterminator="\n")
             writer.writeheader()
             write[table] = writer.writerow
-        for media, answer in enumerate(answers, start=1):
-            where = os.path.dirname(answer.path)
-            if where not in deployments:
-                names = {one.name for one in deployments.values()}
-                deployments[where] = _Deployment(_deployment_name(answer.path, shape, names))
-            deployment, shot = deployments[where], _shot(answer.path)
+        for media, prediction in enumerate(predictions, start=1):
+            folder_of_file = os.path.dirname(prediction.path)
+            if folder_of_file not in deployments:
+                names = {deployment_row.name for deployment_row in deployments.values()}
+                deployments[folder_of_file] = _Deployment(
+                    _deployment_name(prediction.path, shape, names)
+                )
+            deployment, shot = deployments[folder_of_file], _read_shot(prediction.path)
             taken = deployment.add(shot)
             issues += bool(shot.issue)
-            of_it = {"deploymentID": deployment.name, "mediaID": media}
+            ids = {"deploymentID": deployment.name, "mediaID": media}
             write["media"](
                 {
-                    **of_it,
+                    **ids,
                     "timestamp": _time(taken),
-                    "filePath": _path(answer.path, folder),
+                    "filePath": _media_path(prediction.path, folder),
                     "filePublic": "false",
-                    "fileName": os.path.basename(answer.path),
-                    "fileMediatype": _mediatype(answer.path),
+                    "fileName": os.path.basename(prediction.path),
+                    "fileMediatype": _mediatype(prediction.path),
                     "mediaComments": shot.issue,
                 }
             )
-            for row in shape.rows(answer):
+            for row in shape.rows(prediction):
                 observations += 1
-                observed = _observed(row)
-                species.update(filter(None, [observed.get("scientificName")]))
+                observation = _observation(row)
+                species.update(filter(None, [observation.get("scientificName")]))
                 write["observations"](
                     {
-                        **of_it,
+                        **ids,
                         "observationID": observations,
-                        # Times have whole seconds: those that a part lies between.
-                        "eventStart": _time(_after(taken, row.start, math.floor)),
-                        "eventEnd": _time(_after(taken, row.end, math.ceil)),
+                        # Times have whole seconds: round outwards.
+                        "eventStart": _time(_add_seconds(taken, row.start, math.floor)),
+                        "eventEnd": _time(_add_seconds(taken, row.end, math.ceil)),
                         "observationLevel": "media",
                         "classificationMethod": "machine",
-                        **observed,
+                        **observation,
                     }
                 )
         now = datetime.now(UTC)
-        for one in deployments.values():
-            latitude, longitude = one.place or ("", "")
+        for deployment_row in deployments.values():
+            latitude, longitude = deployment_row.place or ("", "")
             write["deployments"](
                 {
-                    "deploymentID": one.name,
+                    "deploymentID": deployment_row.name,
                     "latitude": latitude,
                     "longitude": longitude,
-                    "deploymentStart": _time(one.first or now),
-                    "deploymentEnd": _time(one.last or now),
-                    "timestampIssues": str(one.issue).lower(),
+                    "deploymentStart": _time(deployment_row.first or now),
+                    "deploymentEnd": _time(deployment_row.last or now),
+                    "timestampIssues": str(deployment_row.issue).lower(),
                 }
             )
     package = _description([*deployments.values()], species, now)
     write_beside(folder / "datapackage.json", json.dumps(package, indent=1).encode() + b"\n")
-    lost = sum(one.place is None for one in deployments.values())
+    without_place = sum(deployment_row.place is None for deployment_row in deployments.values())
     log.warning(
         "%s: before you publish it, fill in contributors and project in datapackage.json "
         "(samplingDesign and captureMethod are assumed)%s%s",
         folder,
-        f", and latitude and longitude of {lost} of {len(deployments)} deployments in "
-        "deployments.csv: their files do not tell, and the standard asks for them" if lost else "",
+        f", and latitude and longitude of {without_place} of {len(deployments)} deployments in "
+        "deployments.csv: their files do not tell, and the standard asks for them" if without_place else "",
         f". {issues} of {media} times are doubtful: media.csv says why in mediaComments"
         if issues else "",
     )  # fmt: skip
@@ -180,7 +182,7 @@ def write_camtrap(answers: Iterable[Prediction], shape: RowSettings, folder: Pat
 def _description(
     deployments: list[_Deployment], species: set[str], now: datetime
 ) -> dict[str, Any]:
-    """What ``datapackage.json`` holds."""
+    """Content of ``datapackage.json``."""
     places = [(one.place[1], one.place[0]) for one in deployments if one.place is not None]
     times = [time for one in deployments for time in (one.first, one.last) if time is not None]
     return {
@@ -209,25 +211,23 @@ def _description(
     }
 
 
-def _deployment_name(path: str, shape: RowSettings, taken: set[str]) -> str:
-    """The file's folder, from the folder of the call on, or its own name; with a number where another
-    has that name."""
+def _deployment_name(path: str, shape: RowSettings, used_names: set[str]) -> str:
+    """Unique name of a file's deployment: its folder relative to the call's folder, or the folder's name."""
     below = Path(shape.below(path)).parent.as_posix()
     name = Path(os.path.abspath(path)).parent.name if below == "." else below
     names = (name if n == 1 else f"{name} {n}" for n in count(1))
-    return next(name for name in names if name not in taken)
+    return next(name for name in names if name not in used_names)
 
 
-def _path(path: str, package: Path) -> str:
-    """As the standard has it below the package, else an address, which is good on this machine alone;
-    so is one for a name that the standard does not allow."""
-    whole, root = Path(os.path.abspath(path)), os.path.abspath(package)
-    if whole.is_relative_to(root):
-        below = whole.relative_to(root).as_posix()
-        # No hidden file, no way up, no line break, no bytes that are not UTF-8.
+def _media_path(path: str, package: Path) -> str:
+    """Relative path of a file inside the package; else, or for a name that the standard forbids, a file URI."""
+    absolute, root = Path(os.path.abspath(path)), os.path.abspath(package)
+    if absolute.is_relative_to(root):
+        below = absolute.relative_to(root).as_posix()
+        # No hidden file, no "..", no line break, no bytes that are not UTF-8.
         if re.fullmatch(r"[^./~](?!.*\.\.)[^\ud800-\udfff]*", below) and below.isprintable():
             return below
-    return whole.as_uri().replace("..", "%2E%2E")
+    return absolute.as_uri().replace("..", "%2E%2E")
 
 
 def _mediatype(path: str) -> str:
@@ -237,9 +237,12 @@ def _mediatype(path: str) -> str:
     return guess if guess.startswith(f"{family}/") else f"{family}/{ending}"
 
 
-def _observed(row: Prediction) -> dict[str, str]:
-    """The columns that say what an observation is of. A refusal has no probability, which would be
-    that of a class it does not name; its comment has both."""
+def _observation(row: Prediction) -> dict[str, str]:
+    """Columns for type, species and probability of an observation.
+
+    "unknown" has no probability, which would be that of a class it does not name; its comment gives the
+    most probable class.
+    """
     if row.label != UNKNOWN:
         kind = row.label if row.label in _TYPES else "animal"
         name = row.label if kind == "animal" else ""
@@ -256,8 +259,8 @@ def _observed(row: Prediction) -> dict[str, str]:
     return {"observationType": word, "observationComments": f"{row.reason}{best}"}
 
 
-def _shot(path: str) -> _Shot:
-    """What a picture's EXIF tells; without a time there that of the file's last change."""
+def _read_shot(path: str) -> _Shot:
+    """EXIF time and place of a picture; without an EXIF time the file's modification time."""
     from PIL import Image
 
     taken, issue, place = None, "", None
@@ -271,7 +274,7 @@ def _shot(path: str) -> _Shot:
         issue = "" if zone else "the camera names no time zone; taken as UTC"
         written = f"{inner[0x9003]}{zone or '+00:00'}"  # DateTimeOriginal
         return _Shot(datetime.strptime(written, "%Y:%m:%d %H:%M:%S%z"), issue, place)
-    except Exception:  # no picture, or one with anything in its EXIF
+    except Exception:  # no picture, or invalid EXIF data
         pass
     try:
         taken = datetime.fromtimestamp(os.path.getmtime(path), UTC)
@@ -282,19 +285,19 @@ def _shot(path: str) -> _Shot:
 
 
 def _place(gps: dict[int, Any]) -> tuple[float, float] | None:
-    """Latitude and longitude in degrees, of degrees, minutes and seconds."""
-    found = []
+    """Latitude and longitude in degrees from EXIF degrees, minutes and seconds; None if missing or invalid."""
+    coordinates = []
     for ref, value, most in ((1, 2, 90), (3, 4, 180)):
         if value not in gps:
             return None
         degrees = sum(float(part) / 60**n for n, part in enumerate(gps[value]))
         if not degrees <= most:  # NaN too
             return None
-        found.append(round(-degrees if str(gps.get(ref)) in "SW" else degrees, 6))
-    return found[0], found[1]
+        coordinates.append(round(-degrees if str(gps.get(ref)) in "SW" else degrees, 6))
+    return coordinates[0], coordinates[1]
 
 
-def _after(taken: datetime, seconds: float, whole: Any) -> datetime:
+def _add_seconds(taken: datetime, seconds: float, whole: Any) -> datetime:
     return taken + timedelta(seconds=0 if math.isnan(seconds) else whole(seconds))
 
 

@@ -1,5 +1,5 @@
-"""The formats that predictions are written in, and where each may go: CSV and JSON lines for programs, a
-table for people, the annotation tables of sound editors. A row is a file, a window or an event.
+"""Output formats of predictions: CSV and JSON lines, a table for the terminal, annotation tables of sound
+editors. A row is a file, a window or an event.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from learners.inference import Prediction, cell
 from learners.predictions.journal import journal_file
 from learners.predictions.rows import RowSettings, with_full_span
 
-#: Formats that are a folder of files where they are written to one, and the kinds of files they are for.
+#: Formats written as a folder of files, and the kinds of data they are for.
 FOLDERS = {
     "raven": ("sound",),
     "audacity": ("sound",),
     "camtrap-dp": ("picture", "sound"),
 }
-#: How a terminal is told (ECMA-48, SGR).
+#: Terminal styles (ECMA-48, SGR).
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
 RAVEN = (
     "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",
@@ -38,19 +38,18 @@ RAVEN = (
 )  # fmt: skip
 
 
-def write_csv(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
-    """A header, and a row each."""
-    # Windows are rows of their own.
+def write_csv(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
+    """Write a CSV header and rows; windows are rows, not a column."""
     columns = [name for name in Prediction._fields if name not in ("windows", *shape.hidden)]
-    rows = (row for answer in answers for row in shape.rows(answer))
+    rows = (row for prediction in predictions for row in shape.rows(prediction))
     cells = ([cell(getattr(row, name), name) for name in columns] for row in rows)
     write_rows(stream, chain([columns], cells))
 
 
-def write_jsonl(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
-    """An object a line; None for what is no number."""
-    for answer in answers:
-        for row in shape.rows(answer):
+def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
+    """Write one JSON object per line; NaN becomes null."""
+    for prediction in predictions:
+        for row in shape.rows(prediction):
             line = json.dumps(_as_json(row, shape.hidden), ensure_ascii=False)
             stream.write(f"{line}\n")
 
@@ -60,27 +59,28 @@ def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
     return {name: jsonable(value) for name, value in known.items() if name not in hidden}
 
 
-def write_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
-    """Aligned columns, each row as it comes; coloured where the stream is a terminal that has colours
-    and NO_COLOR is not set."""
+def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
+    """Write aligned columns, row by row; coloured on a terminal unless NO_COLOR is set."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
     width = min(40, max(map(len, [UNKNOWN, *shape.classes])))
-    for answer in answers:
-        for row in shape.rows(answer):
+    for prediction in predictions:
+        for row in shape.rows(prediction):
             unknown = row.label == UNKNOWN
             colour = _RED if row.reason.unanswered else _YELLOW if unknown else _GREEN
-            limits = f"{row.start:9.2f} to{row.end:9.2f} s  "
+            when = f"{row.start:9.2f} to{row.end:9.2f} s  "
             if row.start != row.start:
-                limits = (
+                when = (
                     "" if row.at != row.at else f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
                 )
-            sure = "" if row.sure != row.sure else f"{row.sure:.0%}"
-            if JOIN in row.label and row.label != row.best:  # each by itself, in the names' order
+            probability = "" if row.sure != row.sure else f"{row.sure:.0%}"
+            if (
+                JOIN in row.label and row.label != row.best
+            ):  # a probability per label, sorted by name
                 names = row.label.split(JOIN)
-                sure = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
+                probability = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
             why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
             words = [
-                (f"{row.label:{width}}", colour), (f"{sure:>4}", _BOLD), (f" {limits}", 0),
+                (f"{row.label:{width}}", colour), (f"{probability:>4}", _BOLD), (f" {when}", 0),
                 (one_line(row.path), 0), (one_line(why), _DIM),
             ]  # fmt: skip
             if row.set and "set" not in shape.hidden:
@@ -89,17 +89,16 @@ def write_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextI
             print(*shown, file=stream)
 
 
-def raven_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
-    """Raven's selection table, tab separated; a row's recording is its "Begin Path", and its times are
-    those in that one."""
+def raven_table(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
+    """Write a tab-separated Raven selection table; times are seconds in the recording of "Begin Path"."""
     from datasets.annotations import tab_cell  # which imports pandas
 
     write = partial(print, sep="\t", file=stream)
     write(*RAVEN)
     low, high = (f"{frequency:.1f}" for frequency in shape.band)
     number = 0
-    for answer in answers:
-        for row in _named(answer, shape):
+    for prediction in predictions:
+        for row in _labelled_rows(prediction, shape):
             number += 1
             write(
                 number, "Spectrogram 1", 1, row.start, row.end, low, high,
@@ -107,19 +106,21 @@ def raven_table(answers: Iterable[Prediction], shape: RowSettings, stream: TextI
             )  # fmt: skip
 
 
-def audacity_track(answers: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
-    """Audacity's label track: start, end and label, tab separated, without a header.
+def audacity_track(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
+    """Write an Audacity label track: start, end and label, tab separated, without a header.
 
-    Raises SecondhandError for a second recording: a track does not say whose it is.
+    Raises
+    ------
+    SecondhandError : more than one recording, which a track cannot tell apart.
     """
     path = None
-    for answer in answers:
-        if path not in (None, answer.path):
+    for prediction in predictions:
+        if path not in (None, prediction.path):
             raise SecondhandError(
                 "--format audacity: a label track is of one recording; name a folder with --out"
             )
-        path = answer.path
-        for row in _named(answer, shape):
+        path = prediction.path
+        for row in _labelled_rows(prediction, shape):
             stream.write(f"{row.start!r}\t{row.end!r}\t{one_line(row.label)}\n")
 
 
@@ -130,36 +131,37 @@ _TRACKS: dict[str, tuple[Callable[[Iterable[Prediction], RowSettings, Any], None
 
 
 def write_tracks(
-    format: str, answers: Iterable[Prediction], shape: RowSettings, folder: Path
+    format: str, predictions: Iterable[Prediction], shape: RowSettings, folder: Path
 ) -> None:
-    """A table for each recording that could be answered, by its name, in the folders it lies in."""
+    """Write a table per readable recording, named after it, in the same subfolders."""
     track, ending = _TRACKS[format]
-    taken: set[str] = set()
-    for answer in answers:
-        if answer.reason.unanswered:
+    used_names: set[str] = set()
+    for prediction in predictions:
+        if prediction.reason.unanswered:
             continue
-        names = _names(shape.below(answer.path), ending)
-        name = next(name for name in names if name not in taken)
-        taken.add(name)
+        names = _table_names(shape.below(prediction.path), ending)
+        name = next(name for name in names if name not in used_names)
+        used_names.add(name)
         text = io.StringIO()
-        track([answer], shape, text)
+        track([prediction], shape, text)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_beside(
             folder / name, text.getvalue().encode("utf-8", "surrogateescape"), durable=False
         )
 
 
-def _named(answer: Prediction, shape: RowSettings) -> Iterator[Prediction]:
-    """The rows that name a class, with times in numbers."""
-    for row in shape.rows(answer):
+def _labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Prediction]:
+    """Rows whose label is not "unknown", with numeric times."""
+    for row in shape.rows(prediction):
         if row.label == UNKNOWN:
             continue
         row = with_full_span(row)
-        yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row  # it has gone since
+        # The length of a recording that has been deleted since is NaN.
+        yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row
 
 
-def _names(path: str, ending: str) -> Iterator[str]:
-    """``a.txt`` for a.wav, and where another has that name ``a.wav.txt``, ``a.wav.2.txt`` …"""
+def _table_names(path: str, ending: str) -> Iterator[str]:
+    """Yield names for a recording's table: ``a.txt`` for a.wav, then ``a.wav.txt``, ``a.wav.2.txt``, …"""
     yield os.path.splitext(path)[0] + ending
     yield path + ending
     yield from (f"{path}.{number}{ending}" for number in count(2))
@@ -169,8 +171,13 @@ _TEXTS = {"csv": write_csv, "jsonl": write_jsonl, "table": write_table}
 
 
 def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> None:
-    """Raise SecondhandError where a model of this kind cannot be answered in this format, or where
-    something lies at ``out``; not where that is a job to go on with."""
+    """Check the format and the output path.
+
+    Raises
+    ------
+    SecondhandError : the format does not suit the kind of data or the path, or ``out`` exists and is
+        neither to be overwritten nor an unfinished job.
+    """
     if kind not in FOLDERS.get(format, (kind,)):
         raise SecondhandError(
             f"--format {format}: is for {' and '.join(FOLDERS[format])}, and this is a model of {kind}"
@@ -183,31 +190,33 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
         raise SecondhandError(f"--out {out}: a folder; name a file, as {out / 'answers.csv'}")
     if format in FOLDERS and out.exists() and not out.is_dir():
         raise SecondhandError(f"--out {out}: a file, and {format} is written into a folder")
-    taken = any(out.iterdir()) if out.is_dir() else out.exists()
-    if taken and not overwrite and not journal_file(out).exists():
+    occupied = any(out.iterdir()) if out.is_dir() else out.exists()
+    if occupied and not overwrite and not journal_file(out).exists():
         raise SecondhandError(f"--out {out}: is there already; choose another, or give --overwrite")
 
 
-def write(format: str, answers: Iterable[Prediction], shape: RowSettings, out: Path | None) -> None:
-    """Write answers to a file, into a folder, or to standard output as they come.
+def write(
+    format: str, predictions: Iterable[Prediction], shape: RowSettings, out: Path | None
+) -> None:
+    """Write predictions to a file, into a folder or, as they come, to standard output.
 
-    A file is whole or not there; in a folder that holds other files those stay.
+    A file is replaced as a whole; other files in a folder stay.
     """
     if format == "camtrap-dp":
         from learners.predictions.camtrap import write_camtrap
 
         assert out is not None  # as `check_out` has it
-        write_camtrap(answers, shape, out)
+        write_camtrap(predictions, shape, out)
     elif format in FOLDERS and out is not None:
-        write_tracks(format, answers, shape, out)
+        write_tracks(format, predictions, shape, out)
     elif format in FOLDERS:
-        _TRACKS[format][0](answers, shape, sys.stdout)
+        _TRACKS[format][0](predictions, shape, sys.stdout)
     elif out is None:
-        _TEXTS[format](answers, shape, sys.stdout)
+        _TEXTS[format](predictions, shape, sys.stdout)
     else:
-        # A name that is no UTF-8 is written as it is on the disk.
+        # File names that are not UTF-8 are written byte by byte.
         with (
             file_beside(out) as beside,
             open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream,
         ):
-            _TEXTS[format](answers, shape, stream)
+            _TEXTS[format](predictions, shape, stream)

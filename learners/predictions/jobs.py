@@ -1,6 +1,4 @@
-"""Files -> predictions -> a table: what ``learners.predict`` does once it knows the model and the
-format; and what a question says of classes: which may be answered, and each from what probability on.
-"""
+"""The work of ``learners.predict``: predicts files and writes a table; reads class subsets and thresholds."""
 
 from __future__ import annotations
 
@@ -27,36 +25,35 @@ from learners.uncertainty import Why
 if TYPE_CHECKING:
     from learners.inference import Predictor
 
-#: Settings that no prediction depends on, and the files, some of which may come while a job is stopped.
+#: Settings that may change when a job resumes: they do not affect predictions, or name files.
 _FREE = ("model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster")
 
 
 def predict_files(
     predictor: Predictor, settings: Any, options: Mapping[str, Any], format: str, shape: RowSettings
 ) -> int:
-    """Answer the files of the call, in this format, at ``--out`` or on standard output. Returns the command's
-    exit status.
+    """Predict the files of the call; write them to ``--out`` or standard output; return the exit status.
 
     Parameters
     ----------
-    settings : the command's, as it has parsed them.
-    options : of the `Predictor`, for those of a cluster.
+    settings : parsed settings of the command.
+    options : options of the `Predictor`, for the workers of a cluster.
     """
     skipped: Counter[str] = Counter()
     files = some_files(settings.paths, predictor.kind, skipped)
     tally = Tally(settings.at)
     if settings.out is None:
-        answers = tally(_predict(predictor, files, settings, options))
+        predictions = tally(_predict(predictor, files, settings, options))
         if not sys.stdout.isatty():  # else the rows themselves show how far it is
-            answers = _counted(answers, settings.paths, predictor.kind)
-        write(format, answers, shape, None)
+            predictions = _counted(predictions, settings.paths, predictor.kind)
+        write(format, predictions, shape, None)
     else:
-        question = _question(settings, predictor, format, options)
+        question = _job_settings(settings, predictor, format, options)
         with Journal(settings.out, question, overwrite=settings.overwrite) as journal:
-            answers = _predict(predictor, journal.left(files), settings, options)
+            predictions = _predict(predictor, journal.pending(files), settings, options)
             with progress.step("Predicting", 0) as advance:
                 total = _total(settings.paths, predictor.kind)
-                for done in journal.add(_rounds(answers, settings)):
+                for done in journal.add(_rounds(predictions, settings)):
                     advance(done, total())
             write(format, tally(journal), shape, settings.out)
             journal.finish()
@@ -89,22 +86,22 @@ def _counted(
 
 
 class Tally:
-    """Counts answers on their way, and lists the files that have none on standard error."""
+    """Counts predictions as they pass, and prints unreadable files to standard error."""
 
     def __init__(self, at: float | None) -> None:
         self.at = at
         self.count, self.whys = 0, Counter[Any]()
 
-    def __call__(self, answers: Iterable[Prediction]) -> Iterator[Prediction]:
-        for answer in answers:
-            yield answer
+    def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
+        for prediction in predictions:
+            yield prediction
             self.count += 1
-            if answer.reason.unanswered:
-                self.whys[answer.reason.why] += 1
-                print(f"{answer.path}: {answer.reason}", file=sys.stderr)
+            if prediction.reason.unanswered:
+                self.whys[prediction.reason.why] += 1
+                print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
 
     def status(self) -> int:
-        """The command's exit status, after a word on what was not answered."""
+        """Print how many files were not predicted; return the exit status (0, or 3 if there were any)."""
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files were bad", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:
@@ -115,7 +112,7 @@ class Tally:
 def _predict(
     predictor: Predictor, files: Iterator[str], settings: Any, options: Mapping[str, Any]
 ) -> Iterator[Prediction]:
-    """The model's answers from here, or from the workers of a cluster."""
+    """Predictions from this machine or from the workers of a cluster."""
     if settings.cluster is None:
         workers = settings.workers
         yield from predictor.predict(files, at=settings.at, bs=settings.bs, workers=workers)
@@ -128,18 +125,17 @@ def _predict(
         yield from predict_on(cluster, settings.model, files, **how)
 
 
-def _rounds(answers: Iterator[Prediction], settings: Any) -> Iterator[list[Prediction]]:
-    """Answers that the journal keeps together: on a cluster a task, which is a batch of files, however
-    many windows they have."""
+def _rounds(predictions: Iterator[Prediction], settings: Any) -> Iterator[list[Prediction]]:
+    """Groups of predictions that the journal writes together: rounds, on a cluster batches of files."""
     if settings.cluster is not None:
-        return iter(lambda: list(islice(answers, settings.bs)), [])
-    return group_by_round(answers, settings.bs)
+        return iter(lambda: list(islice(predictions, settings.bs)), [])
+    return group_by_round(predictions, settings.bs)
 
 
-def _question(
+def _job_settings(
     settings: Any, predictor: Predictor, format: str, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that the answers depend on, but for the files."""
+    """Everything that the predictions depend on, except the files."""
     named = {flag(name): value for name, value in vars(settings).items() if name not in _FREE}
     return {
         "the model of config.json": model_digest(settings.model)[:12],
@@ -155,11 +151,16 @@ def _question(
 
 
 def read_class_names(classes: str) -> tuple[str, ...]:
-    """Those in a file, one a line, or those with commas between them."""
-    named = (
+    """Class names from a file with one per line, or from a comma-separated list.
+
+    Raises
+    ------
+    SecondhandError : there is none.
+    """
+    parts = (
         _text(classes, "--classes").splitlines() if os.path.isfile(classes) else classes.split(",")
     )
-    if not (names := tuple(name for line in named if (name := line.strip()))):
+    if not (names := tuple(name for line in parts if (name := line.strip()))):
         raise SecondhandError(
             f"--classes {classes}: names no class; give some with commas between them, or a file with a "
             "name a line"
@@ -168,7 +169,7 @@ def read_class_names(classes: str) -> tuple[str, ...]:
 
 
 def check_class_names(names: Sequence[str], model: str, classes: Sequence[str], flag: str) -> None:
-    """Raise SecondhandError for names that are no classes of the model."""
+    """Raise SecondhandError for names that are not classes of the model."""
     if strange := [name for name in names if name not in classes]:
         raise SecondhandError(
             f"{flag}: {model} has no {', '.join(strange)[:300]}; it has {', '.join(classes)[:500]}"
@@ -176,33 +177,33 @@ def check_class_names(names: Sequence[str], model: str, classes: Sequence[str], 
 
 
 def read_thresholds(file: Path) -> dict[str, float]:
-    """Of a CSV file with the columns label and threshold: probabilities in [0, 1] by class.
+    """Thresholds by class, probabilities in [0, 1], from a CSV file with the columns label and threshold.
 
     Raises
     ------
-    SecondhandError : a column is missing, a class is there twice, or a threshold is none.
+    SecondhandError : a column is missing, a class appears twice, or a threshold is not a probability.
     """
-    begin = f"--threshold-per-class {file}"
+    prefix = f"--threshold-per-class {file}"
     columns, rows = read_dicts(_text(str(file), "--threshold-per-class").splitlines())
-    found: dict[str, float] = {}
+    thresholds: dict[str, float] = {}
     if not {"label", "threshold"} <= {*columns}:
         raise SecondhandError(
-            f"{begin}: columns {', '.join(columns)[:200] or '(none)'}; label and "
+            f"{prefix}: columns {', '.join(columns)[:200] or '(none)'}; label and "
             "threshold are needed"
         )
     for row in rows:
         label, value = (row["label"] or "").strip(), row["threshold"]
-        if label in found:
-            raise SecondhandError(f"{begin}: {quoted(label)} is there twice")
+        if label in thresholds:
+            raise SecondhandError(f"{prefix}: {quoted(label)} is there twice")
         try:
-            found[label] = float(value)
+            thresholds[label] = float(value)
         except (TypeError, ValueError):
-            found[label] = -1.0
-        if not 0 <= found[label] <= 1:
+            thresholds[label] = -1.0
+        if not 0 <= thresholds[label] <= 1:
             raise SecondhandError(
-                f"{begin}: {quoted(value)} of {quoted(label)} is no probability from 0 to 1"
+                f"{prefix}: {quoted(value)} of {quoted(label)} is no probability from 0 to 1"
             )
-    return found
+    return thresholds
 
 
 def _text(file: str, flag: str) -> str:

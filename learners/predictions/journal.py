@@ -1,10 +1,10 @@
-"""A long job's answers while it is at work: killed at any moment, it goes on where it was.
+"""Journal of a long prediction job, so that a job killed at any moment resumes.
 
-They are kept in ``OUT.part``, JSON lines: the question first, then a line for each round of answers
-(`learners.inference.predictor.ROUND`) and the `FileState` of their files, on the disk before the next round.
-What a kill cut off has no end of line and is asked again. A line with a number alone takes back the
-answer of that number, whose file has changed since. All formats are written from there, at the end, so
-that what lies at ``OUT`` is whole and the same however often the job was stopped.
+The journal ``OUT.part`` holds JSON lines: first the settings, then for each round
+(`learners.inference.predictor.ROUND`) the predictions and the `FileState` of their files, written to disk
+before the next round. A line without a line end was cut off by a kill and is predicted again. A line with
+only a number revokes the prediction of that number, whose file has changed. The output at ``OUT`` is
+written from the journal at the end, so it is complete and does not depend on interruptions.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ log = logging.getLogger(__name__)
 
 
 class Journal:
-    """The answers for ``out`` so far. Closed by a ``with``; kept until `finish`.
+    """The predictions for ``out`` so far; a context manager, deleted by `finish`.
 
     Parameters
     ----------
-    out : the file or folder that they are meant for.
-    question : what the answers depend on, by name; JSON. A journal of another one is an error.
-    overwrite : begin anew, whatever is there.
+    out : output file or folder.
+    question : JSON object of what the predictions depend on; a journal with another one is an error.
+    overwrite : start anew.
 
     Raises
     ------
-    SecondhandError : it belongs to another question, is damaged, or another process is at work on it.
+    SecondhandError : the journal has other settings, is damaged, or is used by another process.
     """
 
     def __init__(self, out: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
         self.out = out
         self.file = journal_file(out)
-        self.before = self.done = 0  # files, of which before this process; by now
-        self._asked = deque[FileState | None]()  # of the files that `left` gave out, until `add`
+        self.before = self.done = 0  # files predicted before this process, and in total
+        self._file_states = deque[
+            FileState | None
+        ]()  # of the files that `pending` gave out, until `add`
         self._changed = set[int]()  # the numbers of answers whose files have changed since
         out.parent.mkdir(parents=True, exist_ok=True)
-        self._open: list[IO[bytes]] = []  # for as long as this lives: to close one ends the lock
-        self._written = self._reader("a+b")
+        self._open: list[IO[bytes]] = []  # all stay open: closing any of them would end the lock
+        self._stream = self._reader("a+b")
         self._lock()
         first = b"" if overwrite else next(self._reader(), b"")
         if first.endswith(b"\n"):
             self._check(first, json.loads(json.dumps(question)))
-            self._cut_off()
+            self._remove_incomplete_line()
         else:
-            self._written.truncate(0)
+            self._stream.truncate(0)
             self._append([Prediction._fields, question])
 
     def __enter__(self) -> Self:
@@ -67,26 +69,25 @@ class Journal:
             with suppress(OSError):  # of a full disk, said before
                 file.close()
 
-    def left(self, files: Iterable[str]) -> Iterator[str]:
-        """Those of the files that have no answer yet, each as often as it is named; so have those that
-        have changed since they were answered.
+    def pending(self, files: Iterable[str]) -> Iterator[str]:
+        """Yield the files without a prediction, and those that have changed since.
 
-        Files are met in the order of the answers, so nothing is kept in memory; only where some have
-        come or gone since, the names of the answers are.
+        A file named twice is predicted twice. Files usually come in the order of the predictions, so
+        little is kept in memory; names are kept only where files have been added or removed.
         """
-        answers = self._numbered()
-        passed: dict[str, deque[tuple[int, FileState | None]]] = {}
+        recorded = self._numbered()
+        seen: dict[str, deque[tuple[int, FileState | None]]] = {}
         changed = 0
         for path in files:
-            if path not in passed:
-                for number, answer, state in answers:
-                    passed.setdefault(answer.path, deque()).append((number, state))
-                    if answer.path == path:
+            if path not in seen:
+                for number, prediction, state in recorded:
+                    seen.setdefault(prediction.path, deque()).append((number, state))
+                    if prediction.path == path:
                         break
-            if path in passed:
-                number, state = passed[path].popleft()
-                if not passed[path]:
-                    del passed[path]
+            if path in seen:
+                number, state = seen[path].popleft()
+                if not seen[path]:
+                    del seen[path]
                 if is_same(state, path):
                     self.before += 1
                     self.done += 1
@@ -94,7 +95,9 @@ class Journal:
                 self._append(number)
                 self._changed.add(number)
                 changed += 1
-            self._asked.append(FileState.of(path))  # before it is read, for it may change meanwhile
+            self._file_states.append(
+                FileState.of(path)
+            )  # before it is read, for it may change meanwhile
             yield path
         if changed:
             log.info(
@@ -102,37 +105,38 @@ class Journal:
             )
 
     def add(self, rounds: Iterable[list[Prediction]]) -> Iterator[int]:
-        """Keep rounds of answers for what `left` gives, in its order, as they come; after each, how
-        many files are answered."""
-        for taken in rounds:
-            self._append([[_plain(answer), self._asked.popleft()] for answer in taken])
-            self.done += len(taken)
+        """Write rounds of predictions for the files of `pending`, in its order; yield the files done so far."""
+        for predictions in rounds:
+            self._append(
+                [[_to_json(prediction), self._file_states.popleft()] for prediction in predictions]
+            )
+            self.done += len(predictions)
             yield self.done
 
     def __iter__(self) -> Iterator[Prediction]:
         return (answer for _, answer, _ in self._numbered())
 
     def _numbered(self) -> Iterator[tuple[int, Prediction, FileState | None]]:
-        """The answers that hold, with their numbers, and the states of their files."""
+        """Yield the valid predictions with their numbers and the states of their files."""
         lines = self._reader()
         next(lines)
-        end = self._written.seek(0, os.SEEK_END)
+        end = self._stream.seek(0, os.SEEK_END)
         number = 0
         while lines.tell() < end:
             try:
                 values = json.loads(lines.readline())
-                found = [] if isinstance(values, int) else [_answered(*one) for one in values]
+                entries = [] if isinstance(values, int) else [_read_entry(*one) for one in values]
             except (ValueError, TypeError) as error:
                 raise SecondhandError(
                     f"{self.file}: damaged ({quoted(str(error))}); --overwrite begins anew"
                 ) from None
-            for answer, state in found:
+            for prediction, state in entries:
                 if number not in self._changed:
-                    yield number, answer, state
+                    yield number, prediction, state
                 number += 1
 
     def finish(self) -> None:
-        """All is written at ``out``: the journal goes."""
+        """Delete the journal, once everything is written to ``out``."""
         self.file.unlink()
 
     def _reader(self, mode: str = "rb") -> IO[bytes]:
@@ -141,9 +145,9 @@ class Journal:
         return file
 
     def _lock(self) -> None:
-        """Keep others out, by a record lock: it ends with the process, however that dies."""
+        """Lock the journal; the lock ends with the process, even if it is killed."""
         try:
-            acquire_lock(self._written)
+            acquire_lock(self._stream)
         except (BlockingIOError, PermissionError):
             raise SecondhandError(
                 f"--out {self.out}: another process is at work on it; wait for its end, or choose "
@@ -152,19 +156,19 @@ class Journal:
         except OSError:  # there are none
             pass
 
-    def _cut_off(self) -> None:
-        """Drop what a kill left of a line, and read which answers were taken back."""
+    def _remove_incomplete_line(self) -> None:
+        """Remove an incomplete last line, and read which predictions were revoked."""
         whole = 0
         for line in self._reader():
             if line.endswith(b"\n"):
                 whole += len(line)
                 if line.strip().isdigit():
                     self._changed.add(int(line))
-        self._written.truncate(whole)
+        self._stream.truncate(whole)
 
     def _check(self, first: bytes, question: Mapping[str, Any]) -> None:
-        """Raise SecondhandError where the journal's question is another, and say in what."""
-        begin = f"--out {self.out}: {self.file.name} there was begun with"
+        """Raise SecondhandError naming the first setting that differs from the journal's."""
+        prefix = f"--out {self.out}: {self.file.name} there was begun with"
         remedy = "give the same, choose another --out, or begin anew with --overwrite"
         try:
             fields, before = json.loads(first)
@@ -174,46 +178,48 @@ class Journal:
                 f"{self.file}: is no journal of answers, so nothing is added; choose another --out"
             ) from None
         if fields != [*Prediction._fields]:
-            raise SecondhandError(f"{begin} another version of this program; {remedy}")
+            raise SecondhandError(f"{prefix} another version of this program; {remedy}")
         for name in names:
-            was, now = before.get(name), question.get(name)
-            if was != now:
-                raise SecondhandError(f"{begin} {name} {was}, and this call has {now}; {remedy}")
+            recorded, current = before.get(name), question.get(name)
+            if recorded != current:
+                raise SecondhandError(
+                    f"{prefix} {name} {recorded}, and this call has {current}; {remedy}"
+                )
 
     def _append(self, values: object) -> None:
-        """A line more, on the disk when this returns."""
+        """Append a line and wait until it is on the disk."""
         try:
-            self._written.write(json.dumps(values).encode() + b"\n")
-            self._written.flush()
-            os.fsync(self._written.fileno())
+            self._stream.write(json.dumps(values).encode() + b"\n")
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
         except OSError as error:
             error.filename = str(self.out)
             raise
 
 
 def journal_file(out: Path) -> Path:
-    """Where the answers for ``out`` are kept while it is not whole."""
+    """Path of the journal for ``out``."""
     return out.with_name(f"{out.name}.part")
 
 
-def _plain(answer: Prediction) -> list[Any]:
-    """As JSON has it; `_prediction` makes the same of it again, to the last bit."""
-    reason = [str(answer.reason.why), answer.reason.detail]
-    windows = [_plain(window) for window in answer.windows]
-    return [*answer._replace(reason=reason, windows=windows)]  # type: ignore[arg-type]
+def _to_json(prediction: Prediction) -> list[Any]:
+    """A prediction as JSON; `_from_json` restores it to the last bit."""
+    reason = [str(prediction.reason.why), prediction.reason.detail]
+    windows = [_to_json(window) for window in prediction.windows]
+    return [*prediction._replace(reason=reason, windows=windows)]  # type: ignore[arg-type]
 
 
-def _answered(values: list[Any], state: list[Any] | None) -> tuple[Prediction, FileState | None]:
-    return _prediction(values), None if state is None else FileState(*state)
+def _read_entry(values: list[Any], state: list[Any] | None) -> tuple[Prediction, FileState | None]:
+    return _from_json(values), None if state is None else FileState(*state)
 
 
-def _prediction(values: list[Any]) -> Prediction:
-    found = Prediction(*values)
-    why, detail = found.reason
-    return found._replace(
+def _from_json(values: list[Any]) -> Prediction:
+    prediction = Prediction(*values)
+    why, detail = prediction.reason
+    return prediction._replace(
         reason=Reason(Why(why), detail),
-        top=[(name, p) for name, p in found.top],
-        windows=tuple(map(_prediction, found.windows)),  # type: ignore[arg-type]
-        set=tuple(found.set),
-        branch=tuple((name, p) for name, p in found.branch),
+        top=[(name, p) for name, p in prediction.top],
+        windows=tuple(map(_from_json, prediction.windows)),  # type: ignore[arg-type]
+        set=tuple(prediction.set),
+        branch=tuple((name, p) for name, p in prediction.branch),
     )

@@ -1,5 +1,4 @@
-"""The rows of an answer: one for the file, one for each of its windows, or events, in which neighbours that
-name one class are one row."""
+"""Rows of a prediction: one per file, per window, or per event (neighbouring windows with the same class)."""
 
 from __future__ import annotations
 
@@ -16,22 +15,22 @@ from datasets.items import UNKNOWN, names_of
 from learners.inference import Prediction
 from learners.uncertainty import Why
 
-#: The least probability of a class, or of the background, as its logarithm is taken.
+#: Lower bound of probabilities before taking logarithms.
 _TINY = 1e-12
 
 
 @dataclass
 class Events:
-    """How windows become events, and what has become of those so far.
+    """Merges windows into events and counts them.
 
     Attributes
     ----------
-    gap : seconds without the class up to which two stretches of it are one event.
-    min_length : seconds below which an event is left out.
-    exclusive : a window names one class; else several labels, each with events of its own.
-    windows : how many were answered (`Why.ACCEPTED`), and refused for each reason.
-    recordings : how many that can be read had so many events.
-    short : events left out for their length.
+    gap : longest interruption of an event, in seconds.
+    min_length : shortest event, in seconds.
+    exclusive : one class per window; else multi-label, with separate events per label.
+    windows : number of windows answered (`Why.ACCEPTED`) and refused, by reason.
+    recordings : number of readable recordings, by number of events.
+    short : number of events shorter than ``min_length``.
     """
 
     gap: float = 0.0
@@ -41,43 +40,44 @@ class Events:
     recordings: Counter[int] = field(default_factory=Counter)
     short: int = 0
 
-    def of(self, answer: Prediction) -> list[Prediction]:
-        """The events of a recording, by their start; a bad file's answer is the first row.
+    def from_prediction(self, prediction: Prediction) -> list[Prediction]:
+        """Events of a recording, ordered by start; the prediction of a bad file comes first.
 
-        A row's ``start`` and ``end`` are those of the event: a window speaks for its middle, up to
-        half of what it shares with the window before and behind, and one alone for all of the
-        recording. ``at`` is the middle of the window
-        that is surest of the class, and ``probability`` is `merge_probabilities`. The rest is of that window.
+        Each window counts up to the middle of its overlap with its neighbours. ``at`` is the middle of
+        the window with the highest probability of the class, ``probability`` comes from
+        `merge_probabilities`, and the other fields are those of that window.
         """
-        windows = answer.windows or (with_full_span(answer),)
-        edges = _edges(windows)
-        found: list[tuple[str, list[int]]] = []
+        windows = prediction.windows or (with_full_span(prediction),)
+        boundaries = _boundaries(windows)
+        runs: list[tuple[str, list[int]]] = []
         last: dict[str, list[int]] = {}
         for n, window in enumerate(windows):
             if window.label == UNKNOWN:
                 continue
             for name in [window.label] if self.exclusive else names_of(window.label):
                 run = last.get(name)
-                if run and edges[n] - edges[run[-1] + 1] <= self.gap:
+                if run and boundaries[n] - boundaries[run[-1] + 1] <= self.gap:
                     run.append(n)
                 else:
                     last[name] = [n]
-                    found.append((name, last[name]))
+                    runs.append((name, last[name]))
         rows = [
-            self._event(name, [windows[n] for n in run], edges[run[0]], edges[run[-1] + 1])
-            for name, run in found
+            self._event(
+                name, [windows[n] for n in run], boundaries[run[0]], boundaries[run[-1] + 1]
+            )
+            for name, run in runs
         ]
-        # The end of a recording that has gone since is NaN.
-        long = [row for row in rows if not row.end - row.start < self.min_length]
-        self.short += len(rows) - len(long)
+        # NaN is the length of a recording that has been deleted since.
+        long_enough = [row for row in rows if not row.end - row.start < self.min_length]
+        self.short += len(rows) - len(long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.unanswered)
-        if answer.reason.unanswered:
-            return [answer, *long]
-        self.recordings[len(long)] += 1
-        return long
+        if prediction.reason.unanswered:
+            return [prediction, *long_enough]
+        self.recordings[len(long_enough)] += 1
+        return long_enough
 
     def summary(self) -> str:
-        """What became of the windows, in a line: those that name no class have no row."""
+        """Sentence on the windows answered and refused, and on the events."""
         answered = self.windows[Why.ACCEPTED]
         why = {str(one): n for one, n in self.windows.most_common() if one is not Why.ACCEPTED}
         refused = ", ".join(f"{n} {one}" for one, n in why.items())
@@ -106,17 +106,17 @@ class Events:
 
 
 class RowSettings(NamedTuple):
-    """Which rows an answer has, and what of them is told.
+    """Which rows and fields of predictions are written.
 
     Attributes
     ----------
-    windows : a row for each window of a long recording.
-    events : a row for each event instead.
-    top : classes listed in a row.
-    hidden : fields of `Prediction` that nobody asked for.
-    names : the files and folders of the call, from which tables in a folder have their names.
-    band : Hz, the lowest and highest frequency that the model hears.
-    classes : the model's, for the width of a column.
+    windows : a row per window of a long recording.
+    events : a row per event instead.
+    top : number of classes listed per row.
+    hidden : fields of `Prediction` that are left out.
+    names : files and folders of the call; tables in a folder are named relative to them.
+    band : lowest and highest frequency of the model, in Hz.
+    classes : classes of the model, for the width of a column.
     gps : moments are GPS times.
     """
 
@@ -130,71 +130,71 @@ class RowSettings(NamedTuple):
     gps: bool = False
 
     def below(self, path: str) -> str:
-        """A file's path from the folder of the call that it was found in; its name, if from none."""
+        """Path of a file relative to the folder of the call that contains it; else its name."""
         file = Path(path)
         for folder in sorted(map(Path, self.names), key=lambda name: -len(name.parts)):
             if folder in file.parents and ".." not in (below := file.relative_to(folder)).parts:
                 return str(below)
         return file.name
 
-    def rows(self, answer: Prediction) -> Sequence[Prediction]:
-        """The rows of one file's answer."""
+    def rows(self, prediction: Prediction) -> Sequence[Prediction]:
+        """Rows of one file's prediction."""
         if self.events is not None:
             return [
-                row._replace(top=row.top[: self.top], windows=()) for row in self.events.of(answer)
+                row._replace(top=row.top[: self.top], windows=())
+                for row in self.events.from_prediction(prediction)
             ]
-        return (self.windows and answer.windows) or (answer,)
+        return (self.windows and prediction.windows) or (prediction,)
 
 
-def with_full_span(answer: Prediction) -> Prediction:
-    """The answer for all of a recording, with its span; as it is where the recording has gone since."""
+def with_full_span(prediction: Prediction) -> Prediction:
+    """Add start and end (seconds) to the prediction of a whole recording, unless it has been deleted."""
     from datasets.audio import probe
 
-    if answer.start == answer.start or answer.reason.unanswered:
-        return answer
+    if prediction.start == prediction.start or prediction.reason.unanswered:
+        return prediction
     try:
-        return answer._replace(start=0.0, end=probe(answer.path).duration)
+        return prediction._replace(start=0.0, end=probe(prediction.path).duration)
     except BadFile:
-        return answer
+        return prediction
 
 
 def merge_probabilities(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
-    """The classes of an event with their probabilities, best first.
+    """Classes of an event with their probabilities, most probable first.
 
-    They are those of the mean of the windows' scaled logits, so the windows' own, averaged as
-    logarithms and made to sum to 1 again (with the background's, where the model has learned one):
+    The normalised geometric mean of the windows' probabilities (with that of the background class, if
+    there is one), which is the softmax of their mean logits:
 
-        log p(c) = mean over windows of log p_w(c) - log of the sum over c
+        log p(c) = mean over windows w of log p_w(c) - log of the sum over c
 
-    Neighbours hear the same thing, noise and mistakes included, so that they agree is no more
-    evidence than one of them: they are averaged, not multiplied. Where that is so it is calibrated
-    as the windows are, and their maximum is too high, the more the longer the event; where each has
-    noise of its own the event is surer than this says.
+    Neighbouring windows overlap and share noise and errors, so their agreement adds no evidence: they are
+    averaged, not multiplied. If windows overlap strongly, this probability is calibrated, and the largest
+    of the windows' would be too high; if their noise is independent, it is too cautious.
     """
     names = [name for name, _ in windows[0].top]
-    found = dict.fromkeys(names, 0.0)
-    nothing = 0.0
+    log_means = dict.fromkeys(names, 0.0)
+    log_background = 0.0
     for window in windows:
         for name, p in window.top:
-            found[name] += math.log(max(p, _TINY)) / len(windows)
-        nothing += math.log(max(1 - sum(p for _, p in window.top), _TINY)) / len(windows)
-    shares = {name: math.exp(value) for name, value in found.items()}
-    total = sum(shares.values()) + math.exp(nothing)
+            log_means[name] += math.log(max(p, _TINY)) / len(windows)
+        log_background += math.log(max(1 - sum(p for _, p in window.top), _TINY)) / len(windows)
+    shares = {name: math.exp(value) for name, value in log_means.items()}
+    total = sum(shares.values()) + math.exp(log_background)
     return sorted(((name, p / total) for name, p in shares.items()), key=lambda pair: -pair[1])
 
 
 def merge_label_probabilities(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
-    """`merge_probabilities` of labels that are there, or not, each by itself: there, and not, are its two classes."""
-    each = [
+    """`merge_probabilities` of each label of a multi-label model, with the classes present and absent."""
+    merged = [
         merge_probabilities(
             [window._replace(top=[(name, dict(window.top)[name])]) for window in windows]
         )
         for name, _ in windows[0].top
     ]
-    return sorted((pair for (pair,) in each), key=lambda pair: -pair[1])
+    return sorted((pair for (pair,) in merged), key=lambda pair: -pair[1])
 
 
-def _edges(windows: Sequence[Prediction]) -> list[float]:
-    """Where windows meet, [n + 1] seconds: in the middle of what two of them share."""
+def _boundaries(windows: Sequence[Prediction]) -> list[float]:
+    """Boundaries between windows, [n + 1] seconds: the middle of each overlap."""
     meet = [(a.end + b.start) / 2 for a, b in pairwise(windows)]
     return [windows[0].start, *meet, windows[-1].end]

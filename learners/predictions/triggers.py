@@ -1,4 +1,4 @@
-"""A table of triggers, and the strain around them -> the table, with what a model says of each."""
+"""Predicts the triggers of a table from the strain around them, and adds the predictions to the table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from datasets.spectrograms import Source
 from datasets.strain import Frames, QScanSettings, read_frames
 from learners.inference import Predictor
 
-#: The answers' columns: the best class and its probability, whatever it is worth, as Gravity Spy calls
-#: them; the class that is answered, or "unknown"; and why it is that.
+#: Added columns: best class and its probability (Gravity Spy's names), label or "unknown", and the reason.
 ADDED = ("ml_label", "ml_confidence", "label", "reason")
 
 
 def predict_triggers(predictor: Predictor, settings: Any) -> int:
-    """The table of ``--triggers`` with an answer a row, to ``--out`` or standard output. Returns the command's
-    exit status."""
+    """Predict the triggers of ``--triggers``; write the table to ``--out`` or standard output.
+
+    Returns the exit status: 0, or 3 where triggers were not predicted.
+    """
     others = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")
     wrong = [*settings.paths[:1], *(flag(name) for name in others if getattr(settings, name))]
     if wrong or settings.strain is None or predictor.kind != "strain":
@@ -35,7 +36,7 @@ def predict_triggers(predictor: Predictor, settings: Any) -> int:
     triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
     for file in frames.rejected:
         print(f"{file.path}: {file.reason}", file=sys.stderr)
-    table, bad = _answer(predictor, triggers, frames, bs=settings.bs, workers=settings.workers)
+    table, bad = _predict(predictor, triggers, frames, bs=settings.bs, workers=settings.workers)
     write_table(table, settings.out or sys.stdout)
     for row in bad:
         print(f"{row.path}: {row.reason}", file=sys.stderr)
@@ -44,7 +45,7 @@ def predict_triggers(predictor: Predictor, settings: Any) -> int:
     return 3 if bad else 0
 
 
-def _answer(
+def _predict(
     predictor: Predictor,
     triggers: Triggers,
     frames: Frames,
@@ -52,42 +53,51 @@ def _answer(
     bs: int = 32,
     workers: int | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """All columns and rows of the table, in their order, and the columns `ADDED`; and the rows that
-    were not answered. A column that is called like one of those becomes ``given_…``.
+    """Return the table with the columns `ADDED`, and the rows that could not be predicted.
 
-    Triggers are asked about in the order of files and times, so that each file is read once; one that
-    stands there twice is asked about once.
+    Columns with one of these names are renamed ``given_…``. Triggers are predicted in the order of files and
+    times, so that each file is read once; duplicates are predicted once.
 
     Parameters
     ----------
-    bs, workers : as for `Predictor.predict`.
+    bs, workers : as in `Predictor.predict`.
     """
     rows: dict[tuple[str, float], list[int]] = defaultdict(list)
     count = len(triggers.cells)
-    best, label, reason = (np.full(count, word, dtype=object) for word in ("", UNKNOWN, ""))
-    confidence, answered = np.full(count, np.nan), np.zeros(count, dtype=bool)
+    best_labels, labels, reasons = (
+        np.full(count, word, dtype=object) for word in ("", UNKNOWN, "")
+    )
+    confidence, is_predicted = np.full(count, np.nan), np.zeros(count, dtype=bool)
     spectrogram = predictor.spectrogram
     together = spectrogram.together if isinstance(spectrogram, QScanSettings) else ()
-    for row, found in enumerate(strain_files_of(triggers, frames, together)):
-        if isinstance(found, Rejected):
-            reason[row] = found.reason
+    for row, place in enumerate(strain_files_of(triggers, frames, together)):
+        if isinstance(place, Rejected):
+            reasons[row] = place.reason
         else:
-            rows[found, float(triggers.gps[row])].append(row)
-    asked = sorted(rows)
-    sources = (Source(path, at=gps) for path, gps in asked)
-    answers = predictor.predict(sources, bs=bs, workers=workers)
-    for moment, answer in zip(asked, answers, strict=True):
+            rows[place, float(triggers.gps[row])].append(row)
+    moments = sorted(rows)
+    sources = (Source(path, at=gps) for path, gps in moments)
+    predictions = predictor.predict(sources, bs=bs, workers=workers)
+    for moment, prediction in zip(moments, predictions, strict=True):
         for row in rows[moment]:
-            best[row], label[row], reason[row] = answer.best, answer.label, str(answer.reason)
-            confidence[row] = round(answer.probability, 6)
-            answered[row] = not answer.reason.unanswered
-    taken: dict[str, str] = {}
+            best_labels[row], labels[row], reasons[row] = (
+                prediction.best,
+                prediction.label,
+                str(prediction.reason),
+            )
+            confidence[row] = round(prediction.probability, 6)
+            is_predicted[row] = not prediction.reason.unanswered
+    new_names: dict[str, str] = {}
     for name in triggers.cells.columns:
-        free = name
-        while free.lower() in ADDED or (free != name and free in triggers.cells.columns):
-            free = f"given_{free}"
-        taken[name] = free
-    added = dict(zip(ADDED, (best, confidence, label, reason), strict=True))
-    table = triggers.cells.rename(columns=taken).assign(**added)
-    bad = [Rejected(triggers.name(row), reason[row]) for row in np.flatnonzero(~answered).tolist()]
+        new_name = name
+        while new_name.lower() in ADDED or (
+            new_name != name and new_name in triggers.cells.columns
+        ):
+            new_name = f"given_{new_name}"
+        new_names[name] = new_name
+    added = dict(zip(ADDED, (best_labels, confidence, labels, reasons), strict=True))
+    table = triggers.cells.rename(columns=new_names).assign(**added)
+    bad = [
+        Rejected(triggers.name(row), reasons[row]) for row in np.flatnonzero(~is_predicted).tolist()
+    ]
     return table, bad

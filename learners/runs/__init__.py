@@ -1,4 +1,4 @@
-"""The run folder: train, calibrate, answer, report; folds; going on after a stop; a model judged elsewhere."""
+"""Runs: train, calibrate, predict, report; cross-validation; resuming; evaluation on other data."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""``--backbone auto``: a few backbones ranked by a linear probe, and the best of them taken.
+"""Backbone selection (``--backbone auto``): ranks a few backbones by cross-validated linear probes.
 
-Each candidate is shown the training files once, as validation shows its own; a linear layer is fitted
-to what came out, and judged by cross-validation over them. Nothing that is held out is looked at, so
-its figures stay what they are.
+A linear probe is fitted to each candidate's features of the training files, without augmentation, and
+cross-validated over them. Validation, calibration and test files are not used, so their metrics stay
+unbiased.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from learners.training import explain_errors, fit_probe
 log = logging.getLogger(__name__)
 
 RECORD = "backbones.json"
-#: Training files that are looked at: more would tell the candidates apart little better.
+#: Most training files used; more would hardly separate the candidates better.
 ENOUGH = 1000
 FOLDS = 3
 
 
 @dataclass
 class Candidate:
-    """How a backbone did.
+    """Result of one backbone.
 
     Attributes
     ----------
-    backbone : its name, as ``--backbone`` takes it.
-    accuracy, low, high : part of the items told right, 0 to 1, and its exact 95 % limits.
-    nll : mean over the files, in nats: accuracy and calibration in one figure.
-    ms : milliseconds a file that a forward pass takes here.
-    why : it is left out; "" where it is not. The figures are NaN then.
+    backbone : name, as for ``--backbone``.
+    accuracy, low, high : accuracy in [0, 1] and its exact 95 % confidence limits.
+    nll : mean negative log-likelihood of the files, in nats.
+    ms : milliseconds of a forward pass per file on this machine.
+    why : reason why it is left out, with NaN metrics; else "".
     """
 
     backbone: str
@@ -64,7 +64,7 @@ class Candidate:
 
 @dataclass
 class BackboneSelection:
-    """What was asked for, what was taken, how many files were looked at, and how each did."""
+    """Value of ``--backbone``, chosen backbone, number of files used, and the candidates' results."""
 
     asked: str
     taken: str
@@ -72,8 +72,8 @@ class BackboneSelection:
     candidates: list[Candidate]
 
     @property
-    def said(self) -> str:
-        """The sentence of report and model card."""
+    def summary(self) -> str:
+        """Sentence for the report and the model card."""
         names = [shown(one.backbone) for one in self.candidates if not one.why]
         best = next(one for one in self.candidates if one.backbone == self.taken)
         return (
@@ -86,17 +86,15 @@ class BackboneSelection:
 def select_backbone(
     folder: Path, loaded: Loaded, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
-    """The settings with the backbone that ``auto`` stands for, and how it was chosen.
-
-    Of a run that goes on, the one that it chose before.
+    """Return the settings with the chosen backbone, and the selection; a resumed run keeps its choice.
 
     Raises
     ------
     SecondhandError : no candidate can be used.
     """
-    asked, record = settings.network.backbone, folder / RECORD
+    backbone, record = settings.network.backbone, folder / RECORD
     selection = _read(record) if record.is_file() else None
-    if selection is None or asked not in (selection.asked, selection.taken):
+    if selection is None or backbone not in (selection.asked, selection.taken):
         if not settings.network.candidates:
             return settings, None
         selection = choose(loaded, settings, device)
@@ -105,75 +103,80 @@ def select_backbone(
 
 
 def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection:
-    """Rank the candidates, tell how they did, and take the one of least NLL."""
-    rows = _some(loaded.rows.loc[loaded.rows["split"].eq("train")], settings.train.seed)
+    """Rank the candidates, log their results, and choose the one with the lowest NLL."""
+    rows = _sample(loaded.rows.loc[loaded.rows["split"].eq("train")], settings.train.seed)
     log.info(
         "Comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
         len(settings.network.candidates), len(rows), FOLDS,
     )  # fmt: skip
     pictures = _pictures(rows, loaded, settings)
-    found = []
+    candidates = []
     for name in settings.network.candidates:
-        began = time.monotonic()
+        start = time.monotonic()
         try:
-            # Who names the backbone in place of auto is to have the same training.
+            # Naming the chosen backbone instead of auto must give the same training.
             with explain_errors(), torch.random.fork_rng():
-                one = _judge(name, rows, pictures, loaded, settings, device)
+                candidate = _evaluate_candidate(name, rows, pictures, loaded, settings, device)
         except SecondhandError as error:
-            one = Candidate(name, why=str(error))
+            candidate = Candidate(name, why=str(error))
             log.warning("backbone %s is left out: %s", shown(name), error)
         else:
-            log.debug("%s: NLL %.3f (%.0f s)", shown(name), one.nll, time.monotonic() - began)
-        found.append(one)
-    found.sort(key=lambda one: (bool(one.why), one.nll))
-    usable = [one for one in found if not one.why]
+            log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
+        candidates.append(candidate)
+    candidates.sort(key=lambda candidate: (bool(candidate.why), candidate.nll))
+    usable = [candidate for candidate in candidates if not candidate.why]
     if not usable:
         raise SecondhandError(
             f"--backbone {settings.network.backbone}: none of them can be used; "
-            + "; ".join(f"{one.backbone}: {one.why}" for one in found)
+            + "; ".join(f"{candidate.backbone}: {candidate.why}" for candidate in candidates)
         )
     for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
         log.info("%s", line)
-    selection = BackboneSelection(settings.network.backbone, usable[0].backbone, len(rows), found)
-    log.info("Backbone: %s", selection.said)
+    selection = BackboneSelection(
+        settings.network.backbone, usable[0].backbone, len(rows), candidates
+    )
+    log.info("Backbone: %s", selection.summary)
     return selection
 
 
 def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
-    """What each reached, the best first; those that are left out last, with the reason."""
+    """Table of the candidates' results, best first; those left out last, with the reason."""
     rows = [
-        {"backbone": shown(one.backbone), "left out": one.why}
-        if one.why
+        {"backbone": shown(candidate.backbone), "left out": candidate.why}
+        if candidate.why
         else {
-            "backbone": shown(one.backbone),
-            "accuracy": f"{one.accuracy:.3f} [{one.low:.3f}, {one.high:.3f}]",
-            "NLL": f"{one.nll:.3f}",
-            "ms a file": f"{one.ms:.1f}",
+            "backbone": shown(candidate.backbone),
+            "accuracy": f"{candidate.accuracy:.3f} [{candidate.low:.3f}, {candidate.high:.3f}]",
+            "NLL": f"{candidate.nll:.3f}",
+            "ms a file": f"{candidate.ms:.1f}",
             "left out": "",
         }
-        for one in candidates
+        for candidate in candidates
     ]
     return pd.DataFrame(rows).fillna("")
 
 
 def shown(name: str) -> str:
-    """A backbone's name for those who are given the report: of a folder its last part."""
+    """Name of a backbone for the report: of a local folder only its last part."""
     source, _, path = name.partition(":")
     return f"{source}:{last_part(path)}" if source == "local-dir" else name
 
 
 def _read(record: Path) -> BackboneSelection | None:
     try:
-        found = json.loads(record.read_text(encoding="utf-8"))
+        record_content = json.loads(record.read_text(encoding="utf-8"))
         return BackboneSelection(
-            **{**found, "candidates": [Candidate(**c) for c in found["candidates"]]}
+            **{
+                **record_content,
+                "candidates": [Candidate(**c) for c in record_content["candidates"]],
+            }
         )
-    except (ValueError, TypeError, KeyError):  # damaged: it is chosen again
+    except (ValueError, TypeError, KeyError):  # damaged: select again
         return None
 
 
-def _some(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """At most `ENOUGH` of them, of each class its part."""
+def _sample(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """A stratified random sample of at most `ENOUGH` rows."""
     mixed = rows.sample(frac=1, random_state=seed)
     of_class = mixed.groupby("label")["label"]
     place = (of_class.cumcount() + 0.5) / of_class.transform("size")
@@ -182,21 +185,23 @@ def _some(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def _pictures(rows: pd.DataFrame, loaded: Loaded, settings: Settings) -> list[Source]:
-    """The pictures that networks are shown; a signal's spectrograms lie in the cache."""
+    """Pictures of the rows; for signals their cached spectrograms."""
     if loaded.spectrogram is None:
         return [Source(path) for path in rows["path"]]
     cache = picture_cache(settings.signal)
-    drawn = []
+    cached_pictures = []
     for row in rows.to_dict("records"):
         item = source_of(row)
         try:
-            drawn.append(cache.get(item.path, loaded.spectrogram, item.start, item.end, item.at))
-        except BadFile:  # gone since it was drawn
-            drawn.append(Path(""))
-    return [Source(str(picture)) for picture in drawn]
+            cached_pictures.append(
+                cache.get(item.path, loaded.spectrogram, item.start, item.end, item.at)
+            )
+        except BadFile:  # deleted since it was rendered
+            cached_pictures.append(Path(""))
+    return [Source(str(picture)) for picture in cached_pictures]
 
 
-def _judge(
+def _evaluate_candidate(
     name: str,
     rows: pd.DataFrame,
     pictures: list[Source],
@@ -204,11 +209,11 @@ def _judge(
     settings: Settings,
     device: str,
 ) -> Candidate:
-    """Probe a backbone, and time it.
+    """Cross-validate a linear probe on a backbone, and time the backbone.
 
     Raises
     ------
-    SecondhandError : it cannot be had, or does not suit the size.
+    SecondhandError : it cannot be loaded, or does not suit the size.
     """
     if mel_of(name):
         raise SecondhandError(
@@ -221,7 +226,7 @@ def _judge(
     preprocessing = replace(preprocessing, squish=loaded.spectrogram is not None)
     predictor = Predictor(Bundle(network.eval(), spec, classes, preprocessing), device=device)
     try:
-        features, _ = features_of(predictor, pictures)  # NaN of one that cannot be read
+        features, _ = features_of(predictor, pictures)  # NaN where a picture cannot be read
         good = ~np.isnan(features).any(axis=1)
         if not good.any():
             raise SecondhandError("none of the training files can be read")
@@ -238,29 +243,28 @@ def _judge(
 def _cross_validated(
     features: NDArray[np.float32], rows: pd.DataFrame, classes: Sequence[str], settings: Settings
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Of each file the NLL in nats, and whether it was told right, by a probe fitted to others.
-
-    What is one group stays together.
-    """
+    """Cross-validated NLL (nats) of each file, and whether its class was predicted; groups stay together."""
     train = settings.train
     targets = torch.tensor(pd.Categorical(rows["label"], list(classes)).codes.astype(np.int64))
     groups = split_units(rows).to_numpy()
     folds = stratified_folds(rows["label"].to_numpy(), groups, FOLDS, seed=train.seed)
     x, losses, right = torch.from_numpy(features), np.zeros(len(rows)), np.zeros(len(rows), bool)
     for fold in np.unique(folds):
-        held = torch.from_numpy(folds == fold)
-        found = fit_probe(
-            x[~held], targets[~held], len(classes),
-            balanced=train.class_weights, seed=train.seed, groups=groups[~held.numpy()],
+        in_fold = torch.from_numpy(folds == fold)
+        layer = fit_probe(
+            x[~in_fold], targets[~in_fold], len(classes),
+            balanced=train.class_weights, seed=train.seed, groups=groups[~in_fold.numpy()],
         )  # fmt: skip
-        logits = functional.linear(x[held], found.weight, found.bias).double()
-        losses[held.numpy()] = functional.cross_entropy(logits, targets[held], reduction="none")
-        right[held.numpy()] = logits.argmax(1) == targets[held]
+        logits = functional.linear(x[in_fold], layer.weight, layer.bias).double()
+        losses[in_fold.numpy()] = functional.cross_entropy(
+            logits, targets[in_fold], reduction="none"
+        )
+        right[in_fold.numpy()] = logits.argmax(1) == targets[in_fold]
     return losses, right
 
 
 def _ms_a_file(predictor: Predictor, size: int) -> float:
-    """Milliseconds a file that a forward pass takes: the least of three, after one for nothing."""
+    """Milliseconds of a forward pass per file: the shortest of three, after a warm-up."""
     batch, times = np.full((32, 3, size, size), 128, np.uint8), []
     for _ in range(4):
         began = time.perf_counter()

@@ -1,5 +1,4 @@
-"""A model judged on labelled files it may never have seen, and its confidence checked on them; and the
-accuracy to expect on files that nobody has labelled.
+"""Evaluates a model on labelled files, and estimates its accuracy on files without labels.
 
 The folder: ``index.html``, ``report.json``, ``predictions.csv`` and ``rejected.csv``.
 """
@@ -54,7 +53,7 @@ MARK = "report.json"
 
 @dataclass
 class EvaluationResult:
-    """Where it was written, the figures (0 to 1), what to know about them, and the bad files."""
+    """Folder of the report, metrics (0 to 1), notes on them, and unreadable files."""
 
     folder: Path
     metrics: dict[str, Any]
@@ -63,31 +62,34 @@ class EvaluationResult:
     confusions: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-def evaluate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
-    """Answer labelled files and strangers with a model, and report how it did.
+def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:
+    """Predict labelled files and files of unknown classes with a model, and write a report.
 
     Raises
     ------
     SecondhandError : no label is a class of the model, one differs from a class only in case or
-        spaces, there is nothing to judge, or ``out`` is there.
+        spaces, there are no files, or ``out`` exists.
     """
-    bundle = _opened(asked)
+    bundle = _load_model(settings)
     task = task_of(bundle)
-    table, lines = _items(bundle, task, asked)
-    predictor = Predictor(bundle, device=asked.device)
-    evaluation = predict_held_out(predictor, table, asked.bs, workers=asked.workers)
-    everything = evaluation.predictions
-    evaluation, bad = _without_bad(evaluation)
-    table.rejected += bad
+    table, lines = _items(bundle, task, settings)
+    predictor = Predictor(bundle, device=settings.device)
+    evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
+    all_predictions = evaluation.predictions
+    evaluation, rejected = _without_bad(evaluation)
+    table.rejected += rejected
     try:
         evaluation = task.calibration_check(evaluation, bundle)
     except SecondhandError as error:
-        first = f"; the first: {': '.join(bad[0])}" if bad else ""
-        raise SecondhandError(f"--data {asked.data}: {error}{first}") from None
+        first = f"; the first: {': '.join(rejected[0])}" if rejected else ""
+        raise SecondhandError(f"--data {settings.data}: {error}{first}") from None
     notices, lines = lines, lines + evaluation.lines
-    bundle.metrics = {**evaluation.metrics, "bad_files": len(bad)}
+    bundle.metrics = {**evaluation.metrics, "bad_files": len(rejected)}
     sections = task.sections(evaluation)
-    with _written(asked, table, everything) as folder, progress.step("Writing the report"):
+    with (
+        _write_folder(settings, table, all_predictions) as folder,
+        progress.step("Writing the report"),
+    ):
         write_report(
             folder,
             predictor,
@@ -99,130 +101,134 @@ def evaluate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
         )
     confusions = confusions_of(evaluation.predictions, evaluation.metrics)
     notes = lines + evaluation.notes
-    return EvaluationResult(Path(asked.out), bundle.metrics, notes, bad, confusions)
+    return EvaluationResult(Path(settings.out), bundle.metrics, notes, rejected, confusions)
 
 
-def estimate(asked: EvaluateSettings, *, command: str = "") -> EvaluationResult:
-    """Answer files without labels with a model, and say what accuracy to expect there.
+def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:
+    """Predict files without labels with a model, and estimate its accuracy on them.
 
     Raises
     ------
-    SecondhandError : there is no file to answer, strangers are named beside them, or ``out`` is there.
+    SecondhandError : there are no files, ``unknown`` is given too, or ``out`` exists.
     """
-    if asked.unknown:
+    if settings.unknown:
         raise SecondhandError(
-            f"--unknown {asked.unknown} beside --no-labels: strangers are measured beside labelled "
+            f"--unknown {settings.unknown} beside --no-labels: strangers are measured beside labelled "
             "files; leave one of the two out"
         )
-    if asked.strain:
+    if settings.strain:
         raise SecondhandError(
-            f"--strain {asked.strain} beside --no-labels: triggers without labels are answered by "
+            f"--strain {settings.strain} beside --no-labels: triggers without labels are answered by "
             "learners.predict --triggers"
         )
-    if asked.label_column:
+    if settings.label_column:
         raise SecondhandError(
-            f"--label-column {asked.label_column} beside --no-labels: no labels are read; leave one of "
+            f"--label-column {settings.label_column} beside --no-labels: no labels are read; leave one of "
             "the two out"
         )
-    bundle = _opened(asked)
+    bundle = _load_model(settings)
     task_of(bundle).check_unlabelled()
     confidence = bundle.decider
-    own = _kind(bundle, asked.kind)
-    frame, rejected = load_unlabelled(asked.data, own, "--data", check=False)
+    kind = _kind(bundle, settings.kind)
+    frame, rejected = load_unlabelled(settings.data, kind, "--data", check=False)
     frame, copies = drop_copies(frame)
-    table = ItemTable(frame, frame.iloc[:0], own, asked.data, rejected + copies)
+    table = ItemTable(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
     if frame.empty:
-        raise _nothing(table)
-    log.info("Data: %s, %d files", asked.data, len(frame))
-    predictor = Predictor(bundle, device=asked.device)
-    evaluation = predict_held_out(predictor, table, asked.bs, workers=asked.workers)
-    everything = evaluation.predictions.drop(columns=["truth", "split"])
-    evaluation, bad = _without_bad(evaluation)
-    table.rejected += bad
+        raise _no_files_error(table)
+    log.info("Data: %s, %d files", settings.data, len(frame))
+    predictor = Predictor(bundle, device=settings.device)
+    evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
+    all_predictions = evaluation.predictions.drop(columns=["truth", "split"])
+    evaluation, rejected_later = _without_bad(evaluation)
+    table.rejected += rejected_later
     if evaluation.predictions.empty:
         raise SecondhandError(
-            f"--data {asked.data}: no file could be read; the first: {': '.join(bad[0])}"
+            f"--data {settings.data}: no file could be read; the first: {': '.join(rejected_later[0])}"
         )
-    refused = confidence.distance.alpha, confidence.distance.mild
-    expected = expected_accuracy(bundle.metrics, evaluation.predictions, *refused)
+    alphas = confidence.distance.alpha, confidence.distance.mild
+    expected = expected_accuracy(bundle.metrics, evaluation.predictions, *alphas)
     tree = confidence.tree
-    counted = prediction_figures(
+    figures = prediction_figures(
         evaluation.predictions, bundle.classes if tree is None else tree.names
     )
     copied_files = copied(evaluation, score_items(evaluation, bundle), bundle)
     lines = [expected.line, *confidence.notes, *copied_files]
-    found = {"notices": lines, "expected": expected, **counted, "bad_files": len(bad)}
-    with _written(asked, table, everything) as folder:
-        write_estimate(folder, bundle, table, found, command=command)
-    metrics = {"expected_accuracy": expected.value, "accepted": counted["accepted"]["value"]}
-    return EvaluationResult(Path(asked.out), jsonable(metrics), lines, bad)
+    content = {"notices": lines, "expected": expected, **figures, "bad_files": len(rejected_later)}
+    with _write_folder(settings, table, all_predictions) as folder:
+        write_estimate(folder, bundle, table, content, command=command)
+    metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"]["value"]}
+    return EvaluationResult(Path(settings.out), jsonable(metrics), lines, rejected_later)
 
 
-def _opened(asked: EvaluateSettings) -> Bundle:
-    """The model, with its confidence as asked for; a report that is there may be replaced."""
-    if not asked.data:
+def _load_model(settings: EvaluateSettings) -> Bundle:
+    """Load the model with the threshold and score of the settings; check that ``out`` may be written."""
+    if not settings.data:
         raise SecondhandError("--data is missing: name labelled files, a folder or a table")
-    check_replaceable(Path(asked.out), overwrite=asked.overwrite, mark=MARK)
-    bundle = load_model(asked.model)
-    # For all to use: the predictor and the figures.
-    bundle.confidence = bundle.decider.with_overrides(asked.threshold, asked.score)
+    check_replaceable(Path(settings.out), overwrite=settings.overwrite, mark=MARK)
+    bundle = load_model(settings.model)
+    # Predictor and metrics use the same confidence.
+    bundle.confidence = bundle.decider.with_overrides(settings.threshold, settings.score)
     return bundle
 
 
 @contextmanager
-def _written(asked: EvaluateSettings, table: ItemTable, everything: pd.DataFrame) -> Iterator[Path]:
-    """The folder with answers and rejected files in it, put in place when the block ends."""
+def _write_folder(
+    settings: EvaluateSettings, table: ItemTable, all_predictions: pd.DataFrame
+) -> Iterator[Path]:
+    """Folder with the predictions and rejected files, moved to ``out`` when the block ends."""
     if table.rejected:
         log.warning("%s", "\n".join(summary(table.rejected)))
-    out = Path(asked.out)
-    check_replaceable(out, overwrite=asked.overwrite, mark=MARK)
+    out = Path(settings.out)
+    check_replaceable(out, overwrite=settings.overwrite, mark=MARK)
     with folder_beside(out, replace=True) as folder:
-        write_csv(folder / "predictions.csv", everything)
+        write_csv(folder / "predictions.csv", all_predictions)
         write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
         yield folder
 
 
-def _items(bundle: Bundle, task: Task, asked: EvaluateSettings) -> tuple[ItemTable, list[str]]:
-    """The items, all in the split `HELD` or strangers; and what to know about the choice."""
-    own, unknown = _kind(bundle, asked.kind), asked.unknown
-    columns = task.label_columns(Path(asked.data), asked.label_column, bundle.classes)
-    # Bad files are answered as such, not left out beforehand.
+def _items(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[ItemTable, list[str]]:
+    """Items in the split `HELD`, files of unknown classes, and notes on which items were used."""
+    kind, unknown = _kind(bundle, settings.kind), settings.unknown
+    columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)
+    # Unreadable files get a prediction "bad file" instead of being left out.
     table = load_table(
-        asked.data,
-        kind=own,
+        settings.data,
+        kind=kind,
         check=False,
         learned=False,
-        label_column=asked.label_column,
-        strain=asked.strain,
+        label_column=settings.label_column,
+        strain=settings.strain,
         together=(bundle.spectrogram or {}).get("together"),
         labels=columns,
     )
     if table.frame.empty and table.unknown_items.empty:
-        raise _nothing(table)
-    lines = _choose_part(table)
+        raise _no_files_error(table)
+    lines = _choose_split(table)
     lines += task.match_labels(table, bundle.classes, columns)
     if unknown:
-        there = pd.concat([table.frame, table.unknown_items])
-        ood, rejected = load_unknown(unknown, own, there, check=False)
+        known_and_unknown = pd.concat([table.frame, table.unknown_items])
+        ood, rejected = load_unknown(unknown, kind, known_and_unknown, check=False)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += rejected
     table.frame = table.frame.assign(split=HELD)
     log.info(
         "Data: %s, %d items of %d classes, %d of unknown classes",
-        asked.data, len(table.frame), len(table.classes), len(table.unknown_items),
+        settings.data, len(table.frame), len(table.classes), len(table.unknown_items),
     )  # fmt: skip
     return table, lines
 
 
 def _kind(bundle: Bundle, kind: str) -> str:
-    """What the model judges; an error where another ``kind`` was asked for."""
-    own = "picture" if bundle.spectrogram is None else str(bundle.spectrogram.get("kind", kind))
-    if kind not in ("auto", own):
-        raise SecondhandError(f"--kind {kind}: this model judges files of kind {own}")
-    return own
+    """Kind of data of the model; SecondhandError where ``kind`` is another."""
+    model_kind = (
+        "picture" if bundle.spectrogram is None else str(bundle.spectrogram.get("kind", kind))
+    )
+    if kind not in ("auto", model_kind):
+        raise SecondhandError(f"--kind {kind}: this model judges files of kind {model_kind}")
+    return model_kind
 
 
-def _nothing(table: ItemTable) -> SecondhandError:
+def _no_files_error(table: ItemTable) -> SecondhandError:
     kind, rejected = table.kind, table.rejected
     kinds = sorted({kind_of(item.path) or "" for item in rejected} - {""})
     return SecondhandError(
@@ -232,27 +238,27 @@ def _nothing(table: ItemTable) -> SecondhandError:
     )
 
 
-def _choose_part(table: ItemTable) -> list[str]:
-    """Keep what the model may be judged by, of data that say so; as a line to read."""
+def _choose_split(table: ItemTable) -> list[str]:
+    """Keep the test split where the data name one, else all but the training split; return notes."""
     split = table.frame["split"]
     if split.eq("").all():
         return []
     test, train = split.eq("test"), split.eq("train")
     if test.any():
-        kept, name = test, "its part 'test'"
+        mask, name = test, "its part 'test'"
     elif not train.all():
-        kept, name = ~train, "all but its part 'train'"
+        mask, name = ~train, "all but its part 'train'"
     else:
         return ["all of these files are called training data: the figures may be too good"]
-    dropped = int((~kept).sum())
-    table.frame = table.frame.loc[kept].reset_index(drop=True)
+    dropped = int((~mask).sum())
+    table.frame = table.frame.loc[mask].reset_index(drop=True)
     return [f"judged on {name}: {len(table.frame)} items; {dropped} are left alone"]
 
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
-    """Without the files that cannot be read, and those. Silence is a file like others."""
+    """Split off unreadable files; silent files stay."""
     bad = evaluation.predictions["reason"].map(attrgetter("unanswered")).astype(bool)
-    left = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
+    bad_rows = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
     return evaluation.where(~bad.to_numpy()), [
-        Rejected(str(path), str(reason)) for path, reason in left
+        Rejected(str(path), str(reason)) for path, reason in bad_rows
     ]

@@ -1,4 +1,4 @@
-"""A fine-tuning run from its settings to its folder. The command is a thin shell around this.
+"""Runs a fine-tuning from its settings to its folder; the command ``learners.finetune`` calls this.
 
 The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejected.csv``,
 ``history.csv``, ``checkpoint/``, ``model/`` (the bundle), ``predictions.csv``,
@@ -22,15 +22,14 @@ from learners.runs.run import Run, prepare
 
 
 def launch(
-    asked: Settings,
+    settings: Settings,
     typed: Mapping[str, Any] | None = None,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
     announce: Callable[[Run, pd.DataFrame], None] = lambda run, predictions: None,
 ) -> Run:
-    """Read the items, fine-tune, choose the best epoch, save the model, answer the held-out items,
-    report; then write the model once more as ONNX; in a folder that the run has to itself.
+    """Fine-tune a model: read the items, train, calibrate, predict the test items, report, write ONNX.
 
     Parameters
     ----------
@@ -40,12 +39,12 @@ def launch(
 
     Raises
     ------
-    SecondhandError : a setting or the data make the run impossible, and nothing is trained then; or the
-        folder cannot be had.
+    SecondhandError : a setting or the data make the run impossible (nothing is trained then), or the
+        folder cannot be used.
     """
-    with distributed.process_group(asked.speed.device), shared_folder(asked) as folder:
+    with distributed.process_group(settings.speed.device), shared_folder(settings) as folder:
         log_to(folder / "log.txt")
-        run = prepare(folder, asked, typed, command)
+        run = prepare(folder, settings, typed, command)
         from learners.runs import stages
 
         with keep_thread_count(run.settings.speed.threads):
@@ -53,7 +52,7 @@ def launch(
             if not distributed.is_first():
                 return run
             reference = stages.calibrate(run)
-            evaluation = stages.answer(run, reference)
+            evaluation = stages.predict(run, reference)
             stages.report(run, evaluation)
             announce(run, evaluation.predictions)
             stages.write_onnx(run)

@@ -1,4 +1,4 @@
-"""The run folder: had by one process at a time, its settings, what it began with, how it goes on."""
+"""The run folder: its lock, its settings, a record of its input files, and how a run resumes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from learners.machine import software_and_hardware
 log = logging.getLogger(__name__)
 
 FINISHED = "checkpoint/finished.json"
-#: What a process may leave that was killed before it wrote ``config.yaml``.
+#: Files that a process killed before writing ``config.yaml`` may leave.
 EARLY = {
     LOCK,
     "log.txt",
@@ -51,21 +51,21 @@ EARLY = {
 
 @contextmanager
 def run_folder(settings: Settings) -> Iterator[Path]:
-    """The run folder, made and locked; for ``--overwrite`` the old one is set aside until the new
-    is whole; for ``--resume`` it is the one that is there.
+    """Create and lock the run folder; with ``--resume``, lock the existing one.
 
-    A run that ends in an error before its first checkpoint leaves nothing, and what was set aside
-    goes back to its place. Of one that ends later it is said how it goes on.
+    With ``--overwrite`` the old folder is kept aside until the run is complete. A run that fails before
+    its first checkpoint is removed and the old folder restored; a run that fails later logs the command
+    that resumes it.
 
     Raises
     ------
-    SecondhandError : it exists and ``--overwrite`` was not given; it is no run; or another process
-        is at work in it.
+    SecondhandError : the folder exists without ``--overwrite``, is not a run, or is used by another
+        process.
     """
     folder = settings.run.out or _unused_name(run_name(settings.data.sources))
     old = folder.with_name(f".{folder.name}.old")
-    going_on = settings.run.resume is not None
-    if not going_on and folder.exists() and not (folder.is_dir() and is_empty(folder)):
+    resuming = settings.run.resume is not None
+    if not resuming and folder.exists() and not (folder.is_dir() and is_empty(folder)):
         if not settings.run.overwrite:
             raise SecondhandError(
                 f"--out {folder}: is there already; choose another, or give --overwrite"
@@ -77,7 +77,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
             )
         with locked(folder):
             if old.exists() and not (folder / "report/index.html").exists():
-                # The user's last whole run is the one that an earlier start has set aside.
+                # The last complete run is the one that an interrupted start has set aside.
                 shutil.rmtree(folder)
             else:
                 shutil.rmtree(old, ignore_errors=True)
@@ -85,17 +85,17 @@ def run_folder(settings: Settings) -> Iterator[Path]:
         (old / LOCK).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        if going_on:
-            _sweep(folder)
+        if resuming:
+            _remove_partial_files(folder)
         else:
-            clear(folder)
+            empty_folder(folder)
         try:
             yield folder
         except BaseException as error:
             if has_progress(folder):
                 if resume_command(folder) not in str(error):
                     log.warning("the run is not finished. Resume it: %s", resume_command(folder))
-            elif not going_on:
+            elif not resuming:
                 shutil.rmtree(folder, ignore_errors=True)
                 if old.exists():
                     os.replace(old, folder)
@@ -105,19 +105,19 @@ def run_folder(settings: Settings) -> Iterator[Path]:
 
 @contextmanager
 def shared_folder(settings: Settings) -> Iterator[Path]:
-    """`run_folder`, which of several processes the first alone has to itself."""
+    """`run_folder` for several processes: the first one locks it for all."""
 
     def remedy() -> str:
         return f"go on with: {resume_command(folder)}" if has_progress(folder) else "begin it again"
 
-    with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as made:
-        folder = distributed.share(made)
+    with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as first_folder:
+        folder = distributed.share(first_folder)
         with distributed.end_together(remedy):
             yield folder
 
 
 def resume_command(folder: Path) -> str:
-    """The command that goes on with a run."""
+    """Command that resumes a run."""
     if distributed.count() > 1:
         called = installed_commands("-m learners.finetune")
         return f"accelerate launch … {called} --resume {shlex.quote(str(folder))}"
@@ -125,33 +125,32 @@ def resume_command(folder: Path) -> str:
 
 
 def is_empty(folder: Path) -> bool:
-    """But for what a process leaves that was killed before its training: its lock, and `EARLY`."""
+    """Whether a folder is empty, except for files of a process that was killed before training (`EARLY`)."""
     names = {file.name for file in folder.iterdir() if file.suffix != ".part"}
     return not names or (LOCK in names and names <= EARLY)
 
 
-def clear(folder: Path) -> None:
-    """Remove all in it but the lock."""
-    for left in folder.iterdir():
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
-        elif left.name != LOCK:
-            left.unlink()
+def empty_folder(folder: Path) -> None:
+    """Remove everything in a folder except its lock."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a killed process was about to write."""
-    # .tmp…: safetensors writes beside, too.
+def _remove_partial_files(folder: Path) -> None:
+    """Remove incomplete files of a killed process; .tmp… are those of safetensors."""
     for pattern in (".*.part", ".tmp??????", ".model-*", ".features-*", "models/tmp*"):
-        for left in folder.rglob(pattern):
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
+        for path in folder.rglob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
 def run_name(sources: Sequence[str]) -> str:
-    """What a run is called after its data, the first of several."""
+    """Name of a run: that of its first data source."""
     if not sources:
         return "run"
     data = sources[0]
@@ -168,8 +167,8 @@ def _unused_name(name: str) -> Path:
 
 
 def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
-    """What it takes to tell how a model came about. It travels with the model."""
-    known = {
+    """Data, command, date, versions and machine of a training, stored in the model."""
+    facts = {
         "data": table.source,
         "kind": table.kind,
         "note": table.note,
@@ -181,11 +180,11 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         "seconds": round(time.monotonic() - began, 1),
         **software_and_hardware(),
     }
-    return shared_provenance(known)
+    return shared_provenance(facts)
 
 
 def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
-    """A table of answers, or rows under a line of field names; whole or not at all."""
+    """Write a table of predictions, or rows with a header, as CSV; the file is replaced as a whole."""
     if isinstance(rows, pd.DataFrame):
         cells = rows.apply(lambda column: column.map(partial(cell, column=column.name)))
         text = csv_text(cells)
@@ -197,11 +196,11 @@ def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
 
 
 def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settings:
-    """The run's own settings, with what may be said anew beside ``--resume``.
+    """Settings of a run to resume, with the flags that may change.
 
     Raises
     ------
-    SecondhandError : no run, or flags that would make another training of it; all are named.
+    SecondhandError : no run folder, or flags that would change the training; all are named.
     """
     config = folder / "config.yaml"
     if not config.is_file():
@@ -210,32 +209,32 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
             "began: give the command that began it"
         )
     settings = parse(parser, ["--config", str(config)])
-    then = settings.flat()
+    earlier = settings.flat()
     changes = {**given(parser, argv)}
     changes.pop("resume")
-    anew = settings.but(**changes).whole().flat()
-    if anew["out"] == folder:
+    changed = settings.but(**changes).whole().flat()
+    if changed["out"] == folder:
         changes.pop("out", None)
-    other = [name for name in changes if anew[name] != then[name] and name not in FREE]
-    other += [name for name in ("out", "overwrite") if changes.get(name)]
-    if other:
-        named = " ".join(flag(name) for name in dict.fromkeys(other))
+    forbidden = [name for name in changes if changed[name] != earlier[name] and name not in FREE]
+    forbidden += [name for name in ("out", "overwrite") if changes.get(name)]
+    if forbidden:
+        flags = " ".join(flag(name) for name in dict.fromkeys(forbidden))
         raise SecondhandError(
-            f"--resume {folder}: not with {named}, which would make another run of it. Leave that "
-            f"out, or begin another: --config {config} --out OTHER {named} …"
+            f"--resume {folder}: not with {flags}, which would make another run of it. Leave that "
+            f"out, or begin another: --config {config} --out OTHER {flags} …"
         )
     changes |= {"out": folder, "overwrite": False, "resume": folder}
     return settings.but(**changes)
 
 
 def command_of(folder: Path) -> str:
-    """What was typed to begin a run: the first line of its settings; "" where that is unknown."""
+    """Command that started a run: the first line of its ``config.yaml``; "" if unknown."""
     first = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
     return first[2:] if first.startswith("# ") else ""
 
 
 def write_config(folder: Path, settings: Settings, command: str) -> None:
-    """``config.yaml``, which `settings_of` and ``--config`` read."""
+    """Write ``config.yaml``, which `settings_of` and ``--config`` read."""
     if not distributed.is_first():
         return
     first = f"# {' '.join(command.split())}\n" if command else ""
@@ -243,12 +242,12 @@ def write_config(folder: Path, settings: Settings, command: str) -> None:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run is over, report and all."""
+    """Whether a run is complete, including its report."""
     return (folder / FINISHED).is_file()
 
 
 def has_progress(folder: Path) -> bool:
-    """Whether there is anything in a run's folder that a later process could go on from."""
+    """Whether a run's folder has a checkpoint to resume from."""
     inside = folder / "checkpoint"
     return any(any(inside.rglob(name)) for name in ("best.safetensors", "state-*.json"))
 
@@ -256,21 +255,26 @@ def has_progress(folder: Path) -> bool:
 def record_inputs(
     folder: Path,
     tables: Mapping[str, pd.DataFrame],
-    also: Sequence[str] = (),
-    known: Mapping[str, FileState] = MappingProxyType({}),
+    other_files: Sequence[str] = (),
+    known_states: Mapping[str, FileState] = MappingProxyType({}),
 ) -> None:
-    """Note what a run begins with: ``items.csv`` and other tables of items, where there are any, and
-    what their files, and those named ``also``, look like; ``known`` are states that were taken already.
+    """Record the inputs of a run: its tables of items and the states of their files.
 
-    Of a run that goes on: compare that with what is there now.
+    A resumed run compares them with its record instead.
+
+    Parameters
+    ----------
+    tables : non-empty tables are written under these names.
+    also : further files to record.
+    known : file states that are already known.
 
     Raises
     ------
-    SecondhandError : the run goes on, and its files are not what they were. They are named.
+    SecondhandError : files or tables of the resumed run have changed; they are named.
     """
     texts = {folder / name: csv_text(t) for name, t in tables.items() if len(t)}
-    paths = dict.fromkeys([*also, *(path for t in tables.values() for path in t["path"])])
-    files = {path: known.get(path) or FileState.of(path) for path in paths}
+    paths = dict.fromkeys([*other_files, *(path for t in tables.values() for path in t["path"])])
+    files = {path: known_states.get(path) or FileState.of(path) for path in paths}
     record = folder / FILE_STATES
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
         same = all(file.read_text(encoding="utf-8") == text for file, text in texts.items())
@@ -284,27 +288,26 @@ def record_inputs(
 
 def _compare(
     folder: Path,
-    then: Mapping[str, FileState | None],
-    now: Mapping[str, FileState | None],
+    earlier: Mapping[str, FileState | None],
+    current: Mapping[str, FileState | None],
     same_table: bool,
 ) -> None:
-    """Raise SecondhandError where the files or the table are others; of a file that has only another
-    time, as after a copy, warn."""
-    gone = [path for path in then if now.get(path) is None]
-    both = [(path, a, b) for path, a in then.items() if a and (b := now.get(path))]
-    changed = [path for path, a, b in both if a.content != b.content]
-    new = [path for path in now if path not in then]
-    touched = [path for path, a, b in both if a.content == b.content and a.mtime != b.mtime]
-    said = [
+    """Raise SecondhandError where files or tables have changed; warn where only file times have."""
+    missing = [path for path in earlier if current.get(path) is None]
+    in_both = [(path, a, b) for path, a in earlier.items() if a and (b := current.get(path))]
+    changed = [path for path, a, b in in_both if a.content != b.content]
+    new = [path for path in current if path not in earlier]
+    touched = [path for path, a, b in in_both if a.content == b.content and a.mtime != b.mtime]
+    differences = [
         f"{len(paths)} {what}: {', '.join(paths[:5])}{' …' if len(paths) > 5 else ''}"
-        for paths, what in ((gone, "gone or unreadable"), (changed, "changed"), (new, "new"))
+        for paths, what in ((missing, "gone or unreadable"), (changed, "changed"), (new, "new"))
         if paths
     ]
-    if not said and not same_table:
-        said = ["labels, groups or splits are others than in its items.csv"]
-    if said:
+    if not differences and not same_table:
+        differences = ["labels, groups or splits are others than in its items.csv"]
+    if differences:
         raise SecondhandError(
-            f"--resume {folder}: the data are not those it began with ({'; '.join(said)}). Put them "
+            f"--resume {folder}: the data are not those it began with ({'; '.join(differences)}). Put them "
             f"back, or begin another run: --config {folder}/config.yaml --out OTHER"
         )
     if touched:

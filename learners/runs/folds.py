@@ -1,8 +1,8 @@
-"""Cross-validation: a run for each fold, their mean and their spread, and going on after a stop.
+"""Cross-validation: a run per fold, the mean and standard deviation of their metrics, and resuming.
 
-The folder: ``fold-NAME/``, each a whole run folder with ``fold.json`` in it as soon as it is
-finished; ``folds.csv`` and ``folds.json``, the figures of the finished folds with their mean and
-spread, and ``report/index.html``, the same to look at; ``items.csv``, the fold of each item.
+The folder holds ``fold-NAME/``, each a run folder with ``fold.json`` once it is finished; ``folds.csv``,
+``folds.json`` and ``report/index.html`` with the metrics of the finished folds; and ``items.csv`` with the
+fold of each item.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from learners.files import jsonable, locked
 from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.finetuning import launch
-from learners.runs.folder import clear, has_progress, is_empty, run_name, write_config
+from learners.runs.folder import empty_folder, has_progress, is_empty, run_name, write_config
 from learners.runs.warm_start import apply_warm_start
 from learners.tasks.choose import choose_task
 
@@ -45,9 +45,9 @@ class Folds:
 
     Attributes
     ----------
-    runs : the settings of the run that tests each fold; it can be repeated alone with them.
-    basis : what the figures rest on.
-    done : the figures of the folds that are finished.
+    runs : settings of each fold's run, by fold name.
+    protocol : sentence on the evaluation protocol.
+    done : metrics of the finished folds, by fold name.
     """
 
     folder: Path
@@ -57,53 +57,54 @@ class Folds:
 
     @property
     def missing(self) -> list[str]:
-        """The folds that are still to be trained."""
+        """Names of the folds that are not finished."""
         return [name for name in self.runs if name not in self.done]
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each finished fold, and their mean and spread, as `summarise` has them."""
+        """Metrics of the finished folds with mean and standard deviation, see `summarise`."""
         return summarise({name: self.done[name] for name in self.runs if name in self.done})
 
     def place(self, name: str) -> Path:
-        """The run folder of a fold."""
+        """Run folder of a fold."""
         return Path(self.runs[name].run.out or "")
 
 
 def cross_validate(
-    asked: Settings,
+    settings: Settings,
     typed: Mapping[str, Any] | None = None,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
 ) -> Folds:
-    """Train and test a network for each fold of ``--cv``, but for those that are finished.
+    """Train and test a network for each unfinished fold of ``--cv``.
 
-    Every fold is checked to be possible before the first is trained. Ctrl-C ends the fold in
-    training; the same settings go on from there.
+    All folds are checked before the first is trained. After Ctrl-C the same settings resume.
 
     Parameters
     ----------
     typed : as in `launch`.
-    log_to : called with the log file of what is about to begin.
+    log_to : called with the log file of each part.
 
     Raises
     ------
-    SecondhandError : the folds cannot be made, or finished folds are there that were made with
-        other settings or of other data.
+    SecondhandError : the folds cannot be made, or the folder has finished folds with other settings or
+        data.
     """
-    settings, origin = apply_warm_start(asked, typed, network=False)
+    settings, origin = apply_warm_start(settings, typed, network=False)
     choose_task(settings.data, origin).check(settings)
     items, protocol = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"
-    each = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
-    runs = {name: settings.but(fold=name, out=each[name], overwrite=False) for name in names}
+    fold_folders = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
+    runs = {
+        name: settings.but(fold=name, out=fold_folders[name], overwrite=False) for name in names
+    }
     folds = Folds(folder, runs, protocol)
     _check_place(folder, overwrite=settings.run.overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        _take_up(folds, settings, items)
+        _resume_folds(folds, settings, items)
         write_config(folder, settings, command)
         write_beside(folder / "items.csv", csv_text(items).encode())
         _write(folds)
@@ -120,7 +121,7 @@ def cross_validate(
             )
         finally:
             log_to(folder / "log.txt")
-            if not folds.done and not any(map(has_progress, each.values())):
+            if not folds.done and not any(map(has_progress, fold_folders.values())):
                 shutil.rmtree(folder, ignore_errors=True)
     return folds
 
@@ -132,58 +133,59 @@ def _train(
     command: str,
     log_to: Callable[[Path], object],
 ) -> None:
-    """Train and test a fold, unless it is done.
+    """Train and test a fold, unless it is finished.
 
     Raises
     ------
-    KeyboardInterrupt : Ctrl-C, also where the run has kept its best epoch.
+    KeyboardInterrupt : Ctrl-C, even where the run has kept its best epoch.
     """
     if name in folds.done:
         log.info("Fold %s is finished already", name)
         return
     log.info("Fold %s, %d of %d", name, list(folds.runs).index(name) + 1, len(folds.runs))
-    settings, inside = folds.runs[name], folds.place(name)
-    if has_progress(inside):
-        settings = settings.but(resume=inside)
+    settings, fold_folder = folds.runs[name], folds.place(name)
+    if has_progress(fold_folder):
+        settings = settings.but(resume=fold_folder)
     else:
-        shutil.rmtree(inside, ignore_errors=True)
+        shutil.rmtree(fold_folder, ignore_errors=True)
     run = launch(settings, typed, command=command, log_to=log_to)
     if run.interrupted:
         raise KeyboardInterrupt
-    folds.done[name] = _figures(inside, run.bundle.metrics)
+    folds.done[name] = _figures(fold_folder, run.bundle.metrics)
     record = {"fold": name, "metrics": folds.done[name]}
-    write_beside(inside / DONE, json.dumps(record, indent=1).encode())
+    write_beside(fold_folder / DONE, json.dumps(record, indent=1).encode())
     _write(folds)
 
 
 def summarise(figures: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
-    """A row for each fold, then their mean and their spread (n - 1; NaN for one fold).
+    """Table with a row per fold, their mean, and their standard deviation (n - 1; NaN for one fold).
 
-    A figure that a fold does not have (accuracy of accepted items, where none was) is left out of
-    the mean.
+    A metric that a fold lacks (accuracy of answered items where there are none) is left out of the mean.
     """
     if not figures:
         return pd.DataFrame({"fold": []})
     table = pd.DataFrame.from_dict({k: dict(v) for k, v in figures.items()}, orient="index")
     counts = [name for name in table if str(name).endswith("_items")]
-    over = table.drop(columns=counts)
-    rows = pd.DataFrame({"mean": over.mean(), "spread": over.std(ddof=1)}).T
-    joined = pd.concat([table, rows.reindex(columns=table.columns)])
-    first = [name for name in joined if str(name).startswith("test_")]
-    joined = joined[[*first, *(name for name in joined if name not in first)]]
-    return joined.rename_axis("fold").reset_index()
+    metrics = table.drop(columns=counts)
+    rows = pd.DataFrame({"mean": metrics.mean(), "spread": metrics.std(ddof=1)}).T
+    summary = pd.concat([table, rows.reindex(columns=table.columns)])
+    test_columns = [name for name in summary if str(name).startswith("test_")]
+    summary = summary[[*test_columns, *(name for name in summary if name not in test_columns)]]
+    return summary.rename_axis("fold").reset_index()
 
 
 def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
-    """Each item's fold, and what the figures rest on.
+    """Items with their folds, and the sentence on the evaluation protocol.
 
-    Raises SecondhandError if any fold could not be trained.
+    Raises
+    ------
+    SecondhandError : a fold could not be trained.
     """
     data, seed = settings.data, settings.train.seed
     table = load_grouped(data, settings.signal, seed)
     frame = table.frame
     assert data.cv is not None
-    # Refuses data that bring a split of their own, before their folds are looked for.
+    # Raises for data with their own split.
     frame["fold"] = folds_of(frame, data, seed)
     check_splits(frame, data, seed)
     items = frame[["path", "label", "group", "fold", "start", "end", "gps"]]
@@ -191,19 +193,19 @@ def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
 
 
 def _file_names(names: Sequence[str]) -> dict[str, str]:
-    """Names of folds that are names of files too, and different."""
+    """Unique file name for each fold name."""
     safe: dict[str, str] = {}
     for name in names:
-        plain = re.sub(r"[^\w.-]+", "_", name)[:60]
+        stem = re.sub(r"[^\w.-]+", "_", name)[:60]
         count = 1
-        while (plain if count == 1 else f"{plain}-{count}") in safe.values():
+        while (stem if count == 1 else f"{stem}-{count}") in safe.values():
             count += 1
-        safe[name] = plain if count == 1 else f"{plain}-{count}"
+        safe[name] = stem if count == 1 else f"{stem}-{count}"
     return safe
 
 
 def _check_place(folder: Path, *, overwrite: bool) -> None:
-    """Raise SecondhandError where the folder is there and is none of ours."""
+    """Raise SecondhandError where the folder exists and must not be used."""
     if not folder.exists() or (folder.is_dir() and is_empty(folder)):
         return
     if overwrite and not (folder / "config.yaml").is_file():
@@ -218,20 +220,20 @@ def _check_place(folder: Path, *, overwrite: bool) -> None:
         )
 
 
-def _take_up(folds: Folds, settings: Settings, items: pd.DataFrame) -> None:
-    """Take the folds that are finished for done; a folder without any begins empty."""
+def _resume_folds(folds: Folds, settings: Settings, items: pd.DataFrame) -> None:
+    """Read the finished folds; empty a folder that has none."""
     folder, places = folds.folder, {name: folds.place(name) for name in folds.runs}
-    begun = any(folder.glob(f"fold-*/{DONE}")) or any(map(has_progress, places.values()))
-    if not begun or settings.run.overwrite:
-        clear(folder)
+    has_folds = any(folder.glob(f"fold-*/{DONE}")) or any(map(has_progress, places.values()))
+    if not has_folds or settings.run.overwrite:
+        empty_folder(folder)
         write_beside(folder / MARK, b"{}")
         return
     _check_same(folder, settings, items)
-    for name, inside in places.items():
-        if (inside / DONE).is_file():
+    for name, fold_folder in places.items():
+        if (fold_folder / DONE).is_file():
             try:
-                load_bundle(inside / "model")
-                folds.done[name] = json.loads((inside / DONE).read_text())["metrics"]
+                load_bundle(fold_folder / "model")
+                folds.done[name] = json.loads((fold_folder / DONE).read_text())["metrics"]
             except (SecondhandError, ValueError, KeyError) as error:
                 log.warning(
                     "fold %s is trained again, because its model cannot be read: %s", name, error
@@ -239,19 +241,19 @@ def _take_up(folds: Folds, settings: Settings, items: pd.DataFrame) -> None:
 
 
 def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:
-    """Raise SecondhandError where the finished folds are not what these settings would make."""
+    """Raise SecondhandError where the finished folds have other settings or data."""
     remedy = "repeat those, choose another --out, or give --overwrite"
-    then = yaml.safe_load((folder / "config.yaml").read_text())
-    now = yaml.safe_load(dump(settings))
-    other = [
-        f"{key} {then.get(key)!r} there, {value!r} now"
-        for key, value in now.items()
-        if key not in (*FREE, "out", "overwrite") and then.get(key) != value
+    earlier = yaml.safe_load((folder / "config.yaml").read_text())
+    current = yaml.safe_load(dump(settings))
+    differences = [
+        f"{key} {earlier.get(key)!r} there, {value!r} now"
+        for key, value in current.items()
+        if key not in (*FREE, "out", "overwrite") and earlier.get(key) != value
     ]
-    if other:
+    if differences:
         raise SecondhandError(
             f"--out {folder}: its finished folds were made with other settings "
-            f"({'; '.join(other)}): {remedy}"
+            f"({'; '.join(differences)}): {remedy}"
         )
     text = csv_text(items)
     if (folder / "items.csv").read_text() != text:
@@ -260,20 +262,20 @@ def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:
         )
 
 
-def _figures(inside: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
-    """A fold's metrics, and how well its calibrated probabilities held on what it was tested on."""
-    found = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
-    report = json.loads((inside / "report/report.json").read_text())
-    # Of several labels an item the metrics have it already.
+def _figures(fold_folder: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics of a fold, with NLL, Brier score and ECE of its calibrated probabilities on the test items."""
+    figures = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    report = json.loads((fold_folder / "report/report.json").read_text())
+    # The metrics of multi-label models contain them already.
     calibrated = ("splits" in report and report["splits"]["test"]["calibration"]["after"]) or {}
     for name in ("nll", "brier", "ece"):
         if name in calibrated and calibrated[name]["value"] is not None:
-            found[f"test_{name}"] = calibrated[name]["value"]
-    return found
+            figures[f"test_{name}"] = calibrated[name]["value"]
+    return figures
 
 
 def _write(folds: Folds) -> None:
-    """Write the figures so far; what cannot be averaged yet is left out."""
+    """Write the metrics of the finished folds."""
     folder, table, missing, protocol = folds.folder, folds.table, folds.missing, folds.protocol
     rows = jsonable({row.pop("fold"): row for row in table.to_dict("records")})
     record = {

@@ -1,6 +1,7 @@
-"""A run as it begins: its settings resolved, its files read, split and drawn, its network built.
+"""Prepares a run: resolves its settings, reads, splits and renders its files, and builds its network.
 
-torch is imported once the files are read, which takes seconds: what is wrong with the data is said soon.
+torch, whose import takes seconds, is imported after the files are read, so that errors in the data appear
+soon.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """A run: its folder, what it was asked, and what its stages have made of that so far.
+    """A run: its folder, settings, items and model, which the stages complete.
 
     Attributes
     ----------
-    settings : resolved, as ``config.yaml`` has them.
-    command : that it was begun by.
-    device : that it computes on.
-    task : what is learnt to be said of an item.
-    items : the table with its splits, the rows to train on, and the recipe.
-    bundle : the model: its network as it begins, later trained; then calibrated; then with its figures.
-    origin : the model of ``--from``.
-    choice : how ``--backbone auto`` chose; None where the backbone was named.
-    began : the moment, of `time.monotonic`.
+    settings : resolved settings, as in ``config.yaml``.
+    command : command line that started the run.
+    device : device to compute on.
+    task : task: one class per item, multi-label or a class tree.
+    items : item table with splits, rows to train on, and spectrogram settings.
+    bundle : the model; the stages train and calibrate it and add its metrics.
+    origin : model of ``--from``, or None.
+    selection : how ``--backbone auto`` chose; None where the backbone was named.
+    began : start of the run, in seconds of `time.monotonic`.
     interrupted : Ctrl-C ended the training early.
     """
 
@@ -68,43 +69,41 @@ class Run:
 
     @cached_property
     def predictor(self) -> Predictor:
-        """Answers with the model. Made where it is first asked: of several processes, in one."""
+        """Predictor of the model, built at its first use, in the first of several processes only."""
         from learners.inference import Predictor
 
         return Predictor(self.bundle, device=self.settings.speed.device, decoded=self.decoded)
 
     @cached_property
     def decoded(self) -> DecodedPictures:
-        """The pixels of the items, which all stages share: each file is decoded once for them."""
+        """Cache of decoded pixels that all stages share."""
         from learners.training import decoded_pictures
 
         return decoded_pictures(self.items, self.bundle.preprocessing, self.settings)
 
 
 def prepare(
-    folder: Path, asked: Settings, typed: Mapping[str, Any] | None = None, command: str = ""
+    folder: Path, settings: Settings, typed: Mapping[str, Any] | None = None, command: str = ""
 ) -> Run:
-    """The settings resolved, once for the whole run; the files read, split and drawn; the network built:
-    ``items.csv``, ``rejected.csv``, ``config.yaml``.
+    """Resolve the settings, read, split and render the files, and build the network of a run.
 
-    What is ``asked`` is made of defaults < preset < file < flags, or by ``--resume`` of the run's own. It
-    is overruled by what a model of ``--from`` brings, and what it leaves open is settled by the data, then
-    by the machine.
+    Writes ``items.csv``, ``rejected.csv`` and ``config.yaml``. Settings come from defaults < preset < file
+    < flags, or with ``--resume`` from the run. The model of ``--from`` overrides them; what is open is
+    then resolved by the data and the machine.
 
     Parameters
     ----------
-    typed : of the settings those that somebody chose, by their names; those other than their defaults
-        if not given.
-    command : what was typed.
+    typed : settings that the user chose, by name; default: those that differ from their defaults.
+    command : command line of the run.
 
     Raises
     ------
     SecondhandError : a setting or the data make the run impossible.
     """
-    began = time.monotonic()
-    if asked.run.resume is not None:
+    start_time = time.monotonic()
+    if settings.run.resume is not None:
         command = command_of(folder) or command
-    settings, origin = apply_warm_start(asked, typed)
+    settings, origin = apply_warm_start(settings, typed)
     settings.check()
     task = choose_task(settings.data, origin)
     task.check(settings)
@@ -114,16 +113,16 @@ def prepare(
         from learners.training import check_precision
 
         check_precision(settings.speed.precision, device)
-    drawn = (
+    spectrogram = (
         None
         if origin is None or origin.spectrogram is None
         else spectrogram_from_dict(origin.spectrogram)
     )
-    trained_on = mel_of(settings.network.backbone) if drawn is None else {}
+    mel_settings = mel_of(settings.network.backbone) if spectrogram is None else {}
     data, signal, seed = settings.data, settings.signal, settings.train.seed
     with keep_thread_count(settings.speed.threads), progress.step("Reading the files"):
         items = distributed.first_process_value(
-            lambda: load_items(data, signal, seed, folder, trained_on, drawn)
+            lambda: load_items(data, signal, seed, folder, mel_settings, spectrogram)
         )
     task = task.of_items(settings, items.table)
     fits, kind = settings.network.fits, items.table.kind
@@ -160,7 +159,9 @@ def prepare(
         ),
         confidence=task.uncalibrated(items.table.classes),
     )
-    return Run(folder, settings, command, device, task, items, bundle, origin, selection, began)
+    return Run(
+        folder, settings, command, device, task, items, bundle, origin, selection, start_time
+    )
 
 
 def load_items(
@@ -171,12 +172,13 @@ def load_items(
     trained_on: Mapping[str, Any] = MappingProxyType({}),
     spectrogram: SpectrogramSettings | None = None,
 ) -> Loaded:
-    """`prepare_items`, and what the run begins with in its folder: ``items.csv``, ``rejected.csv``,
-    with a background ``background.csv``.
+    """Read the items with `prepare_items` and write them to the run's folder.
+
+    The files are ``items.csv``, ``rejected.csv`` and, with a background class, ``background.csv``.
 
     Raises
     ------
-    SecondhandError : also for other data than those that a run which goes on began with.
+    SecondhandError : as in `prepare_items`; or a resumed run's data have changed.
     """
     loaded = prepare_items(data, signal, seed, trained_on, spectrogram)
     table = loaded.table

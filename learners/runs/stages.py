@@ -1,4 +1,4 @@
-"""The stages of a run: items to weights, to confidence, to answers and figures, to a report."""
+"""The stages of a run: train, calibrate, predict and measure, report, write ONNX."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ log = logging.getLogger(__name__)
 
 
 def train(run: Run) -> None:
-    """The first stage: items and settings to weights, in ``history.csv`` and ``checkpoint/``; of several
-    processes, in all of them.
+    """Train the networks of a run; write ``history.csv`` and ``checkpoint/``.
 
-    What an earlier process has trained in this folder is taken up.
+    All processes of a distributed run call it. A training that was interrupted is resumed.
 
     Raises
     ------
@@ -45,22 +44,22 @@ def train(run: Run) -> None:
     kept, run.interrupted = train_members(
         run.folder, run.items, run.settings, run.device, run.task, bundle, run.decoded, run.origin
     )
-    distributed.leave()
+    distributed.close_group()
     bundle.provenance = provenance(table, run.command, run.began) | {"kept": "; ".join(kept)}
     if run.origin is not None:
         bundle.provenance |= lineage(run.settings.data, run.origin, run.folder)
     if run.selection is not None:
-        bundle.provenance["backbone"] = run.selection.said
-    if joint := _asked_together(run):
+        bundle.provenance["backbone"] = run.selection.summary
+    if joint := _prediction_differences(run):
         bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
         if distributed.is_first():
             log.debug("validation of each epoch: one network, one view; predictions: %s", joint)
 
 
 def calibrate(run: Run) -> Outputs | None:
-    """The second stage: what the bundle's answers are judged by, from the calibration split.
+    """Calibrate the model of a run on the calibration split.
 
-    Returns the training items that its distance is to, where the task compares scores with them.
+    Returns the training items that distances are measured to, where the task uses them.
     """
     items = run.items
     reference: Outputs | None = run.task.calibrate(
@@ -69,9 +68,11 @@ def calibrate(run: Run) -> Outputs | None:
     return reference
 
 
-def answer(run: Run, reference: Outputs | None) -> Evaluation:
-    """The third stage: what was held out is answered, judged and measured; ``predictions.csv`` and,
-    with the figures in it, ``model/``."""
+def predict(run: Run, reference: Outputs | None) -> Evaluation:
+    """Predict and measure the calibration and test items and the unknown files of a run.
+
+    Writes ``predictions.csv`` and, with the metrics, ``model/``.
+    """
     bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
     evaluation = predict_held_out(run.predictor, table, train.bs)
     if origin is not None:
@@ -81,21 +82,30 @@ def answer(run: Run, reference: Outputs | None) -> Evaluation:
     bundle.provenance["headline"] = evaluation.headline
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
-    trained = reference_rows(run.items.rows, train.seed)
-    # Else a training file went bad since.
-    if reference is not None and len(trained) == len(reference):
+    reference_items = reference_rows(run.items.rows, train.seed)
+    # Otherwise a training file has become unreadable since.
+    if reference is not None and len(reference_items) == len(reference):
         columns = ["path", "label", "start", "end", "gps"]
-        write_csv(run.folder / REFERENCE, trained[columns])
+        write_csv(run.folder / REFERENCE, reference_items[columns])
     if run.selection is not None:
         tables = {"Backbones": as_table(run.selection.candidates), **tables}
     changes = None
     if origin is not None:
         earlier = Predictor(origin, device=run.settings.speed.device, decoded=run.decoded)
-        before = predict_held_out(earlier, table, train.bs).predictions
-        after, old = evaluation.predictions, table.frame.loc[is_rehearsed(table.frame), "path"]
-        of_both = (origin.classes, bundle.classes)
+        predictions_before = predict_held_out(earlier, table, train.bs).predictions
+        predictions_after, rehearsed = (
+            evaluation.predictions,
+            table.frame.loc[is_rehearsed(table.frame), "path"],
+        )
+        class_lists = (origin.classes, bundle.classes)
         trees = (origin.decider.tree, bundle.decider.tree)
-        changes = compare(before, after, after["path"].isin(set(old)).tolist(), of_both, trees)
+        changes = compare(
+            predictions_before,
+            predictions_after,
+            predictions_after["path"].isin(set(rehearsed)).tolist(),
+            class_lists,
+            trees,
+        )
         log.info("%s", changes.message)
     curve = read_learning_curve(run.folder / PREDICTIONS)
     if curve is not None:
@@ -104,8 +114,7 @@ def answer(run: Run, reference: Outputs | None) -> Evaluation:
 
 
 def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:
-    """Take strangers of the earlier run that look like a class learnt since out of answers and table, and
-    name them among the files left out."""
+    """Remove unknown files of the earlier run that look like a class learned since; list them as rejected."""
     table, items = run.items.table, earlier_items(run.settings.data)
     if items is None:
         return evaluation
@@ -113,27 +122,31 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
     ood = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
     new = sorted(set(run.bundle.classes) - set(origin.classes))
     predictions = evaluation.predictions
-    doubtful = maybe_of_new_class(predictions, ood, new)
-    if not doubtful.any():
+    learned_since = maybe_of_new_class(predictions, ood, new)
+    if not learned_since.any():
         return evaluation
     table.rejected += [
-        Rejected(path, f"unknown to the earlier model, and looks most like the new class {best!r}")
-        for path, best in predictions.loc[doubtful, ["path", "best"]].itertuples(index=False)
+        Rejected(
+            path, f"unknown to the earlier model, and looks most like the new class {best_class!r}"
+        )
+        for path, best_class in predictions.loc[learned_since, ["path", "best"]].itertuples(
+            index=False
+        )
     ]
     write_csv(run.folder / "rejected.csv", table.rejected, Rejected._fields)
     table.unknown_items = table.unknown_items.loc[
-        ~doubtful[predictions["split"].eq(UNKNOWN)].to_numpy()
+        ~learned_since[predictions["split"].eq(UNKNOWN)].to_numpy()
     ].reset_index(drop=True)
     log.info(
         "%d files of the earlier model's unknown classes look most like a new class (%s). They do not count as "
         "unknown and are listed in rejected.csv: label those that belong to it",
-        doubtful.sum(), ", ".join(new),
+        learned_since.sum(), ", ".join(new),
     )  # fmt: skip
-    return evaluation.where(~doubtful.to_numpy())
+    return evaluation.where(~learned_since.to_numpy())
 
 
 def report(run: Run, evaluation: Evaluation) -> None:
-    """The fourth stage: ``report/``, from the answers and the model."""
+    """Write ``report/`` from the predictions and the model."""
     trained = reference_rows(run.items.rows, run.settings.train.seed)
     with progress.step("Writing the report"):
         write_report(
@@ -146,15 +159,14 @@ def report(run: Run, evaluation: Evaluation) -> None:
 
 
 def write_onnx(run: Run) -> None:
-    """The last stage: the model's ``model.onnx``. It takes seconds, and the model can be used already;
-    who trains often and asks with torch spares them by ``SECONDHAND_ONNX=0``."""
+    """Write the model's ``model.onnx``, unless ``SECONDHAND_ONNX=0`` is set in the environment."""
     if os.environ.get("SECONDHAND_ONNX") != "0":
         with progress.step("The model can be used now. Writing model.onnx for faster predictions"):
             add_onnx(run.bundle, run.folder / "model", write_network)
 
 
-def _asked_together(run: Run) -> str:
-    """In what answers differ from the validation of an epoch; nothing where they are the same."""
+def _prediction_differences(run: Run) -> str:
+    """How predictions differ from the validation of an epoch (ensemble, test-time augmentation, windows); or ""."""
     members, tta_views, items = run.bundle.spec.members, len(run.bundle.tta_views), run.items
     parts = [
         *([f"{members} networks"] if members > 1 else []),

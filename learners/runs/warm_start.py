@@ -1,4 +1,4 @@
-"""``--from runs/x/model``: what a training that goes on from a model takes of it."""
+"""Warm start (``--from runs/x/model``): the settings that a training takes over from an earlier model."""
 
 from __future__ import annotations
 
@@ -22,64 +22,77 @@ from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
 
 log = logging.getLogger(__name__)
 
-#: Epochs with all weights where none are asked for: of a head that can be fitted, and of another one.
-#: The body has learnt its like already.
+#: Default epochs with all weights: for a head that can be fitted, and for another head. The body is
+#: already trained on similar data.
 EPOCHS = (0, 2)
 
 
-#: Settings of a run that hold for files which are added to it: its held-out groups stay held out.
+#: Settings of the earlier run that apply to added files too, so that its splits stay as they are.
 SPLITTING = ("group_by", "near_duplicates", "label_column")
 
 
 def apply_warm_start(
-    asked: Settings, typed: Mapping[str, Any] | None = None, *, network: bool = True
+    settings: Settings, typed: Mapping[str, Any] | None = None, *, network: bool = True
 ) -> tuple[Settings, Bundle | None]:
-    """The settings as a model of ``--from`` has them, and that model, with its ``network`` or without; of
-    another training as they are, and None. A run that goes on has what it brings already."""
-    if asked.data.from_ is None:
-        return asked, None
-    folder = model_folder(asked.data.from_)
-    settings, origin = asked.but(**{"from": folder}), load_bundle(folder, network=network)
-    return (settings if asked.run.resume else settings_from_origin(settings, origin, typed)), origin
+    """Return the settings with those of the model of ``--from``, and that model.
+
+    Without ``--from``, return them unchanged and None. A resumed run has the model's settings already.
+
+    Parameters
+    ----------
+    network : also load the model's network.
+    """
+    if settings.data.from_ is None:
+        return settings, None
+    folder = model_folder(settings.data.from_)
+    settings, origin = settings.but(**{"from": folder}), load_bundle(folder, network=network)
+    return (
+        settings if settings.run.resume else settings_from_origin(settings, origin, typed)
+    ), origin
 
 
 def settings_from_origin(
     settings: Settings, origin: Bundle, typed: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings with the network and the recipe of the model that they go on from, with what its run was
-    told of how to split, and with `EPOCHS`.
+    """Return the settings with the network, spectrogram settings and splits of the model of ``--from``.
+
+    The number of epochs is one of `EPOCHS` unless given.
 
     Parameters
     ----------
-    typed : the settings that somebody chose; those other than their defaults if not given.
+    typed : settings that the user chose; default: those that differ from their defaults.
 
     Raises
     ------
-    SecondhandError : some of them contradict the model; all are named.
+    SecondhandError : chosen settings contradict the model; all are named.
     """
     assert settings.data.from_ is not None
     if typed is None:
-        plain = Settings().flat()
-        typed = {name: v for name, v in settings.flat().items() if v != plain[name]}
+        defaults = Settings().flat()
+        typed = {name: v for name, v in settings.flat().items() if v != defaults[name]}
     spec, spectrogram = origin.spec, origin.spectrogram or {}
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
     network |= {"weights": "published"}
     data = {"kind": spectrogram.get("kind", "picture"), "overlap": origin.overlap}
     if data["kind"] == "strain":
         data["detectors"] = "together" if spectrogram.get("together") else "separate"
-    data |= _told(settings.data.from_)
-    drawn = {"picture" if name == "size" else name: value for name, value in spectrogram.items()}
+    data |= _split_settings_of(settings.data.from_)
+    spectrogram_settings = {
+        "picture" if name == "size" else name: value for name, value in spectrogram.items()
+    }
     if typed.get("spectrogram"):
         typed = {**typed, **read_spectrogram(typed["spectrogram"])}
-    usual = {"kind": "auto", "head": "auto"}
-    wrong = [
-        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM_OPTIONS else flag(name)} {typed[name]} (it has {was})"
-        for name, was in (network | data | drawn).items()
-        if name in typed and _plain(typed[name]) not in (_plain(was), usual.get(name, _plain(was)))
+    defaults = {"kind": "auto", "head": "auto"}
+    contradictions = [
+        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM_OPTIONS else flag(name)} {typed[name]} (it has {value_of_origin})"
+        for name, value_of_origin in (network | data | spectrogram_settings).items()
+        if name in typed
+        and _as_yaml(typed[name])
+        not in (_as_yaml(value_of_origin), defaults.get(name, _as_yaml(value_of_origin)))
     ]
-    if wrong:
+    if contradictions:
         raise SecondhandError(
-            f"--from {settings.data.from_}: not with {', '.join(wrong)}. Its network, its recipe and how its "
+            f"--from {settings.data.from_}: not with {', '.join(contradictions)}. Its network, its recipe and how its "
             "files are split go on as they are: leave that out, or train anew without --from"
         )
     if origin.decider.calibrator.background and settings.data.background is None:
@@ -99,36 +112,39 @@ def settings_from_origin(
     return settings.but(epochs=EPOCHS[1])
 
 
-def _told(model: Path) -> dict[str, Any]:
-    """Of `SPLITTING` what the run of a model was told; of a model without its run nothing."""
+def _split_settings_of(model: Path) -> dict[str, Any]:
+    """Settings `SPLITTING` of the run around a model folder; empty without a run."""
     file = model.absolute().parent / "config.yaml"
     if not file.is_file():
         return {}
-    then, usual = read_settings(file), vars(DataSettings())
-    return {name: then[name] for name in SPLITTING if then.get(name, usual[name]) != usual[name]}
+    config, defaults = read_settings(file), vars(DataSettings())
+    return {
+        name: config[name]
+        for name in SPLITTING
+        if config.get(name, defaults[name]) != defaults[name]
+    }
 
 
-def _plain(value: Any) -> Any:
+def _as_yaml(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
 def lineage(data: DataSettings, origin: Bundle, folder: Path) -> dict[str, Any]:
-    """The models that this one comes from, the oldest first, by what can be checked; and a hash of the
-    items that it was trained on itself."""
+    """Provenance of a warm start: the earlier models, oldest first, and the SHA-256 of the run's items."""
     assert data.from_ is not None
-    known, items = origin.provenance, earlier_items(data)
-    name = data.from_.resolve()
+    provenance, items = origin.provenance, earlier_items(data)
+    model_path = data.from_.resolve()
     parent = {
-        "model": name.parent.name if name.name == "model" else name.name,
+        "model": model_path.parent.name if model_path.name == "model" else model_path.name,
         "weights_sha256": sha256(data.from_ / WEIGHTS),
-        "data": str(known.get("data", "")),
-        "items": known.get("items", 0),
+        "data": str(provenance.get("data", "")),
+        "items": provenance.get("items", 0),
         "items_sha256": "" if items is None else hashlib.sha256(items.read_bytes()).hexdigest(),
-        "trained": str(known.get("trained", "")),
+        "trained": str(provenance.get("trained", "")),
     }
-    own = hashlib.sha256((folder / "items.csv").read_bytes()).hexdigest()
-    older = known.get("lineage")  # of a folder that anybody may have written
+    items_sha256 = hashlib.sha256((folder / "items.csv").read_bytes()).hexdigest()
+    earlier_models = provenance.get("lineage")  # of a folder that anybody may have written
     return {
-        "lineage": [*(older if isinstance(older, list) else []), parent],
-        "items_sha256": own,
+        "lineage": [*(earlier_models if isinstance(earlier_models, list) else []), parent],
+        "items_sha256": items_sha256,
     }

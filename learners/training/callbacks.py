@@ -256,7 +256,7 @@ class Seeds(Callback):
         self._check("validation")
 
     def _check(self, part: str) -> None:
-        if not self.searching and not any(distributed.gathered(self.seen)):
+        if not self.searching and not any(distributed.all_values(self.seen)):
             raise SecondhandError(
                 f"no file of the {part} part can be read any more: is their folder still there?"
             )

@@ -80,7 +80,7 @@ class KeepBest(EpochEnd):
         end: a run that was stopped here resumes here.
         """
         files = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
-        distributed.gathered(None)  # wait until the first process has written them
+        distributed.all_values(None)  # wait until the first process has written them
         if not all(file.exists() for file in files):  # also with --keep last
             return
         probe, last = map(load_file, files)
@@ -109,7 +109,7 @@ class KeepBest(EpochEnd):
                 model.load_state_dict(blend(share))
                 self._keep(figures, model, f"{BLENDS[share]} of the way", epochs, lowest)
                 break
-        distributed.gathered(None)  # wait until all processes have read them
+        distributed.all_values(None)  # wait until all processes have read them
         if distributed.is_first():
             for file in files:
                 file.unlink()

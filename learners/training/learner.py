@@ -184,7 +184,7 @@ def _learning_rate(
         return settings.lr
     if checkpoints is not None and checkpoints.rate:
         return checkpoints.rate
-    with distributed.apart(learn):
+    with distributed.single_process(learn):
         rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
     named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
     log.debug("learning rate %.2g (%s)", rate, named)

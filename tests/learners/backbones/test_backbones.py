@@ -23,7 +23,7 @@ from datasets.core.errors import SecondhandError
 from learners.backbones.building import (
     Ensemble,
     NetworkSpec,
-    averaged,
+    average_logits,
     build,
     drop_background_row,
     logits_and_features,
@@ -467,9 +467,9 @@ def test_several_labels_an_item_are_averaged_by_themselves() -> None:
 
 def test_averages_of_sure_and_of_equal_logits() -> None:
     one = torch.tensor([[2.0, -1.0, 0.5], [800.0, -800.0, 0.0]])
-    assert averaged([one]) is one
-    assert torch.allclose(averaged([one] * 4), one, atol=1e-4)
-    opposed = averaged([one, one.flip(1)])
+    assert average_logits([one]) is one
+    assert torch.allclose(average_logits([one] * 4), one, atol=1e-4)
+    opposed = average_logits([one, one.flip(1)])
     assert torch.isfinite(opposed).all(), "probabilities below float32's smallest are no zeros"
     assert opposed[1].softmax(0).tolist() == pytest.approx([0.5, 0, 0.5], abs=1e-6)
 

@@ -101,7 +101,7 @@ def test_a_process_has_as_many_batches_where_a_file_cannot_be_read():
 def test_alone_there_is_one_process_and_it_is_the_first(monkeypatch):
     assert (ranks.count(), ranks.rank(), ranks.is_first()) == (1, 0, True)
     assert ranks.share(3) == ranks.first_process_value(lambda: 3) == 3
-    assert ranks.gathered(3) == [3]
+    assert ranks.all_values(3) == [3]
     assert ranks.device("cuda:7") == "cuda:7"
     ranks.check_batch(1)
     monkeypatch.setenv("WORLD_SIZE", "4")  # some cluster's own, without a launch

@@ -71,13 +71,13 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
 
     monkeypatch.setattr(Predictor, "predict", predict)
     places = [10, len(lines[0]) + 5, len(lines[0] + lines[1]), len(kept[0]) - 1]
-    for left in places if kind == "pictures" else places[2:3]:
+    for pending in places if kind == "pictures" else places[2:3]:
         asked.clear()
         out.unlink(missing_ok=True)
-        (tmp_path / "out.csv.part").write_bytes(kept[0][:left])
+        (tmp_path / "out.csv.part").write_bytes(kept[0][:pending])
         main([*call, str(out)])
         assert out.read_bytes() == whole.read_bytes()
-        assert len(asked) < len(whole.read_text().splitlines()) - 1 or left < 2 * len(lines[0])
+        assert len(asked) < len(whole.read_text().splitlines()) - 1 or pending < 2 * len(lines[0])
 
 
 def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch):
@@ -144,11 +144,11 @@ def test_a_full_disk_stops_it_in_order_and_with_room_it_goes_on(
     monkeypatch.setattr("learners.inference.predictor.ROUND", 1)
     out = tmp_path / "answers.csv"
     call = [str(models / "pictures"), str(files), "--bs", "4", "--out", str(out)]
-    left = [3]
+    pending = [3]
 
     def fsync(descriptor: int) -> None:
-        left[0] -= 1
-        if not left[0]:
+        pending[0] -= 1
+        if not pending[0]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.MonkeyPatch.context() as patch:
@@ -179,10 +179,10 @@ def test_files_may_come_and_go_in_between(tmp_path):
     """Each is asked once for each time it is named; what is gone keeps its answer."""
     out = tmp_path / "a.csv"
     with Journal(out, {}) as journal:
-        assert [*journal.left(iter("bdfdh"))] == [*"bdfdh"]
+        assert [*journal.pending(iter("bdfdh"))] == [*"bdfdh"]
         assert [*journal.add([[answer(p) for p in "bdf"], [answer("d")]])] == [3, 4]
     with Journal(out, {}) as journal:
-        assert [*journal.left(iter("abcddfdg"))] == [*"acdg"]
+        assert [*journal.pending(iter("abcddfdg"))] == [*"acdg"]
         assert [*journal.add([[answer("a")]])] == [5]
         assert [one.path for one in journal] == [*"bdfda"]
 
@@ -195,25 +195,25 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
     out = tmp_path / "a.csv"
     named = [*files, files[1]]  # one of them twice
     with Journal(out, {}) as journal:
-        left = journal.left(iter(named))
-        asked = [next(left), next(left)]
+        pending = journal.pending(iter(named))
+        asked = [next(pending), next(pending)]
         Path(files[0]).write_text("new, while it was read")
-        asked += left
+        asked += pending
         list(journal.add([[answer(file) for file in asked]]))
     then = Path(files[1]).stat().st_mtime_ns
     Path(files[1]).write_text("new")
     os.utime(files[1], ns=(then, then))  # of the old size and time, as cp -p leaves it
     with Journal(out, {}) as journal:
-        assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
+        assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]
         assert "3 files have changed since they were predicted" in caplog.text
         assert [one.path for one in journal] == [files[2]]
     with Journal(out, {}) as journal:  # after a kill
-        assert [*journal.left(iter(named))] == [files[0], files[1], files[1]]
+        assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]
         list(journal.add([[answer(files[n], label="b") for n in (0, 1, 1)]]))
     with Journal(out, {}) as journal:
         told = [(one.path, one.label) for one in journal]
         assert told == [(files[2], "a"), (files[0], "b"), (files[1], "b"), (files[1], "b")]
-        assert [*journal.left(iter(named))] == []
+        assert [*journal.pending(iter(named))] == []
         assert journal.before == 4
 
 
@@ -222,7 +222,7 @@ def test_an_answer_is_kept_to_the_last_bit(tmp_path):
     window = answer("x\udcff.wav", start=0.1, end=1 / 3, set=("a",), probability=0.1 + 0.2)
     long = answer("x\udcff.wav", reason=reason, windows=(window, window), known=-1e-300)
     with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
-        list(journal.left(iter([long.path])))
+        list(journal.pending(iter([long.path])))
         list(journal.add([[long]]))
     with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
         (found,) = journal

@@ -182,7 +182,7 @@ def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
 def test_of_many_files_as_many_of_each_class_as_it_has_its_part(monkeypatch):
     monkeypatch.setattr(backbone_selection, "ENOUGH", 40)
     rows = table(["a"] * 300 + ["b"] * 90 + ["c"] * 10, [""] * 400)
-    kept = backbone_selection._some(rows, 0)["label"].value_counts()
+    kept = backbone_selection._sample(rows, 0)["label"].value_counts()
     assert kept.to_dict() == {"a": 30, "b": 9, "c": 1}
 
 

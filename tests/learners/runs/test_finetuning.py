@@ -403,7 +403,7 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     reference = stages.calibrate(one)
     assert len(reference.logits) == one.items.rows["split"].eq("train").sum()
     assert not (here / "model").exists()
-    answered = stages.answer(one, reference)
+    answered = stages.predict(one, reference)
     assert one.bundle.metrics["valid_accuracy"] > 0.8
     answers, before = (pd.read_csv(run / "predictions.csv") for run in (here, finished))
     pd.testing.assert_frame_equal(answers, before, atol=1e-6)
