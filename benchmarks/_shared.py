@@ -1,4 +1,4 @@
-"""What the benchmarks share: `--small`, where they ran, sides that take turns, a model of digits."""
+"""Helpers of the benchmarks: `--small`, a description of the machine, alternating timings, a model of digits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def parse(parser: argparse.ArgumentParser, **small: Any) -> argparse.Namespace:
     small : the sizes with which the benchmark comes to its figures in seconds, by the options'
         names: their defaults under `--small`. They tell whether it runs, and nothing of speed.
     """
-    said = ", ".join(f"--{name} {value}" for name, value in small.items()).replace("_", "-")
-    parser.add_argument("--small", action="store_true", help=f"to see that it runs: {said}")
+    small_flags = ", ".join(f"--{name} {value}" for name, value in small.items()).replace("_", "-")
+    parser.add_argument("--small", action="store_true", help=f"to see that it runs: {small_flags}")
     if "--small" in sys.argv[1:]:
         parser.set_defaults(**small)
     return parser.parse_args()
@@ -43,16 +43,18 @@ def software_and_hardware(*libraries: str) -> str:
 def processor() -> str:
     """Its kind, and what of it changes ratios: "AMD EPYC (avx2)"; a ratio is of one kind alone."""
     try:
-        told = dict(
+        cpu_info = dict(
             map(str.strip, line.split(":", 1))
             for line in Path("/proc/cpuinfo").read_text().splitlines()
             if ":" in line
         )
     except OSError:
         return platform.processor() or platform.machine()
-    flags = told.get("flags", "").split()
+    flags = cpu_info.get("flags", "").split()
     units = [unit for unit in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if unit in flags]
-    return f"{told.get('model name', platform.machine())} ({', '.join(units) or 'no wide units'})"
+    return (
+        f"{cpu_info.get('model name', platform.machine())} ({', '.join(units) or 'no wide units'})"
+    )
 
 
 def spread(ours: Sequence[float], peer: Sequence[float]) -> str:

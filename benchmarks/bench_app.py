@@ -1,12 +1,12 @@
-"""The page against what it stands on: start-up, load, and twice the load that it takes.
+"""Web page: start-up time, load, and overload, compared with the predictor alone.
 
 ``start``  from launching ``python -m app MODEL`` to the first answer over HTTP, against importing
            torch and timm and one forward pass of the same network. Target: <= 1.5 times.
-``load``   8 clients ask 400 times on loopback. Target: none lost, none wrong (each as
+``load``   8 clients send 400 requests on loopback. Target: none lost, none wrong (each as
            ``learners.predict`` within 1e-5), 95th percentile under 3 medians, under 50 MB of growth,
            >= 0.8 of the predictor's own rate at batches of 8.
-``page``   the same by the two requests, an upload and a call, of Gradio's clients and the page.
-``busy``   twice the queue's limit at once: a clear "busy", and what is accepted is answered.
+``page``   the same by the two requests (upload and call) of Gradio's clients and the page.
+``busy``   twice the queue's limit at once: a clear "busy" reply, and accepted requests are answered.
 
     python benchmarks/bench_app.py runs/photos/model photos --what start load busy
 """
@@ -104,8 +104,8 @@ class PageAsker(Asker):
         data = [{"path": path, "meta": {"_type": "gradio.FileData"}}, self.model, None, None]
         call = {"data": data, "session_hash": secrets.token_hex(8)}
         answer = self.http.request("POST", "/gradio_api/run/ask", json=call)
-        said = answer.json()
-        return answer.status, said["data"][0][0] if "data" in said else said
+        replies = answer.json()
+        return answer.status, replies["data"][0][0] if "data" in replies else replies
 
 
 def start(model: str, files: list[str], rounds: int) -> None:
@@ -118,11 +118,11 @@ def start(model: str, files: list[str], rounds: int) -> None:
         least = after.children_user + after.children_system
         least -= before.children_user + before.children_system
         page = Page(model)
-        status, said = Asker(page.url).ask(files[0])
+        status, replies = Asker(page.url).ask(files[0])
         ours.append(time.perf_counter() - page.began)
         work.append(page.cpu() / least)
         page.close()
-        assert status == 200, said
+        assert status == 200, replies
     ratios = [a / b for a, b in zip(ours, bare, strict=True)]
     print(
         f"start   page {statistics.median(ours):.1f} s, torch + timm + forward "
@@ -135,7 +135,7 @@ def start(model: str, files: list[str], rounds: int) -> None:
 def load(model: str, files: list[str], count: int, clients: int, client: type[Asker]) -> None:
     from learners.inference.predictor import Predictor
 
-    asked = list(islice(cycle(files), count))
+    requests = list(islice(cycle(files), count))
     predictor = Predictor(model, top=5)
     expected = {p.path: p for p in predictor.predict(files, bs=8)}
     page = Page(model)
@@ -145,7 +145,7 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
 
     def one(number: int) -> None:
         asker = client(page.url)
-        for file in asked[number::clients]:
+        for file in requests[number::clients]:
             began = time.perf_counter()
             status, answer = asker.ask(file)
             took = time.perf_counter() - began
@@ -159,7 +159,7 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
 
     def round_of(total: int) -> float:
         times.clear()
-        asked[:] = list(islice(cycle(files), total))
+        requests[:] = list(islice(cycle(files), total))
         began = time.perf_counter()
         with ThreadPoolExecutor(clients) as pool:
             list(pool.map(one, range(clients)))
@@ -192,13 +192,13 @@ def busy(model: str, files: list[str], limit: int) -> None:
     Asker(page.url).ask(files[0])
     many = list(islice(cycle(files), 2 * limit + 8))
     with ThreadPoolExecutor(len(many)) as pool:
-        said = list(pool.map(lambda file: Asker(page.url).ask(file), many))
+        replies = list(pool.map(lambda file: Asker(page.url).ask(file), many))
     page.close()
-    answered = sum(status == 200 for status, _ in said)
-    refused = [answer["error"] for status, answer in said if status == 503]
+    answered = sum(status == 200 for status, _ in replies)
+    refused = [answer["error"] for status, answer in replies if status == 503]
     print(
-        f"busy    {len(said)} at once for a queue of {limit}: {answered} answered, {len(refused)} told "
-        f"to come again, {len(said) - answered - len(refused)} lost; {refused[0] if refused else ''}"
+        f"busy    {len(replies)} at once for a queue of {limit}: {answered} answered, {len(refused)} told "
+        f"to come again, {len(replies) - answered - len(refused)} lost; {refused[0] if refused else ''}"
     )
 
 

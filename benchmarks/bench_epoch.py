@@ -1,4 +1,4 @@
-"""An epoch of training beside others' loops, in turns, on the same JPEG files; validation is not counted.
+"""Time of a training epoch compared with other training loops, in turns, on the same JPEG files.
 
 ours     the learner as the command makes it, EMA included, from the second epoch on, for pictures were
          decoded before the first; its BatchNorms, stem and a third of its blocks are fixed, as behind a

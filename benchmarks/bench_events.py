@@ -1,4 +1,4 @@
-"""Events in long SIMULATED recordings: are they found, where, and what is their probability worth?
+"""Events in long SIMULATED recordings: recall, precision, boundaries and calibration.
 
     python benchmarks/bench_events.py
 

@@ -1,4 +1,4 @@
-"""How few files are enough: of each class, and of one class beside many of the others.
+"""Accuracy with few training files, of every class or of one rare class.
 
 ``few``: the defaults against `--epochs 0`, by the command that users run. So many files of each class are
 drawn at random, and of those both sides hold 15 % and 15 % back as always. They are tested on the files
@@ -93,21 +93,21 @@ def plot(rows: pd.DataFrame, file: Path) -> None:
     figure.savefig(file)
 
 
-def few(asked: argparse.Namespace) -> None:
-    kept, tests = asked.work / "few.csv", dict(one.split("=", 1) for one in asked.test)
+def few(options: argparse.Namespace) -> None:
+    kept, tests = options.work / "few.csv", dict(one.split("=", 1) for one in options.test)
     rows = pd.read_csv(kept).to_dict("records") if kept.exists() else []
     done = {tuple(row[name] for name in COLUMNS[:4]) for row in rows}
-    for files in asked.files:
-        for name, data in (one.split("=", 1) for one in asked.data):
-            for seed in asked.seeds:
-                table = asked.work / "items.csv"
+    for files in options.files:
+        for name, data in (one.split("=", 1) for one in options.data):
+            for seed in options.seeds:
+                table = options.work / "items.csv"
                 drawn(data, tests.get(name), files, seed).to_csv(table, index=False)
                 for side, more in SIDES.items():
                     if (name, files, seed, side) in done:
                         continue
                     began = time.perf_counter()
                     answers = finetuned(
-                        table, asked.work / "run", asked.size, seed, more + asked.flags
+                        table, options.work / "run", options.size, seed, more + options.flags
                     )
                     right = float(answers["best"].eq(answers["truth"]).mean())
                     took = round(time.perf_counter() - began, 1)
@@ -118,8 +118,8 @@ def few(asked: argparse.Namespace) -> None:
     frame = pd.DataFrame(rows)
     means = frame.pivot_table("accuracy", ["data", "files"], "side", sort=False)
     print(means[list(SIDES)].round(3).to_string())
-    if asked.plot:
-        plot(frame, asked.plot)
+    if options.plot:
+        plot(frame, options.plot)
 
 
 def written(
@@ -143,23 +143,23 @@ def written(
     return pd.DataFrame(rows, columns=["path", "label", "gps", "split"])
 
 
-def rare(asked: argparse.Namespace) -> None:
+def rare(options: argparse.Namespace) -> None:
     from sklearn.metrics import f1_score
 
     from datasets.sources.demos import UNKNOWN_CLASS
     from datasets.sources.glitches import CLASSES
 
-    classes = asked.classes or [name for name in CLASSES if name != UNKNOWN_CLASS]
-    files = asked.work / "events"
-    events = written(files, "train", classes, asked.events, (1.0, 0.5)).assign(split="")
-    later = written(files, "test", classes, asked.tested, (0.5, 0.0))
-    table, rows = asked.work / "items.csv", []
-    for seed in asked.seeds:
-        for name in ["", *(asked.rare or classes)]:
+    classes = options.classes or [name for name in CLASSES if name != UNKNOWN_CLASS]
+    files = options.work / "events"
+    events = written(files, "train", classes, options.events, (1.0, 0.5)).assign(split="")
+    later = written(files, "test", classes, options.tested, (0.5, 0.0))
+    table, rows = options.work / "items.csv", []
+    for seed in options.seeds:
+        for name in ["", *(options.rare or classes)]:
             mixed = events.sample(frac=1, random_state=seed)
             kept = mixed["label"].ne(name) | (mixed.groupby("label").cumcount() < RARE)
             pd.concat([mixed[kept].sort_index(), later]).to_csv(table, index=False)
-            answers = finetuned(table, asked.work / "run", asked.size, seed, asked.flags)
+            answers = finetuned(table, options.work / "run", options.size, seed, options.flags)
             scores = f1_score(answers["truth"], answers["best"], labels=classes, average=None)
             each = dict(zip(classes, map(float, scores), strict=True))
             answered = answers["label"].ne("unknown")[answers["truth"].eq(name)].mean()
@@ -168,7 +168,7 @@ def rare(asked: argparse.Namespace) -> None:
                  "its F1": each.get(name, np.nan), "its answered": answered}
             )  # fmt: skip
             print(pd.DataFrame(rows[-1:]).round(3).to_string(index=False), flush=True)
-            pd.DataFrame(rows).to_csv(asked.work / "rare.csv", index=False)
+            pd.DataFrame(rows).to_csv(options.work / "rare.csv", index=False)
     found = pd.DataFrame(rows)
     macro, mean = found.loc[found["rare"].eq(""), "macro F1"].mean(), found["its F1"].mean()
     print(
@@ -192,17 +192,17 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--work", type=Path, default=Path("runs/few"))
     parser.add_argument("flags", nargs="*", help="after --: flags of learners.finetune")
-    asked = parse(
+    options = parse(
         parser, what=["few", "rare"], data=["sounds=demo:sounds"], files=[8], size=32, events=6, tested=1,
         classes=["Blip_sim", "Power_Line_sim"], rare=["Blip_sim"],
         flags=["--epochs", "1", "--near-duplicates", "ignore"],
     )  # fmt: skip
-    if "few" in asked.what and not asked.data:
+    if "few" in options.what and not options.data:
         parser.error("--data NAME=DATA is missing")
-    asked.work.mkdir(parents=True, exist_ok=True)
+    options.work.mkdir(parents=True, exist_ok=True)
     for name, measure in (("few", few), ("rare", rare)):
-        if name in asked.what:
-            measure(asked)
+        if name in options.what:
+            measure(options)
     print(software_and_hardware("fastai", "scikit-learn"))
 
 

@@ -1,6 +1,6 @@
-"""Damaged files through every reader: how many end in anything but an answer or a named error.
+"""Opens damaged files with every reader and counts faults: anything but a result or a named error.
 
-The peer is the promise: none. Each mutant is opened in a process that is watched: another exception,
+The target is none. Each mutant is opened in a process that is watched: another exception,
 a death, more than 10 s or 1 000 MB, a file changed outside the output folder, a process or a
 connection is a fault, printed with the number that makes it again (``--kinds KIND --only NUMBER``).
 

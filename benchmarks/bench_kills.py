@@ -1,4 +1,4 @@
-"""``kill -9`` at random moments of a run: every one goes on, to the same weights bit for bit.
+"""``kill -9`` at random moments of a run: every run must resume and reach the same weights bit for bit.
 
 A small run on tones: drawn as spectrograms with two workers, the embedded backbone fine-tuned in two
 phases with averaged weights, one thread and one loading worker, saved within epochs too, calibrated,
@@ -175,15 +175,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--folder", type=Path, help="kept, for a run in parts")
     parser.add_argument("--files", type=int, default=200, help="of sound to train on")
-    given = parse(parser, first=1, count=1, files=12)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="kills-"))
+    options = parse(parser, first=1, count=1, files=12)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="kills-"))
     whole = folder / "whole"
     if not (whole / STAGES["exporting"][1]).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        write_tones(folder / "tones", given.files)
+        write_tones(folder / "tones", options.files)
         time.sleep(2.1)  # files just written are not trusted by their time
-        words = ["--data", str(folder / "tones"), "--out", str(whole), *FLAGS, *SMALL * given.small]
-        status, output = to_the_end(folder / "cache", given.small, *words)
+        words = [
+            "--data",
+            str(folder / "tones"),
+            "--out",
+            str(whole),
+            *FLAGS,
+            *SMALL * options.small,
+        ]
+        status, output = to_the_end(folder / "cache", options.small, *words)
         assert status == 0, output
     times = {name: os.stat(whole / name).st_mtime for pair in STAGES.values() for name in pair}
     # config.yaml is written again when the data are read.
@@ -191,11 +198,11 @@ def main() -> None:
     times["config.yaml"] = drawn - 0.2
     took = {stage: times[last] - times[start_] for stage, (start_, last) in STAGES.items()}
     print("not killed:", ", ".join(f"{stage} {t:.1f} s" for stage, t in took.items()), flush=True)
-    numbers = range(given.first, given.first + given.count)
-    good = sum(one(number, folder, whole, took, given.small) for number in numbers)
+    numbers = range(options.first, options.first + options.count)
+    good = sum(one(number, folder, whole, took, options.small) for number in numbers)
     print(f"{good} of {len(numbers)} went on to the same weights and answers")
     print(software_and_hardware("fastai"))
-    if given.folder is None:
+    if options.folder is None:
         shutil.rmtree(folder)
     sys.exit(good != len(numbers))
 

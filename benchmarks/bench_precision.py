@@ -1,4 +1,4 @@
-"""The rule for precision and memory format (`learners.training.speed`) against all four ways.
+"""Compares the rule for precision and memory format (`learners.training.speed`) with all four combinations.
 
 A bare training step (forward, cross-entropy, backward) of ten families of timm on ready tensors, in
 fp32 and bf16, channels-last and first, in turns, by processor time. The ratio is that of the rule's way

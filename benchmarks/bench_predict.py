@@ -1,9 +1,8 @@
-"""Prediction from files beside the bare forward pass on ready tensors. Target: >= 0.9 of its rate.
+"""Rate of prediction from files compared with the bare forward pass on tensors. Target: >= 0.9.
 
-bare calls the network as it is in torch (eager), all threads on one batch, channels-last; ours answers
-by each engine, opening of the files and judging included. All in float32, the same network and batch
-size, memory kept, in alternating rounds. Then the command, from its start to the answer for one file, by
-each engine.
+"bare" is the network in eager torch, with all threads on one batch, channels-last; "ours" is prediction by
+each engine, including opening files and deciding. All use float32, the same network and batch size, in
+alternating rounds. Then the time of the command for one file, by each engine.
 
     python benchmarks/bench_predict.py runs/photos/model photos --count 1000 --rounds 5
 """
@@ -45,8 +44,10 @@ def main() -> None:
     predictors = {name: Predictor(model, engine=name, tta=False) for name in settings.engines}
     first = next(iter(predictors.values()))
     network = Predictor(model, engine="torch").network
-    found = list(find_files([settings.folder])) if settings.folder else demo_files(400)
-    files = list(islice(cycle(found), settings.count))
+    demo_or_folder_files = (
+        list(find_files([settings.folder])) if settings.folder else demo_files(400)
+    )
+    files = list(islice(cycle(demo_or_folder_files), settings.count))
     ready = np.stack([first.open(file) for file in files[: settings.bs]])
     mean, std = first.bundle.preprocessing.mean, first.bundle.preprocessing.std
     x = torch.from_numpy(ready).float().div_(255)

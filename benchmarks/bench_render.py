@@ -1,6 +1,6 @@
-"""Drawing signals beside the libraries that draw the same, in alternating rounds.
+"""Time to render spectrograms compared with librosa, matplotlib and gwpy, in alternating rounds.
 
-``sound``: `--clips` clips of five seconds at 44.1 kHz into PNGs of 224 px. Peer: the essay's recipe,
+``sound``: `--clips` clips of five seconds at 44.1 kHz as PNGs of 224 px. Peer: the essay's code,
 `librosa.feature.melspectrogram`, `power_to_db`, `librosa.display.specshow` and `savefig(dpi=400)` of a
 new figure for each clip, of matplotlib's default size (about 2000 px, to be scaled down later) and of
 0.72 inch (223 px), as is often done to have what a network takes. Ours draws into an empty cache.

@@ -1,4 +1,4 @@
-"""Spoken digits by a speaker nobody has heard: ours against plain fastai on the essay's pictures.
+"""Accuracy on spoken digits of an unseen speaker, compared with plain fastai on the essay's pictures.
 
     python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits --size 96
 

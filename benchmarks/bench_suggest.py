@@ -1,4 +1,4 @@
-"""How much further the labels go that `learners.suggest` asks for, beside as many drawn at random.
+"""Accuracy with labels chosen by `learners.suggest`, compared with labels chosen at random.
 
 The features are a pretrained backbone's, frozen, as `learners.finetune --epochs 0` has them. Of each class
 the labels of `--start` files are known; in each of `--rounds` rounds `--each` more are asked for, and the

@@ -1,20 +1,20 @@
-"""What models make of files of classes that they were never shown.
+"""How models treat files of unknown classes, which they were not trained on.
 
 ``accepted``: for run folders of `learners.finetune --data PHOTOS`, a column each. Known photos used for
 neither training nor calibration (split test of the run's `items.csv`, or valid, which did choose the
 checkpoint): accuracy, ECE after calibration (15 equal-mass bins), and how many are accepted and how
-rightly. Near strangers (a folder): AUROC of the model's score, how many are accepted by default, and how
-many where half of the known photos are. Far strangers, drawn here, 40 (`--each`) of each kind: how many
-are accepted.
+rightly. Near unknown classes (a folder): AUROC of the model's score, how many are accepted by default, and
+how many where half of the known photos are. Far out-of-distribution files, generated here, 40 (`--each`) of
+each kind: how many are accepted.
 
-``left out``: each class in turn is taken out of the training, by the command that users run, and its
-files are the strangers; known are the files that chose the epoch. AUROC of the model's own score and of
-its probability, and what is accepted. A training that is there already is not repeated.
+``left out``: each class in turn is left out of the training, by the command that users run, and its files
+are the unknown class; known are the validation files. AUROC of the model's score and of its probability,
+and how many are accepted. Existing trainings are not repeated.
 
-``scores``: each score's AUROC on runs of `learners.finetune --epochs 0`, whose body is as it was published:
-each class in turn is left out and the probe fitted anew to the others, so that no stranger had a part in
-the features. Then how many strangers are accepted where 60 and 70 % of the known files are; and, as
-"errors", the AUROC of right answers against wrong ones among the known.
+``scores``: AUROC of each score on runs of `learners.finetune --epochs 0`, whose body is as published: each
+class in turn is left out and the probe fitted to the others, so that the features have not seen the unknown
+class. Then how many unknown files are accepted where 60 and 70 % of the known files are; and, as "errors",
+the AUROC of right predictions against wrong ones among the known files.
 
     python benchmarks/bench_unknown.py --runs runs/photos --near ../shared/data/pictures/unknown
     python benchmarks/bench_unknown.py --what left-out --data demo:glitches -- --size 96 --epochs 8

@@ -1,4 +1,4 @@
-"""What the recipes draw, beside librosa's mel spectrograms and gwpy's Q-transforms of the same files.
+"""Compares rendered spectrograms with librosa's mel spectrograms and gwpy's Q-transforms of the same files.
 
     python benchmarks/check_real_data.py --out docs/spectrograms.png
     python benchmarks/check_real_data.py ../shared/data/strain/*.hdf5 --at 1126259462.4

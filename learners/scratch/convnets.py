@@ -39,7 +39,7 @@ class DigitsCNN(nn.Module):
 
 
 class AlexNet(nn.Module):
-    """The network of 2012 as it has been trained since (1404.5997): 61,100,840 parameters.
+    """AlexNet in its later, single-column form (arXiv:1404.5997): 61,100,840 parameters.
 
     Input [batch, 3, 224, 224], at least 63 pixels a side. Logits [batch, n_classes], or the feature
     map [batch, 256, 6, 6]. Nine tenths of it are the first two linear layers.
@@ -81,7 +81,7 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, stride: int = 1) -> None:
         super().__init__()
-        # No biases: the norm that follows would take them off again.
+        # No biases: the following norm would cancel them.
         self.conv1 = nn.Conv2d(n_in, n_out, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(n_out)
         self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)

@@ -1,4 +1,4 @@
-"""GPT-2: a decoder-only language model, its loss, and how text comes out of it."""
+"""GPT-2: a decoder-only language model, its loss, and text generation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GPTConfig:
 
 
 class GPT(nn.Module):
-    """Tokens in, the next token's logits out at every position."""
+    """Language model that gives logits of the next token at every position."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class GPT(nn.Module):
     def forward(self, ids: Tensor, caches: list[Cache] | None = None) -> Tensor:
         """ids int64 [batch, n] -> logits [batch, n, vocabulary].
 
-        With caches, the ids follow those that went in before; all in all at most ``context``.
+        With caches, the ids follow those of earlier calls; together at most ``context``.
         """
         start = caches[0].length if caches else 0
         places = torch.arange(start, start + ids.shape[1], device=ids.device)
@@ -75,7 +75,7 @@ class GPT(nn.Module):
         return cross_entropy(self(ids).flatten(0, 1), targets.flatten())
 
     def new_caches(self, batch: int) -> list[Cache]:
-        """Empty ones, a layer each. In all 2 · depth · batch · context · width numbers."""
+        """Empty caches, one per layer: 2 · depth · batch · context · width numbers in all."""
         c, like = self.config, self.tokens.weight
         return [Cache(batch, c.heads, c.context, c.width // c.heads, like) for _ in self.blocks]
 
@@ -130,7 +130,7 @@ class GPT(nn.Module):
 def _draw(
     logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None
 ) -> Tensor:
-    """One token for each row: logits [batch, vocabulary] -> int64 [batch, 1]."""
+    """Sample one token per row from logits [batch, vocabulary]; returns int64 [batch, 1]."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     if top_k is not None:

@@ -1,9 +1,9 @@
 """The decoder of ``gpt`` in NumPy alone: forward, backward by hand, and AdamW.
 
-Each layer is a pair of functions. The second one takes dy, the loss's gradient by the layer's
-output, in the output's shape, and what the first one was given or gave; it returns the gradients by
-the inputs, each in its input's shape. Parameters have the names of ``gpt.GPT``'s state dict, so that
-one's weights are the other's. Shapes: [batch, n, width], and [batch, heads, n, d] inside attention.
+Each layer is a pair of functions, forward and backward. The backward function takes dy, the gradient of
+the loss with respect to the layer's output, and inputs or outputs of the forward function; it returns the
+gradients with respect to the inputs. Parameters have the names of ``gpt.GPT``'s state dict. Shapes:
+[batch, n, width], and [batch, heads, n, d] inside attention.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def layer_norm(x: Array, w: Array, b: Array, eps: float = 1e-5) -> tuple[Array, 
 def layer_norm_backward(
     dy: Array, z: Array, inverse: Array, w: Array
 ) -> tuple[Array, Array, Array]:
-    """-> dx, dw, db. What x's mean and std change is taken off: dx has no part along 1 or along z."""
+    """-> dx, dw, db. Through mean and std, dx has no component along 1 or along z."""
     dz = dy * w
     dx = dz - dz.mean(-1, keepdims=True) - z * (dz * z).mean(-1, keepdims=True)
     leading = tuple(range(dy.ndim - 1))
@@ -84,7 +84,7 @@ def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
 def attention_backward(
     dy: Array, q: Array, k: Array, v: Array, weights: Array
 ) -> tuple[Array, Array, Array]:
-    """-> dq, dk, dv. Where the mask hid a key its weight is 0, and so is the gradient."""
+    """-> dq, dk, dv. Masked keys have weight 0 and so gradient 0."""
     dscores = softmax_backward(dy @ v.swapaxes(-2, -1), weights) / math.sqrt(q.shape[-1])
     return dscores @ k, dscores.swapaxes(-2, -1) @ q, weights.swapaxes(-2, -1) @ dy
 
@@ -95,7 +95,7 @@ def embedding(ids: Ids, w: Array) -> Array:
 
 
 def embedding_backward(dy: Array, ids: Ids, w: Array) -> Array:
-    """-> dw: each row's gradients added up, as often as it was looked up."""
+    """-> dw: the sum of the gradients over all look-ups of a row."""
     dw = np.zeros_like(w)
     np.add.at(dw, ids, dy)
     return dw
@@ -118,7 +118,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
 
 
 class GPT:
-    """The decoder. Width, depth and vocabulary are told by the parameters' names and shapes."""
+    """The decoder; width, depth and vocabulary follow from the names and shapes of the parameters."""
 
     def __init__(self, parameters: Arrays, heads: int) -> None:
         self.parameters, self.heads = parameters, heads

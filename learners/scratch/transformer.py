@@ -1,5 +1,7 @@
-"""The layer that ViT and GPT are stacks of: multi-head attention (1706.03762) and a small network at
-each position. Tensors are named as timm names them."""
+"""The Transformer layer of ViT and GPT: multi-head attention (arXiv:1706.03762) and an MLP per position.
+
+Tensors have timm's names.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ class Cache:
 
     @property
     def nbytes(self) -> int:
-        """2 · batch · heads · room · d numbers, in bytes."""
+        """Size in bytes of 2 · batch · heads · room · d numbers."""
         return self.keys.nbytes + self.values.nbytes
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """New ones [batch, heads, n, d] in; all of them [batch, heads, length, d] out."""
+        """Add keys and values [batch, heads, n, d]; return all so far, [batch, heads, length, d]."""
         start, self.length = self.length, self.length + k.shape[-2]
         self.keys[:, :, start : self.length] = k
         self.values[:, :, start : self.length] = v
@@ -35,7 +37,7 @@ class Cache:
 
 
 class Attention(nn.Module):
-    """Every position asks all others (or, causal, those before it), in several heads at once.
+    """Multi-head self-attention over all positions, or, if causal, over earlier ones.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ class Attention(nn.Module):
         return self.proj_drop(self.proj(y))
 
     def weights(self, x: Tensor) -> Tensor:
-        """Who looks at whom: [batch, heads, n, n] of x [batch, n, width]; rows sum to 1."""
+        """Attention weights [batch, heads, n, n] of x [batch, n, width]; rows sum to 1."""
         q, k, _ = self._project(x)
         # The sum of d products of unit variance has variance d: √d brings it back to 1.
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
@@ -91,8 +93,8 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """x + attn(norm1(x)), then x + mlp(norm2(x)): [batch, n, width] -> the same.
 
-    The norms stand before and not after (2002.04745): what is added up from layer to layer is never
-    normalised, so gradients pass unhindered from the top to the bottom.
+    Pre-norm (arXiv:2002.04745): the residual sum itself is never normalised, so gradients flow through it
+    unchanged.
 
     Parameters
     ----------

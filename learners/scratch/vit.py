@@ -13,7 +13,7 @@ from learners.scratch.transformer import Layer
 
 
 class ViT(nn.Module):
-    """Patches and a class token through a Transformer's encoder; the token's last state is the answer.
+    """Vision Transformer: patches and a class token pass a Transformer encoder; the class token is classified.
 
     Input [batch, 3, size, size]. Logits [batch, n_classes]; with ``n_classes=None`` the features
     [batch, width].
@@ -79,8 +79,8 @@ def essay_vit() -> ViT:
     return ViT(essay=True)
 
 
-#: Parts of torchvision's names as regular expressions, and what they are here and in timm. The files
-#: that it publishes are older than its code: they say linear_1 where that says 0.
+#: Regular expressions for torchvision's names, and the names here and in timm. Its published files are
+#: older than its code: they have linear_1 instead of 0.
 _TORCHVISION = {
     r"class_token": "cls_token",
     r"encoder\.pos_embedding": "pos_embed",
@@ -97,8 +97,7 @@ _TORCHVISION = {
 
 
 def from_torchvision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of torchvision's `VisionTransformer` under the names of `ViT`; those of others as they
-    are."""
+    """Rename the tensors of torchvision's `VisionTransformer` to the names of `ViT`; others stay."""
     renamed = {}
     for name, value in state.items():
         for pattern, ours in _TORCHVISION.items():
