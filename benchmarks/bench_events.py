@@ -202,15 +202,15 @@ def calibration(count: int) -> dict[str, float]:
         right.append(
             any(e.label == row.label and e.start < row.end and row.start < e.end for e in events)
         )
-        own = [
+        overlapping = [
             w
             for w in windows
             if w.label == row.label and row.start < (w.start + w.end) / 2 < row.end
         ]
         rest = max(1e-12, 1 - sum(share for _, share in row.top))
-        shares = np.array([*(max(share, 1e-12) for _, share in row.top), rest]) ** len(own)
+        shares = np.array([*(max(share, 1e-12) for _, share in row.top), rest]) ** len(overlapping)
         stated.append(row.probability)
-        surest.append(max(w.probability for w in own))
+        surest.append(max(w.probability for w in overlapping))
         summed.append(shares[0] / shares.sum())
     heard = p.argmax(axis=1) < 3
     return {

@@ -61,13 +61,13 @@ def drawn(data: str, test: str | None, files: int, seed: int) -> pd.DataFrame:
         fold = frame["fold"].where(frame["fold"].ne(""), (frame.index % 5).astype(str))
         folds = sorted(set(fold))
         apart = fold.eq(folds[seed % len(folds)])
-        frame, other = frame[~apart], frame[apart]
+        frame, test_rows = frame[~apart], frame[apart]
     else:
-        other = load_table(test).frame
+        test_rows = load_table(test).frame
     some = frame.groupby("label").sample(frac=1, random_state=seed).groupby("label").head(files)
-    both = pd.concat([some.assign(split=""), other.assign(split="test")])
-    both["path"] = both["path"].map(os.path.abspath)
-    return both[["path", "label", "group", "split"]]
+    all_rows = pd.concat([some.assign(split=""), test_rows.assign(split="test")])
+    all_rows["path"] = all_rows["path"].map(os.path.abspath)
+    return all_rows[["path", "label", "group", "split"]]
 
 
 def plot(rows: pd.DataFrame, file: Path) -> None:

@@ -86,10 +86,10 @@ def to_the_end(cache: Path, small: bool, *words: str) -> tuple[int, str]:
         return process.returncode, output
     from learners.finetune import main as finetune
 
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
         status = finetune([*words, "--cache-dir", str(cache)])
-    return status, said.getvalue()
+    return status, output.getvalue()
 
 
 def kill_at(process: subprocess.Popen[str], run: Path, stage: str, after: float) -> str:
@@ -140,25 +140,25 @@ def one(number: int, folder: Path, whole: Path, took: dict[str, float], small: b
         shutil.rmtree(old, ignore_errors=True)
     stage = ORDER[number % len(ORDER)]
     words = ["--data", str(folder / "tones"), "--out", str(run), *FLAGS, *SMALL * small]
-    said = []
+    output = []
     for kill in range(2 if number % 3 == 0 else 1):
         if kill:
             stage = "exporting" if stage == "exporting" else "training"
         process = start(cache, *words)
-        said.append(kill_at(process, run, stage, rng.uniform(0, 0.8 * took[stage])))
+        output.append(kill_at(process, run, stage, rng.uniform(0, 0.8 * took[stage])))
         pictures = check_files(run, cache)
         words = ["--resume", str(run)]
     status, output = to_the_end(cache, small, *words)
     went_on = [line for line in output.splitlines() if line.startswith(("going on", "trained al"))]
     check_files(run, cache)
-    left = [path.name for path in (*run.rglob(".*"), *run.rglob("state-*"))]
+    leftovers = [path.name for path in (*run.rglob(".*"), *run.rglob("state-*"))]
     equal = status == 0 and all(
         (run / name).read_bytes() == (whole / name).read_bytes()
         for name in ("model/model.safetensors", "model/reference.safetensors", "predictions.csv")
     )
     print(
-        f"{number:3} {'; '.join(said)}; {pictures} pictures; {' '.join(went_on) or 'began again'}: "
-        f"{'equal' if equal else 'DIFFERENT'}{f', left {left}' if left else ''}",
+        f"{number:3} {'; '.join(output)}; {pictures} pictures; {' '.join(went_on) or 'began again'}: "
+        f"{'equal' if equal else 'DIFFERENT'}{f', leftovers {leftovers}' if leftovers else ''}",
         flush=True,
     )
     if not equal:
@@ -166,7 +166,7 @@ def one(number: int, folder: Path, whole: Path, took: dict[str, float], small: b
     else:
         for old in (cache, run):
             shutil.rmtree(old)
-    return equal and not left
+    return equal and not leftovers
 
 
 def main() -> None:

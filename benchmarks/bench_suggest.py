@@ -94,11 +94,11 @@ class Set:
             found.append(float((logits[apart].argmax(1) == self.labels[apart]).mean()))
             rest = np.setdiff1d(np.arange(len(self.labels)), [*apart, *known])
             if way == "at random":
-                asked = rng.permutation(len(rest))[: words.each]
+                requested = rng.permutation(len(rest))[: words.each]
             else:
                 unsure = margin_uncertainty(softmax(logits[rest]))
-                asked = choose_diverse(unsure, self.features[rest], words.each)
-            known += list(rest[asked])
+                requested = choose_diverse(unsure, self.features[rest], words.each)
+            known += list(rest[requested])
         return found
 
 

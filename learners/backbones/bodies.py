@@ -330,9 +330,9 @@ def _torchvision_body(
             state = _state(published, weights)
             if isinstance(model, VisionTransformer):
                 state = interpolate_embeddings(model.image_size, model.patch_size, state)
-            own = list(model.state_dict())
-            last = own[-1].rpartition(".")[0]  # a classifier of another length
-            _fill(model, state, [name for name in own if name.rpartition(".")[0] != last])
+            names = list(model.state_dict())
+            last = names[-1].rpartition(".")[0]  # a classifier of another length
+            _fill(model, state, [name for name in names if name.rpartition(".")[0] != last])
     return _without_classifier(model), _torchvision_preprocessing(published)
 
 
@@ -429,7 +429,7 @@ def _scratch_body(
         body = convnet.get(arch, convnets.DigitsCNN)(n_classes=None)
     if pretrained or weights is not None:
         with weights_errors(name, weights):
-            own, state = body.state_dict(), _state(published, weights)
+            own_state, state = body.state_dict(), _state(published, weights)
             if arch == "vit_b_16":
                 if "pos_embed" in state:
                     # timm's weights were trained with pixels from -1 to 1, unlike torchvision's.
@@ -440,5 +440,5 @@ def _scratch_body(
                 positions = {"encoder.pos_embedding": state["pos_embed"]}
                 positions = interpolate_embeddings(size, 16, positions)
                 state["pos_embed"] = positions["encoder.pos_embedding"]
-            _fill(body, state, own)
+            _fill(body, state, own_state)
     return body, preprocessing

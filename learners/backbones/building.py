@@ -184,9 +184,8 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     do not help to recognise unknown classes.
     """
     if isinstance(network, Ensemble):
-        logits, member_features = zip(
-            *(logits_and_features(m, x) for m in network.members), strict=True
-        )  # type: ignore[arg-type]
+        outputs = [logits_and_features(m, x) for m in network.members]  # type: ignore[arg-type]
+        logits, member_features = zip(*outputs, strict=True)
         return average_logits(list(logits), multi_label=network.multi_label), torch.cat(
             [functional.normalize(features.float(), dim=1) for features in member_features], dim=1
         )

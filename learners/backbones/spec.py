@@ -73,5 +73,5 @@ class NetworkSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """The specification as JSON values, without those that are None or False."""
-        found = asdict(self).items()
-        return {name: value for name, value in found if value is not None and value is not False}
+        values = asdict(self).items()
+        return {name: value for name, value in values if value is not None and value is not False}

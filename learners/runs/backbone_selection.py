@@ -66,8 +66,8 @@ class Candidate:
 class BackboneSelection:
     """Value of ``--backbone``, chosen backbone, number of files used, and the candidates' results."""
 
-    asked: str
-    taken: str
+    requested: str
+    chosen: str
     files: int
     candidates: list[Candidate]
 
@@ -75,9 +75,9 @@ class BackboneSelection:
     def summary(self) -> str:
         """Sentence for the report and the model card."""
         names = [shown(one.backbone) for one in self.candidates if not one.why]
-        best = next(one for one in self.candidates if one.backbone == self.taken)
+        best = next(one for one in self.candidates if one.backbone == self.chosen)
         return (
-            f"{shown(self.taken)}, chosen among {', '.join(names)} by a linear probe, cross-validated "
+            f"{shown(self.chosen)}, chosen among {', '.join(names)} by a linear probe, cross-validated "
             f"over {self.files} training items: NLL {best.nll:.3f}, accuracy {best.accuracy:.3f} "
             f"({best.low:.3f} to {best.high:.3f})"
         )
@@ -94,12 +94,12 @@ def select_backbone(
     """
     backbone, record = settings.network.backbone, folder / RECORD
     selection = _read(record) if record.is_file() else None
-    if selection is None or backbone not in (selection.asked, selection.taken):
+    if selection is None or backbone not in (selection.requested, selection.chosen):
         if not settings.network.candidates:
             return settings, None
         selection = choose(loaded, settings, device)
         write_beside(record, f"{json.dumps(jsonable(asdict(selection)), indent=1)}\n".encode())
-    return settings.but(backbone=selection.taken), selection
+    return settings.but(backbone=selection.chosen), selection
 
 
 def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection:

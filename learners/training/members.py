@@ -288,9 +288,11 @@ def _build_loaders(
                 PictureOpener(preprocessing, augment.min_scale, decoded), *_picture_paths(items)
             )
     else:
-        augmentation = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
+        signal_augmentation = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
         cache = picture_cache(settings.signal)
-        block = SpectrogramBlock(items.spectrogram, preprocessing, augmentation, cache, decoded)
+        block = SpectrogramBlock(
+            items.spectrogram, preprocessing, signal_augmentation, cache, decoded
+        )
     return dataloaders(
         items.rows,
         block,

@@ -74,7 +74,7 @@ def test_the_run_goes_on_with_the_best_and_says_so(ran, networks, asked):
     sees = f"local-dir:{networks / 'sees'}"
     assert yaml.safe_load((ran / "config.yaml").read_text())["backbone"] == sees
     found = json.loads((ran / "backbones.json").read_text())
-    assert (found["asked"], found["taken"]) == (asked, sees)
+    assert (found["requested"], found["chosen"]) == (asked, sees)
     first, second, last = found["candidates"]
     assert first["nll"] < second["nll"]
     assert first["low"] < first["accuracy"] <= first["high"]
@@ -107,10 +107,10 @@ def test_its_settings_repeat_it_to_the_bit_without_choosing(ran, tmp_path, monke
 @pytest.mark.usefixtures("unreported")
 def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, loaded, monkeypatch):
     monkeypatch.setattr(backbone_selection, "choose", None)
-    taken = json.loads((ran / "backbones.json").read_text())["taken"]
+    taken = json.loads((ran / "backbones.json").read_text())["chosen"]
     for name in (asked, taken):  # as a fold is begun again, and as --resume has it
         settings, found = select_backbone(ran, loaded, settings_for(name), "cpu")
-        assert settings.network.backbone == found.taken == taken
+        assert settings.network.backbone == found.chosen == taken
     other, nothing = select_backbone(ran, loaded, settings_for("test_vit"), "cpu")
     assert (other.network.backbone, nothing) == ("test_vit", None)
 
