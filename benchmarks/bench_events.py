@@ -196,7 +196,7 @@ def calibration(count: int) -> dict[str, float]:
         windows.append(
             Prediction("", label, *top[0], Reason(), top, 0.0, float(start), float(start + WINDOW))
         )
-    rows = Events().of(windows[0]._replace(windows=tuple(windows)))
+    rows = Events().from_prediction(windows[0]._replace(windows=tuple(windows)))
     right, stated, surest, summed = [], [], [], []
     for row in rows:
         right.append(

@@ -38,7 +38,7 @@ def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Predicti
 
 
 def spans(labels: str, gap: float = 0, min_length: float = 0, **how: float) -> list[object]:
-    rows = Events(gap, min_length).of(recording(labels, **how))
+    rows = Events(gap, min_length).from_prediction(recording(labels, **how))
     return [(row.label, row.start, row.end) for row in rows]
 
 
@@ -60,7 +60,7 @@ def test_each_of_several_labels_has_its_own_events():
         for n, one in enumerate((s, *p) for s, p in zip(said, each, strict=True))
     )
     of = Prediction("x", "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
-    rows = Events(exclusive=False).of(of)
+    rows = Events(exclusive=False).from_prediction(of)
     assert [(row.label, row.best, row.start, row.end, row.at) for row in rows] == [
         ("a", "a", 0, 3, 0.5),
         ("b", "b", 0, 2, 1.5),
@@ -83,27 +83,30 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
         window(0, 2, "a", 0.6, 0.2, 0.2), window(1, 3, "a", 0.9, 0.05, 0.05),
         window(2, 4, "a", 0.7, 0.1, 0.1),
     )  # fmt: skip
-    (row,) = Events().of(recording("")._replace(windows=windows))
+    (row,) = Events().from_prediction(recording("")._replace(windows=windows))
     assert row.at == 2.0
     assert row.windows == ()
     assert row.probability < 0.9
     bad = Reason(Why.BAD_FILE, "cut off")
     whole = Prediction("x", UNKNOWN, "", NAN, bad, [], NAN)
-    assert Events().of(whole) == [whole]
-    assert [r.label for r in Events().of(whole._replace(windows=windows))] == [UNKNOWN, "a"]
+    assert Events().from_prediction(whole) == [whole]
+    assert [r.label for r in Events().from_prediction(whole._replace(windows=windows))] == [
+        UNKNOWN,
+        "a",
+    ]
 
 
 def test_a_recording_of_one_window_is_an_event_of_its_length(tmp_path):
     path = str(tone(tmp_path / "short.wav", 0.75))
     short = window(NAN, NAN, "b", 0.1, 0.8, 0.1)._replace(path=path)
-    (row,) = Events(min_length=0.75).of(short)
+    (row,) = Events(min_length=0.75).from_prediction(short)
     assert (row.label, row.start, row.end) == ("b", 0.0, 0.75)
     assert row.at == 0.375
     assert row.probability == pytest.approx(0.8)
     events = Events(min_length=0.8)
-    assert events.of(short) == []
+    assert events.from_prediction(short) == []
     assert events.short == 1
-    assert [r.label for r in events.of(short._replace(path="gone.wav"))] == ["b"]
+    assert [r.label for r in events.from_prediction(short._replace(path="gone.wav"))] == ["b"]
 
 
 def test_what_has_no_row_is_counted():
@@ -111,9 +114,9 @@ def test_what_has_no_row_is_counted():
     for labels in ("a.aa.b", "..", ""):  # and silence: the last is one of that alone
         one, end = recording(labels, length=1.0), len(labels)
         silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
-        events.of(one._replace(windows=(*one.windows, silent)))
+        events.from_prediction(one._replace(windows=(*one.windows, silent)))
     bad = Prediction("x", UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
-    events.of(bad)
+    events.from_prediction(bad)
     assert events.summary() == (
         "11 windows of 3 recordings: 4 answered, 7 refused (4 ambiguous, 3 no signal); 1 events, 2 "
         "shorter than --min-length 2 s left out; 2 recordings without any"
@@ -189,7 +192,7 @@ def test_twenty_events_in_two_hours_are_found_where_they_are():
         best = int(p.argmax())
         sure = best < 3 and p[best] > 0.9
         windows.append(window(n, n + 2, CLASSES[best] if sure else UNKNOWN, *p[:3]))
-    rows = Events(gap=1.0).of(recording("")._replace(windows=tuple(windows)))
+    rows = Events(gap=1.0).from_prediction(recording("")._replace(windows=tuple(windows)))
     assert [row.label for row in rows] == [label for label, _, _ in known]
     for row, (_, start, end) in zip(rows, known, strict=True):
         assert abs(row.start - start) <= 1.0
