@@ -396,11 +396,36 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
                 rows += [{"path": file, "label": entry.name, "split": split} for file in files]
                 rejected += bad
     if not rows:
-        raise SecondhandError(
-            f"--data {root}: no class folder with files in it; put the files of each class into a "
-            "folder of its own, or name a CSV with the columns path,label"
-        )
+        raise _no_class_folder(root)
     return pd.DataFrame(rows), rejected
+
+
+def _no_class_folder(root: Path) -> SecondhandError:
+    """What to name instead: the table in the folder, or the folder above one that is a class itself."""
+    files = [entry for entry in _entries(root) if entry.is_file()]
+    above = root.absolute().parent
+    siblings = [entry for entry in _entries(above) if entry.is_dir()]
+    if table := next((file for file in files if _names_labels(file)), None):
+        remedy = f"name its table instead: --data {table}"
+    elif len(siblings) > 1 and any(kind_of(str(file)) for file in files):
+        remedy = f"it looks like the folder of one class; name the folder above it: --data {above}"
+    else:
+        remedy = (
+            "put the files of each class into a folder of its own, or name a CSV with the columns "
+            "path,label"
+        )
+    return SecondhandError(f"--data {root}: no class folder with files in it; {remedy}")
+
+
+def _names_labels(file: Path) -> bool:
+    """Whether a file is a table with the columns path and label."""
+    if file.suffix.lower() not in ENDINGS:
+        return False
+    try:
+        cells = read_cells(file)
+        return all(_column(file, cells, name) for name in ("path", "label"))
+    except SecondhandError:
+        return False
 
 
 def _warn_of_unused_table(file: Path) -> None:
@@ -557,7 +582,14 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
     if not counts:
         endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
         raise SecondhandError(f"--data {source}: no file of a kind that is read ({endings})")
-    return counts.most_common(1)[0][0]
+    (kind, count), *others = counts.most_common()
+    if others:
+        more = " and ".join(f"{n} files of kind {name}" for name, n in others)
+        log.warning(
+            "%s holds %d files of kind %s and %s: only those of kind %s are used. Choose with --kind",
+            source, count, kind, more, kind,
+        )  # fmt: skip
+    return kind
 
 
 def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

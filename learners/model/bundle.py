@@ -316,9 +316,11 @@ def hash_of_features(folder: str | os.PathLike[str]) -> str:
 
 
 def _no_model_in(folder: Path) -> SecondhandError:
-    return SecondhandError(
-        f"{folder}: not a model folder (no {CONFIG} in it); a run keeps its own in RUN/model"
-    )
+    if (folder / "model" / CONFIG).exists():
+        remedy = f"it is a run folder; name the model in it: {folder / 'model'}"
+    else:
+        remedy = "a run keeps its model in RUN/model"
+    return SecondhandError(f"{folder}: not a model folder (no {CONFIG} in it); {remedy}")
 
 
 def _load(folder: Path, with_network: bool) -> Bundle:

@@ -78,10 +78,13 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             ):  # a probability per label, sorted by name
                 names = row.label.split(JOIN)
                 probability = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
-            why = f"  ({row.reason}{f'; {row.best}?' if row.best else ''})" if unknown else ""
+            why = ""
+            if unknown:  # the percentage belongs to the guess
+                why = f"{f'{row.best}? {probability}, ' if row.best else ''}{row.reason}"
+                probability = ""
             words = [
                 (f"{row.label:{width}}", colour), (f"{probability:>4}", _BOLD), (f" {when}", 0),
-                (one_line(row.path), 0), (one_line(why), _DIM),
+                (one_line(row.path), 0), (f"  {one_line(why)}" if why else "", _DIM),
             ]  # fmt: skip
             if row.set and "set" not in shape.hidden:
                 words.append((one_line(f"{{{', '.join(row.set)}}}"), 0))

@@ -93,7 +93,10 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
 
 
 def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
-    with pytest.raises(SecondhandError, match="no class folder"):
+    with pytest.raises(SecondhandError, match=f"no class folder.*--data {root}$"):
+        load_table(root / "cat")
+    write(root / "cat/items.csv", "path,label\n0.jpg,cat\n")
+    with pytest.raises(SecondhandError, match=f"no class folder.*--data {root}/cat/items.csv$"):
         load_table(root / "cat")
     with pytest.raises(SecondhandError, match=r"--data .*nowhere: there is no such"):
         load_table(root / "nowhere")
@@ -436,3 +439,12 @@ def test_what_phones_save(tmp_path: Path) -> None:
     assert bad == []
     drawn = spectrogram.picture(table.frame["path"][0])
     assert np.array_equal(np.asarray(Image.open(pictures[0]).convert("RGB")), drawn)
+
+
+def test_pictures_and_sounds_in_one_folder_are_named(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(root / "cat/0.wav", "a sound")
+    assert load_table(root).kind == "picture"
+    assert "6 files of kind picture and 1 files of kind sound" in caplog.text
+    assert "--kind" in caplog.text

@@ -159,6 +159,9 @@ def test_a_link_is_not_followed(folder, tmp_path, name):
 def test_a_foreign_folder_is_named(tmp_path):
     (tmp_path / "export.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     refused(tmp_path, "", "not a model folder")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / CONFIG).write_text("{}")
+    refused(tmp_path, "", f"it is a run folder; name the model in it: {tmp_path}/model")
     (tmp_path / CONFIG).write_text('{"architectures": ["ResNetForImageClassification"]}')
     refused(tmp_path, CONFIG, "not a model folder of this program")
 

@@ -147,8 +147,9 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
     lines = said["file"].splitlines()
     assert len(lines) == 6
     assert len({line.index(str(Path(recordings[0].path).parents[1])) for line in lines[2:5]}) == 1
-    assert lines[-1].endswith("bad.wav (bad file: cut off)")
-    assert "ambiguous; b?" in lines[1]
+    assert lines[-1].endswith("bad.wav   bad file: cut off")
+    assert "b? " in lines[1]
+    assert lines[1].endswith(", ambiguous")
 
 
 def test_where_a_format_may_go(recordings, tmp_path):
