@@ -40,7 +40,7 @@ def step(
     return _show(title, total, unit)
 
 
-def label_counts(items: Iterable[T], title: str, total: int, unit: str = "files") -> Iterator[T]:
+def counted(items: Iterable[T], title: str, total: int, unit: str = "files") -> Iterator[T]:
     """The items, as a step that counts them."""
     with step(title, total, unit) as advance:
         for done, item in enumerate(items, 1):

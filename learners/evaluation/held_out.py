@@ -135,7 +135,7 @@ def outputs_of_rows(
 ) -> tuple[Outputs, list[str], list[str]]:
     """Outputs of the rows that have a prediction (without labels), their label names, and their paths."""
     predicted = predictor.predict_detailed(sources(frame), bs=bs)
-    answers = list(progress.label_counts(predicted, "Calibrating", len(frame), "items"))
+    answers = list(progress.counted(predicted, "Calibrating", len(frame), "items"))
     good = [n for n, item in enumerate(answers) if item.logits is not None]
     usable = [answers[n] for n in good]
     logits, features = stack_outputs(usable, len(predictor.classes))
@@ -153,7 +153,7 @@ def predict_held_out(
     parts = [rows, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     rows = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
     predicted = predictor.predict_detailed(sources(rows), bs=bs, workers=workers)
-    answers = list(progress.label_counts(predicted, "Predicting", len(rows), "items"))
+    answers = list(progress.counted(predicted, "Predicting", len(rows), "items"))
     frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
     hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
     frame = frame.drop(columns=hidden)

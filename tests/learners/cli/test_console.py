@@ -145,7 +145,7 @@ def test_a_pipe_hears_of_a_long_step_twice_as_late_each_time(
     console.log_to_terminal()
     with progress.step("Writing the report"):
         pass
-    for _ in progress.label_counts(range(100), "Rendering", 100, "spectrograms"):
+    for _ in progress.counted(range(100), "Rendering", 100, "spectrograms"):
         clock[0] += 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Writing the report …"
