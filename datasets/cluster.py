@@ -239,7 +239,7 @@ class Cluster:
                 f"--cluster {self.address}: worker {report.worker} {report.wrong}"
             )
         future.release()  # or it is done again when the worker that holds it dies
-        return list(report.answers)
+        return list(report.results)
 
     def _lost(self) -> SecondhandError:
         return SecondhandError(

@@ -232,7 +232,7 @@ frame = with_columns(pd.DataFrame(rows))
 settings = MelSettings.infer(frame["path"], window=1.0, size=(96, 96))
 windows, bad = cut_windows(frame, settings, overlap=0.0)
 sources = [Source(item.path, item.start, item.end) for item in item_rows(windows)]
-features, rejected = embed(sources, size=96, settings=settings)
+features, rejected = embed(sources, size=96, spectrogram=settings)
 print(f"{len(frame)} recordings, {len(windows)} windows, {features.shape[1]} features each")
 assert not bad + rejected
 assert len(windows) == 24 * WINDOWS

@@ -31,6 +31,7 @@ UNSEEN = {
     "pytest-xdist": "pytest",
     "ruff": "make quality",
     "sphinx": "make docs",
+    "tqdm": "pooch, for the progress of downloads",
     "tensorboard": "torch.utils.tensorboard",
     "types-pyyaml": "mypy",
 }

@@ -37,7 +37,7 @@ from app.server import serve
 from app.serving import load
 model, picture = map(Path, sys.argv[1:])
 with serve(load([model])) as url:
-    answer = httpx.post(url + "ask", files={{"file": ("a.jpg", picture.read_bytes())}}, timeout=60)
+    answer = httpx.post(url + "predict", files={{"file": ("a.jpg", picture.read_bytes())}}, timeout=60)
     assert answer.status_code == 200, answer.text
     assert "onnxruntime" in sys.modules
     time.sleep({WATCHED})

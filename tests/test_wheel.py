@@ -94,7 +94,7 @@ def test_both_can_be_imported_each_in_a_process_of_its_own(bin: Path, tmp_path: 
 def test_the_command_does_what_the_modules_do(bin: Path, tmp_path: Path) -> None:
     assert run(bin / "secondhand", "--version", cwd=tmp_path) == f"secondhand {__version__}\n"
     said = run(bin / "secondhand", "finetun", cwd=tmp_path, status=2)
-    assert said == "error: there is no command finetun; did you mean finetune?\n"
+    assert said == "error: there is no command finetun. Did you mean finetune?\n"
     said = run(bin / "python", "-m", "secondhand", "predict", "--help", cwd=tmp_path)
     assert said.startswith("usage: secondhand predict ")
     said = run(bin / "secondhand", "finetune", "--preset", "none", cwd=tmp_path, status=2)

@@ -503,7 +503,9 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
             f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
         )
         if kind == "group":
-            return f"{fold_text}, of {'fold_text' if data.fold is not None else 'each'} nothing was learnt"
+            return (
+                f"{fold_text}, of {'which' if data.fold is not None else 'each'} nothing was learnt"
+            )
         if str(data.cv) == "fold":
             return f"{fold_text}, which the data name"
         return _random_protocol(table, f"{fold_text}, drawn at random")

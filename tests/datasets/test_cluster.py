@@ -74,7 +74,7 @@ def test_a_file_that_nobody_sees_is_left_to_the_task(here):
 
 def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_path):
     gone = contextlib.nullcontext(tmp_path / "elsewhere" / "x.shared")
-    monkeypatch.setattr("datasets.cluster.marked", lambda folder: gone)
+    monkeypatch.setattr("datasets.cluster.shared_marker", lambda folder: gone)
     with pytest.raises(SecondhandError, match=f"does not see the folder {tmp_path}/elsewhere"):
         list(here.map_chunks(halves, [[2]], None, folder=tmp_path))
 

@@ -275,8 +275,8 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
 def test_what_makes_no_sense_is_a_wrong_call(model, folder):
     example = str(folder / "red/red_000.jpg")
     for command, words, said in (
-        (main, [str(folder), "--overwrite"], "--overwrite: replaces what is at --out"),
-        (search, [example, str(folder), "--overwrite"], "--overwrite: replaces what is at --out"),
+        (main, [str(folder), "--overwrite"], "--overwrite: there is no --out"),
+        (search, [example, str(folder), "--overwrite"], "--overwrite: there is no --out"),
         (main, [str(folder), "--sets"], "--sets: .* fine-tune with --coverage"),
     ):
         with pytest.raises(SecondhandError, match=said):

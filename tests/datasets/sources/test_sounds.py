@@ -129,7 +129,7 @@ def test_it_is_a_table_of_several_labels_that_says_it_is_simulated(
 ) -> None:
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
     monkeypatch.setattr(sounds.write_scenes, "__kwdefaults__", {"count": 14, "seed": 0})
-    monkeypatch.setattr(sounds, "HOW_MANY", (0.1, 0.0, 0.3, 0.6))
+    monkeypatch.setattr(sounds, "SOUND_COUNTS", (0.1, 0.0, 0.3, 0.6))
     table = load_table("demo:scenes", labels="multi")
     assert table.classes == sorted(sounds.CLASSES)
     assert table.note.startswith("SIMULATED")

@@ -218,7 +218,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
     ]
     assert blends == [2 * count] * 2, "half and a quarter of the way, each tried once"
     assert not list(two.rglob("probe.safetensors"))
-    assert text.count(f"unfrozen {count}/{count}") == count, "one process speaks: once a member"
+    assert text.count(f"Epoch {count} of {count}:") == count, "one process speaks: once a member"
     assert (two / "log.txt").read_text().count("learning rate") == count
 
 

@@ -118,14 +118,14 @@ def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, 
     done = []
     prepared = SimpleNamespace(settings=Settings(), interrupted=True)
     monkeypatch.setattr(finetuning, "prepare", lambda *given: prepared)
-    for name in ("train", "calibrate", "answer", "report", "write_onnx"):
+    for name in ("train", "calibrate", "predict", "report", "write_onnx"):
         monkeypatch.setattr(stages, name, lambda *given, name=name: done.append(name))
     evaluation = SimpleNamespace(predictions=None)
-    monkeypatch.setattr(stages, "answer", lambda *given: done.append("answer") or evaluation)
+    monkeypatch.setattr(stages, "predict", lambda *given: done.append("predict") or evaluation)
     finetuning.launch(
         Settings().but(out=tmp_path / "run"), announce=lambda run, predictions: done.append("told")
     )
-    assert done == ["train", "calibrate", "answer", "report", "told", "write_onnx"]
+    assert done == ["train", "calibrate", "predict", "report", "told", "write_onnx"]
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):

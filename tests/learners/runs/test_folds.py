@@ -247,7 +247,7 @@ def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "finished: 1; the same command goes on" in errors
+    assert "finished: 1" in errors
     assert "Traceback" not in errors
     kept = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
     assert main(words) == 0

@@ -125,7 +125,7 @@ def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkey
     assert json.loads(newest(out).read_text())["body"]["position"] == [1, 0]
     assert f"Resume it: {resume_command(out)}" in capsys.readouterr().err
     # History is a row ahead of the checkpoint.
-    stopped_in(monkeypatch, checkpoints, "write", ["--resume", str(out)])
+    stopped_in(monkeypatch, checkpoints, "write_state", ["--resume", str(out)])
     assert len(pd.read_csv(out / "history.csv")) == 2
     stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
     assert len(list(out.glob("checkpoint/state-*.json"))) == 2
@@ -231,7 +231,7 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     calls.clear()
     # The second network is stopped before its first checkpoint, then after it.
-    stopped_in(monkeypatch, checkpoints, "write", [*words, "--out", str(out)], of="member-2")
+    stopped_in(monkeypatch, checkpoints, "write_state", [*words, "--out", str(out)], of="member-2")
     assert (out / "checkpoint/trained.json").exists()
     assert len(calls) == 2
     stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])

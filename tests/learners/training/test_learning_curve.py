@@ -138,5 +138,5 @@ def test_files_that_belong_together_are_one_draw_and_widen_the_limits(tmp_path: 
 def test_it_wants_a_fitted_head_on_a_published_body(other: dict[str, object]) -> None:
     values = {name.rstrip("_"): value for name, value in other.items()}
     Settings().but(learning_curve=True).check()
-    with pytest.raises(SecondhandError, match="--learning-curve without a fitted head"):
+    with pytest.raises(SecondhandError, match="--learning-curve without --freeze-epochs fit"):
         Settings().but(learning_curve=True, **values).check()

@@ -367,5 +367,5 @@ def test_its_learning_curve_stands_in_the_report(ran):
     assert found["points"][-1]["value"] == pytest.approx(history["accuracy"].iloc[0])
     page = (ran / "run/report/index.html").read_text()
     assert "<h2>Would more labels help?</h2>" in page
-    assert found["said"] in page
+    assert found["message"] in page
     assert f"Accuracy of blue: {100 * found['classes']['blue'][0]['value']:.0f} % by" in page
