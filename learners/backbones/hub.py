@@ -30,6 +30,7 @@ from urllib.parse import parse_qsl, urlencode
 from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.upstream import hub_offline
+from learners.backbones.packaged import SPEECH, SPEECH_MEL
 
 SOURCES = ("hf-hub:", "local-dir:")
 #: Required and optional keys of ``mel``.
@@ -124,6 +125,8 @@ def published(name: str) -> Published:
 
 def mel_of(name: str) -> dict[str, Any]:
     """Spectrogram settings that a backbone was trained with, as arguments of `MelSettings`; empty if none."""
+    if name == SPEECH:
+        return dict(SPEECH_MEL)
     return published(name).mel if name.startswith(SOURCES) else {}
 
 

