@@ -30,7 +30,7 @@ from urllib.parse import parse_qsl, urlencode
 from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.upstream import hub_offline
-from learners.backbones.packaged import SPEECH, SPEECH_MEL
+from learners.backbones.spec import SPEECH, SPEECH_MEL
 
 SOURCES = ("hf-hub:", "local-dir:")
 #: Required and optional keys of ``mel``.

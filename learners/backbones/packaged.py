@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +22,7 @@ from torch.nn import functional
 
 from datasets.core.errors import SecondhandError
 from datasets.images import Preprocessing
-
-SPEECH = "embedded/speech"
+from learners.backbones.spec import SPEECH, SPEECH_MEL
 
 
 @dataclass(frozen=True)
@@ -67,15 +65,15 @@ PACKAGED = {
     SPEECH: Package("pyopen-wakeword==1.1.0", "pyopen_wakeword", "models/embedding_model.tflite"),
 }
 
-#: Arguments of `MelSettings` for the spectrograms that the speech embedding was trained on: 10 ms a
-#: frame, 32 bands. Recordings longer than the window are predicted in windows.
-SPEECH_MEL: dict[str, Any] = {
-    "rate": 16_000, "window": 1.5, "n_fft": 512, "hop": 160, "n_mels": 32, "fmin": 60.0, "fmax": 3800.0,
-    "level": "clip", "range_db": 80.0, "size": (32, 151),
-}  # fmt: skip
 #: The network was given ``dB / 10 + 2`` of samples from -32768 to 32767. The loudest point of a
 #: spectrogram, its white, stands for 40 dB: black is then -2 and white 6.
-SPEECH_INPUT = Preprocessing(size=32, width=151, mean=(0.25,) * 3, std=(0.125,) * 3, crop=1.0)
+SPEECH_INPUT = Preprocessing(
+    size=SPEECH_MEL["size"][0],
+    width=SPEECH_MEL["size"][1],
+    mean=(0.25,) * 3,
+    std=(0.125,) * 3,
+    crop=1.0,
+)
 
 
 def load_lite(body: nn.Module, name: str) -> None:

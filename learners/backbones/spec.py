@@ -9,6 +9,14 @@ from datasets.core.errors import SecondhandError, quoted
 from learners.cli.settings import MAX_MEMBERS
 
 HEADS = ("stages", "linear", "cosine")
+#: The speech embedding of `learners.backbones.packaged`.
+SPEECH = "embedded/speech"
+#: Arguments of `MelSettings` for the spectrograms that the speech embedding was trained on: 10 ms a
+#: frame, 32 bands. Recordings longer than the window are predicted in windows.
+SPEECH_MEL: dict[str, Any] = {
+    "rate": 16_000, "window": 1.5, "n_fft": 512, "hop": 160, "n_mels": 32, "fmin": 60.0, "fmax": 3800.0,
+    "level": "clip", "range_db": 80.0, "size": (32, 151),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import torch
 from datasets.audio import MelSettings
 from datasets.core.errors import SecondhandError
 from learners.backbones import NetworkSpec, build, packaged
-from learners.backbones.packaged import PACKAGED, SPEECH, SPEECH_MEL
+from learners.backbones.packaged import PACKAGED
+from learners.backbones.spec import SPEECH, SPEECH_MEL
 from learners.finetune import main
 from tests.pictures import write_pictures
 
