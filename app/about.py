@@ -188,7 +188,7 @@ class Evidence:
     def reliability(self) -> Markup | None:
         """The reliability diagram, from the bins of the run's report; None without one."""
         try:
-            split, bins = self.report["judged_on"], self.report["reliability"]["after"]
+            split, bins = self.report["evaluated_split"], self.report["reliability"]["after"]
             ece = self.report["splits"][split]["calibration"]["after"]["ece"]["value"]
             return reliability(bins, part_name(str(split)), ece)
         except (LookupError, TypeError, ValueError) as error:

@@ -77,24 +77,35 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     """The rule in a model's confidence."""
     if not confidence.exclusive:
         cuts = {
-            name: each.value for name, each in zip(classes, confidence.cut.guarantees, strict=True)
+            name: each.value
+            for name, each in zip(classes, confidence.threshold_gate.guarantees, strict=True)
         }
         target = next(
-            (each.target for each in confidence.cut.guarantees if each.target == each.target),
+            (
+                each.target
+                for each in confidence.threshold_gate.guarantees
+                if each.target == each.target
+            ),
             math.nan,
         )
         kind = "threshold" if math.isnan(target) else "target precision"
         alpha = confidence.distance.alpha
-        return Rule(confidence.cut.threshold.value, alpha, kind=kind, target=target, cuts=cuts)
-    cut, on = confidence.cut.threshold, confidence.cut.on
+        return Rule(
+            confidence.threshold_gate.threshold.value, alpha, kind=kind, target=target, cuts=cuts
+        )
+    cut, on = confidence.threshold_gate.threshold, confidence.threshold_gate.on
     kind, target = "threshold", math.nan
-    if confidence.cut.guarantees:
-        on, kind, target = EACH, "target accuracy of each", confidence.cut.guarantees[0].target
+    if confidence.threshold_gate.guarantees:
+        on, kind, target = (
+            EACH,
+            "target accuracy of each",
+            confidence.threshold_gate.guarantees[0].target,
+        )
     elif not math.isnan(cut.target) and not cut.message:
         kind, target = "target accuracy", cut.target
     rule = Rule(cut.value, confidence.distance.alpha, True, on, kind, target, cut.message)
-    floor = confidence.ranking.floors.get(confidence.ranking.name)
-    return rule if floor is None else replace(rule, score=confidence.ranking.name, floor=floor)
+    floor = confidence.score_gate.floors.get(confidence.score_gate.name)
+    return rule if floor is None else replace(rule, score=confidence.score_gate.name, floor=floor)
 
 
 def judge(answer: Prediction, rule: Rule) -> Prediction:

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         kept = Embeddings(settings.embeddings or Path(folder, "pool"), settings.model, predictor)
         status = _embed(kept, files, skipped, settings) if files else 0
-        near = kept.search(settings.example, top=settings.top, at=settings.at, among=files or None)
+        near = kept.search(settings.example, top=settings.top, at=settings.at, files=files or None)
 
     # As they were named; what the embeddings hold besides by its whole path.
     names = {os.path.abspath(file): file for file in files}

@@ -128,7 +128,7 @@ class Embeddings:
         *,
         top: int = 20,
         at: float | None = None,
-        among: Iterable[str | os.PathLike[str]] | None = None,
+        files: Iterable[str | os.PathLike[str]] | None = None,
     ) -> list[Match]:
         """The nearest to an example by the cosine of their features, nearest first.
 
@@ -140,7 +140,7 @@ class Embeddings:
         ----------
         example : a file, or a source with a span or a moment in it.
         at : the moment of the example, as in `Predictor.predict`.
-        among : only these files; all by default.
+        files : files to search; all by default.
 
         Raises
         ------
@@ -154,16 +154,16 @@ class Embeddings:
         excluded = source._replace(path=os.path.abspath(source.path))
         if excluded.at is None and len(answers) == 1 and self.predictor.kind == "strain":
             excluded = excluded._replace(at=answers[0].prediction.at)  # its loudest moment
-        paths = None if among is None else {os.path.abspath(path) for path in among}
-        return self.nearest(queries, top=top, among=paths, but=excluded)
+        paths = None if files is None else {os.path.abspath(path) for path in files}
+        return self.nearest(queries, top=top, paths=paths, exclude=excluded)
 
     def nearest(
         self,
         queries: Floats,
         *,
         top: int = 20,
-        among: Collection[str] | None = None,
-        but: Source | None = None,
+        paths: Collection[str] | None = None,
+        exclude: Source | None = None,
     ) -> list[Match]:
         """The rows nearest to any of the queries, float [m, width], by the cosine.
 
@@ -172,15 +172,15 @@ class Embeddings:
 
         Parameters
         ----------
-        among : absolute paths; all by default.
-        but : a file, or a span or a moment of one, whose rows are left out.
+        paths : absolute paths of the files to search; all by default.
+        exclude : a file, or a span or a moment of one, whose rows are left out.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if top < 1:
             raise SecondhandError(f"--top {top}: at least 1 file is listed")
-        allowed = None if among is None else pa.array(sorted(among), pa.string())
+        allowed = None if paths is None else pa.array(sorted(paths), pa.string())
         query_columns = np.ascontiguousarray(unit_rows(queries).T)
         best = np.empty(0, np.float32)
         sources: list[Source] = []
@@ -193,9 +193,9 @@ class Embeddings:
             cosines = cosines_of(vectors, query_columns)
             if allowed is not None:
                 cosines[~_mask(pc.is_in(rows["path"], allowed))] = -np.inf
-            if but is not None:
-                for row in np.flatnonzero(_mask(pc.equal(rows["path"], but.path))):
-                    if _overlap(_source(rows, int(row)), but):
+            if exclude is not None:
+                for row in np.flatnonzero(_mask(pc.equal(rows["path"], exclude.path))):
+                    if _overlap(_source(rows, int(row)), exclude):
                         cosines[row] = -np.inf
             least = best[-1] if len(best) == top else -np.inf
             rows_above = np.flatnonzero(cosines > least)

@@ -77,7 +77,7 @@ def calibration_check(
     checks = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
     if confidence.tree is not None:
         checks.insert(1, _depths(confidence, confidence.tree, items, decided))
-    if confidence.cut.guarantees:
+    if confidence.threshold_gate.guarantees:
         checks.insert(1, _classes(confidence, classes, items, decided))
     if confidence.sets is not None:
         checks.append(_sets(confidence, items, decided))
@@ -88,7 +88,11 @@ def calibration_check(
 
 
 def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
-    cut, accepted, labels = confidence.cut.threshold, decided.label >= 0, known_labels(items)
+    cut, accepted, labels = (
+        confidence.threshold_gate.threshold,
+        decided.label >= 0,
+        known_labels(items),
+    )
     tree = confidence.tree
     hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     n, right = int(accepted.sum()), hits[accepted]
@@ -112,7 +116,7 @@ def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> Fou
 
 
 def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisions) -> Found:
-    cut = confidence.cut.threshold
+    cut = confidence.threshold_gate.threshold
     guaranteed = float("nan") if cut.message else cut.target
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
     named_parts = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
@@ -123,7 +127,9 @@ def _classes(
     confidence: Confidence, classes: Sequence[str], items: Outputs, decided: Decisions
 ) -> Found:
     labels, parts = known_labels(items), []
-    for k, (name, cut) in enumerate(zip(classes, confidence.cut.guarantees, strict=True)):
+    for k, (name, cut) in enumerate(
+        zip(classes, confidence.threshold_gate.guarantees, strict=True)
+    ):
         named = decided.label == k
         right = labels[named] == k
         guaranteed = float("nan") if cut.message else cut.target

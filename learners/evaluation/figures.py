@@ -103,10 +103,10 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         none, flat = np.empty((0, classes)), np.empty(0)
         no = np.empty(0, bool)
         return ScoredItems(
-            rows, labels, labels, none, none, none, flat, flat, no, confidence.ranking.name
+            rows, labels, labels, none, none, none, flat, flat, no, confidence.score_gate.name
         )
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
-    gate = decided.sure if confidence.cut.on == "probability" else decided.known
+    gate = decided.sure if confidence.threshold_gate.on == "probability" else decided.known
     tree = confidence.tree
     right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     return ScoredItems(
@@ -119,7 +119,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         known=decided.known,
         gate=gate,
         right=right,
-        score=confidence.ranking.name,
+        score=confidence.score_gate.name,
     )
 
 
@@ -159,7 +159,7 @@ def all_figures(
 
     Returns
     -------
-    ``metrics`` (of `measure`); ``judged_on``, the split that the figures below are of; ``headline``: the
+    ``metrics`` (of `measure`); ``evaluated_split``, the split that the figures below are of; ``headline``: the
     ``split`` whose accuracy is reported first, and what is ``message`` of it (`headline`);
     ``splits``: for each, items, items scored, ``accuracy``, ``coverage`` and
     ``accuracy_of_accepted`` with limits, NLL, Brier, ECE (15 equal-mass bins) and classwise ECE
@@ -182,7 +182,7 @@ def all_figures(
     learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
     figures: dict[str, Any] = {
         "metrics": measure(predictions, tree),
-        "judged_on": main,
+        "evaluated_split": main,
         "headline": dict(zip(("split", "message"), headline(names), strict=True)),
         "splits": {name: _split(predictions, scored, name, tree) for name in sorted(names)},
         "tree": tree and tree_figures(predictions.iloc[chosen.rows], chosen.after, tree),
@@ -314,7 +314,9 @@ def _accepted_unknown(
     rate = named_limits(part_of(is_accepted.loc[is_unknown], predictions))
     accepted = is_accepted.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (ood, known)]
-    on = "" if rule.cut.on == "probability" else f" of the score {rule.cut.on}"
+    on = (
+        "" if rule.threshold_gate.on == "probability" else f" of the score {rule.threshold_gate.on}"
+    )
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
     files = int(is_unknown.sum())
     message = (
@@ -324,7 +326,11 @@ def _accepted_unknown(
     figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
         return figures
-    now = "one a class" if rule.cut.guarantees else f"{rule.cut.threshold.value:.4g}"
+    now = (
+        "one a class"
+        if rule.threshold_gate.guarantees
+        else f"{rule.threshold_gate.threshold.value:.4g}"
+    )
     still = is_accepted.copy()
     still.iloc[ood.rows] &= ood.gate >= value
     n_left = int(still[is_unknown].sum())

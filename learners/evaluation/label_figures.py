@@ -75,7 +75,7 @@ def all_label_figures(
     -------
     ``metrics`` of each split: mean average precision over labels that occur (``map``); ``precision`` and
     ``recall`` over all labels, with limits; macro F1 (``f1``); fraction of items with a label (``coverage``) and of
-    items ``out_of_distribution``; calibration error, mean (``ece``) and largest. ``judged_on``: the split of the
+    items ``out_of_distribution``; calibration error, mean (``ece``) and largest. ``evaluated_split``: the split of the
     figures below. ``headline``: the ``split`` reported first and a ``message``. ``labels``: for each its average
     precision, AUROC, ``precision``, ``recall``, F1, calibration error and guarantee. ``curves``: precision-recall, ROC,
     reliability. ``co_occurrence``: how often two labels are present, and assigned, together. ``mistakes``: the most
@@ -85,7 +85,7 @@ def all_label_figures(
     names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
     main = next((name for name in (*HONEST, *names) if name in names), None)
     of_row = split.to_numpy()[scored.rows]
-    guarantees = bundle.decider.cut.guarantees
+    guarantees = bundle.decider.threshold_gate.guarantees
     metrics: dict[str, Any] = {}
     tables = {}
     for name in sorted(names):
@@ -108,7 +108,7 @@ def all_label_figures(
         jsonable(
             {
                 "metrics": metrics,
-                "judged_on": main,
+                "evaluated_split": main,
                 "headline": dict(
                     zip(("split", "message"), headline(names, "average precision"), strict=True)
                 ),

@@ -76,7 +76,7 @@ def score_tables(
             fitted = fit_scores(train, calibration)
         ranking = rank_scores(fitted, known, ood)
         title = f"Scores: {len(ood)} strangers beside {len(known)} known items ({split_name})"
-        tables[title] = ranked_table(ranking, confidence.ranking.name)
+        tables[title] = ranked_table(ranking, confidence.score_gate.name)
         tables[title].attrs["note"] = better_score(ranking, confidence)
     if train is not None and fitting and len(classes) >= 3:
         counts = np.bincount(known_labels(known), minlength=len(classes))
@@ -84,7 +84,7 @@ def score_tables(
         left_out = leave_one_class_out(
             train, calibration, known, names=LEFT_OUT_SCORES, only=sorted(chosen.tolist())
         )
-        tables |= left_out_tables(left_out, classes, confidence.ranking.name) if left_out else {}
+        tables |= left_out_tables(left_out, classes, confidence.score_gate.name) if left_out else {}
     return tables
 
 
@@ -124,7 +124,10 @@ def ranked_table(ranking: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
 
 def better_score(ranking: Sequence[ScoreFigures], confidence: Confidence) -> str:
     """A sentence with the command that uses the best score, if it is clearly better; else ""."""
-    best, in_use = ranking[0], next((f for f in ranking if f.name == confidence.ranking.name), None)
+    best, in_use = (
+        ranking[0],
+        next((f for f in ranking if f.name == confidence.score_gate.name), None),
+    )
     if in_use is None or not best.auroc >= in_use.auroc + WORTH:
         return ""
     command = f"python -m learners.finetune ... --score {best.name}"

@@ -123,9 +123,9 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "overlap": bundle.overlap,
         "tta": [asdict(view) for view in bundle.tta_views],
         "temperature": confidence.calibrator.temperature.value,
-        "threshold": confidence.cut.threshold.value,
-        "threshold_on": confidence.cut.on,
-        "floors": confidence.ranking.floors,
+        "threshold": confidence.threshold_gate.threshold.value,
+        "threshold_on": confidence.threshold_gate.on,
+        "floors": confidence.score_gate.floors,
         "tree": confidence.tree and confidence.tree.rows(),
         **_class_thresholds(confidence),
         "network": bundle.spec.to_dict(),
@@ -138,9 +138,9 @@ def metadata(bundle: Bundle) -> dict[str, str]:
 
 def _class_thresholds(confidence: Confidence) -> dict[str, object]:
     """Thresholds of the classes, if there are any; for multi-label models threshold and calibration."""
-    cuts = confidence.cut.guarantees
+    cuts = confidence.threshold_gate.guarantees
     if not isinstance(calibrator := confidence.calibrator, Platt):
-        return {"thresholds": jsonable(confidence.cut.each)} if cuts else {}
+        return {"thresholds": jsonable(confidence.threshold_gate.each)} if cuts else {}
     numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), cuts, strict=True)
     return {"labels": [{"scale": a, "shift": b, "threshold": cut.value} for a, b, cut in numbers]}
 

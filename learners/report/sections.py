@@ -54,7 +54,7 @@ def class_sections(
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
-    if bundle.confidence and bundle.confidence.cut.guarantees:
+    if bundle.confidence and bundle.confidence.threshold_gate.guarantees:
         tables = {
             "Each class's threshold": _guarantees(bundle.confidence, bundle.classes),
             **tables,
@@ -126,7 +126,7 @@ def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
             "at least": cut.accuracy_low,
             "guaranteed": np.nan if cut.message else cut.target,
         }
-        for name, cut in zip(classes, confidence.cut.guarantees, strict=True)
+        for name, cut in zip(classes, confidence.threshold_gate.guarantees, strict=True)
     )
     table.attrs["note"] = (
         "On the calibration files predicted as the class. At least: lower limit of the accuracy, at a "
@@ -174,7 +174,7 @@ def _joined(names: Sequence[str]) -> str:
 def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
     """The plots; None or empty where there is nothing to plot."""
     matrix, unknown = np.array(measured["confusion"]), measured["unknown_classes"]
-    main = measured["judged_on"]
+    main = measured["evaluated_split"]
     errors = main and measured["splits"][main]["calibration"]
     return {
         "judged": matrix.sum(),

@@ -40,7 +40,7 @@ def verdict(
     problems : notices of the report; with any of them nothing is green.
     copies : number of files that are copies of training files.
     """
-    if figures["judged_on"] is None:
+    if figures["evaluated_split"] is None:
         return Verdict("amber", "No file of a known class could be judged.")
     rows = {str(row["what"]): row for row in checks}
     if "accuracy of accepted" in rows:
@@ -72,7 +72,7 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
 
 
 def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
-    name, main = figures["headline"]["split"], figures["judged_on"]
+    name, main = figures["headline"]["split"], figures["evaluated_split"]
     first, split = figures["splits"][name], figures["splits"][main]
     files = f"{split['items']} {part_name(main)} files"
     answered = _count(split["coverage"], split["items"])

@@ -1,6 +1,6 @@
 """Calibrators turn logits into calibrated probabilities.
 
-`Scaling`: one temperature for mutually exclusive classes. `Platt`: a scale and a shift for each label of
+`TemperatureScaling`: one temperature for mutually exclusive classes. `Platt`: a scale and a shift for each label of
 a multi-label model.
 """
 
@@ -182,7 +182,7 @@ def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Scaling:
+class TemperatureScaling:
     """Calibrator of mutually exclusive classes: softmax(logits / temperature).
 
     With a ``background`` (negative) class the logits are relative to its logit, 0, and it takes a share of
@@ -196,7 +196,7 @@ class Scaling:
     @classmethod
     def fit(
         cls, logits: Floats, labels: Ints, background: bool, paths: Sequence[str] | None = None
-    ) -> Scaling:
+    ) -> TemperatureScaling:
         """Fit to calibration items: ``logits`` [n, classes] and ``labels`` [n]."""
         return cls(cautious(fit_temperature(logits, labels, paths=paths)), background)
 
@@ -287,13 +287,13 @@ class Platt:
         return {"scale": jsonable(self.scale), "shift": jsonable(self.shift), "items": self.items}
 
 
-def read_calibrator(values: object, classes: int) -> Scaling | Platt:
+def read_calibrator(values: object, classes: int) -> TemperatureScaling | Platt:
     """The calibrator from the JSON of ``to_dict``. Raises SecondhandError naming an invalid key."""
     name = "confidence.calibrator"
     if not (isinstance(values, Mapping) and "scale" in values):
-        read = read_as(_StoredScaling, values, name)
+        read = read_as(_StoredTemperature, values, name)
         fitted = read_as(Temperature, read.temperature, f"{name}.temperature")
-        return Scaling(fitted, read.background)
+        return TemperatureScaling(fitted, read.background)
     labels = read_as(_StoredPlatt, values, name)
     if not len(labels.scale) == len(labels.shift) == classes:
         raise SecondhandError(f"{name}: expected {classes} of scale and of shift")
@@ -301,7 +301,7 @@ def read_calibrator(values: object, classes: int) -> Scaling | Platt:
 
 
 @dataclass(frozen=True)
-class _StoredScaling:
+class _StoredTemperature:
     temperature: object
     background: bool
 

@@ -20,7 +20,7 @@ from datasets.items import UNKNOWN, join_labels
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, check_logits, known_labels
-from learners.uncertainty.calibrators import Platt, Scaling, read_calibrator
+from learners.uncertainty.calibrators import Platt, TemperatureScaling, read_calibrator
 from learners.uncertainty.fitting import NO_CLASS, Calibrating, fit_rule, thresholds_by_label
 from learners.uncertainty.gates import (
     AMBIGUOUS,
@@ -108,10 +108,10 @@ class Confidence:
     """
 
     classes: int
-    calibrator: Scaling | Platt
+    calibrator: TemperatureScaling | Platt
     distance: DistanceGate
-    cut: ThresholdGate
-    ranking: ScoreGate = field(default_factory=ScoreGate)
+    threshold_gate: ThresholdGate
+    score_gate: ScoreGate = field(default_factory=ScoreGate)
     subset: ClassSubsetGate | None = None
     naming: Naming | None = None
     sets: PredictionSets | None = None
@@ -150,7 +150,7 @@ class Confidence:
         check_threshold(settings.threshold)
         check_alpha(alpha)
         score, needs = str(settings.score), make_score(settings.score).needs
-        calibrator = Scaling.fit(logits, labels, background, paths)
+        calibrator = TemperatureScaling.fit(logits, labels, background, paths)
         message = calibrator.temperature.message
         notes, z = [message] if message else [], calibrator.scaled(logits)
 
@@ -167,19 +167,19 @@ class Confidence:
         if background:
             passed &= z.max(axis=1, initial=0) > 0
 
-        ranking = ScoreGate(score, fit_score(score, distance.knn, reference))
-        known, probabilities = ranking.score.calibrate(x, z), calibrator.probabilities(z)
+        score_gate = ScoreGate(score, fit_score(score, distance.knn, reference))
+        known, probabilities = score_gate.score.calibrate(x, z), calibrator.probabilities(z)
         if tree is not None:
             notes += too_sure(tree, probabilities, labels)
         items = Calibrating(z, x, labels, probabilities, known, passed, calibration.groups, tree)
-        rule = fit_rule(items, ranking, distance.knn, settings, names)
+        rule = fit_rule(items, score_gate, distance.knn, settings, names)
         notes += rule.notes
         sets = None
         if settings.coverage is not None:
             sets = fit_prediction_sets(probabilities, labels, coverage=settings.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
-            z.shape[1], calibrator, distance, rule.cut, rule.ranking,
+            z.shape[1], calibrator, distance, rule.threshold_gate, rule.score_gate,
             naming=rule.naming, sets=sets, notes=notes,
         )  # fmt: skip
 
@@ -215,24 +215,26 @@ class Confidence:
         calibrator, messages = Platt.fit(z, known, present)
         # Items that the distance refuses get no label.
         p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)
-        cut = LabelThresholdGate.of(
+        threshold_gate = LabelThresholdGate.of(
             thresholds_by_label(p, known, present, messages, settings, calibration.groups)
         )
         notes += [
             f"{n}: {threshold.message}"
-            for n, threshold in zip(names, cut.guarantees, strict=True)
+            for n, threshold in zip(names, threshold_gate.guarantees, strict=True)
             if threshold.message
         ]
-        return cls(len(names), calibrator, distance, cut, notes=notes)
+        return cls(len(names), calibrator, distance, threshold_gate, notes=notes)
 
     @classmethod
     def uncalibrated(cls, classes: int, *, exclusive: bool = True) -> Confidence:
         """A confidence with temperature 1 (or unscaled logits), the default threshold and no distance."""
         if exclusive:
             return cls.fit(Outputs(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
-        cut = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
+        threshold = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
         as_they_are = Platt(np.ones(classes), np.zeros(classes))
-        return cls(classes, as_they_are, DistanceGate(), LabelThresholdGate.of([cut] * classes))
+        return cls(
+            classes, as_they_are, DistanceGate(), LabelThresholdGate.of([threshold] * classes)
+        )
 
     @property
     def exclusive(self) -> bool:
@@ -249,8 +251,12 @@ class Confidence:
         """All gates in order; the first that refuses an item gives the reason."""
         background = [BackgroundGate()] if self.calibrator.background else []
         subset = [] if self.subset is None else [self.subset]
-        likely = [NoLikelyLabelGate(self.cut)] if isinstance(self.cut, LabelThresholdGate) else []
-        return [*background, *subset, self.distance, *likely, self.cut, self.ranking]
+        likely = (
+            [NoLikelyLabelGate(self.threshold_gate)]
+            if isinstance(self.threshold_gate, LabelThresholdGate)
+            else []
+        )
+        return [*background, *subset, self.distance, *likely, self.threshold_gate, self.score_gate]
 
     def decide(
         self,
@@ -273,8 +279,8 @@ class Confidence:
         batch = self._batch(values, features, paths, trained)
         accepted, reasons = apply_gates(self.gates, batch)
         label, predicted = np.where(accepted, batch.named, NO_CLASS), None
-        if isinstance(self.cut, LabelThresholdGate):
-            predicted = self.cut.predicted(batch) & accepted[:, None]
+        if isinstance(self.threshold_gate, LabelThresholdGate):
+            predicted = self.threshold_gate.predicted(batch) & accepted[:, None]
             likeliest = np.where(predicted, batch.probabilities, -1.0).argmax(axis=1)
             label = np.where(accepted, likeliest, NO_CLASS)
         for above in np.flatnonzero(
@@ -300,7 +306,7 @@ class Confidence:
             named, sure, scores["msp"] = self.naming.name(z, probabilities)
         if not self.exclusive:
             scores["msp"] = probability
-        known = self.ranking.rank(x, z, scores)
+        known = self.score_gate.rank(x, z, scores)
         return Batch(z, probabilities, possible, others, best, probability, named, sure, known, p)
 
     def with_overrides(
@@ -315,14 +321,18 @@ class Confidence:
 
         A class with None keeps the model's own rule, with its floor and guarantee.
         """
-        cut = self.cut.at(value)
-        if cut.class_thresholds is not None:
+        threshold_gate = self.threshold_gate.at(value)
+        if threshold_gate.class_thresholds is not None:
             return replace(
-                self, cut=cut, ranking=replace(self.ranking, exempt=~np.isnan(cut.class_thresholds))
+                self,
+                threshold_gate=threshold_gate,
+                score_gate=replace(
+                    self.score_gate, exempt=~np.isnan(threshold_gate.class_thresholds)
+                ),
             )
-        naming = self.naming and Naming(self.naming.tree, cut.threshold.value)
-        ranking = replace(self.ranking, floors={}, exempt=None)
-        return replace(self, cut=cut, ranking=ranking, naming=naming)
+        naming = self.naming and Naming(self.naming.tree, threshold_gate.threshold.value)
+        score_gate = replace(self.score_gate, floors={}, exempt=None)
+        return replace(self, threshold_gate=threshold_gate, score_gate=score_gate, naming=naming)
 
     def with_score(self, name: str) -> Confidence:
         """A copy that ranks by another score and uses its floor; the threshold stays.
@@ -334,11 +344,11 @@ class Confidence:
             raise SecondhandError(
                 f"--score {name}: a model of several labels an item ranks by its probabilities"
             )
-        if name == self.ranking.name:
+        if name == self.score_gate.name:
             return self
-        if self.cut.on != "probability":
+        if self.threshold_gate.on != "probability":
             raise SecondhandError(
-                f"score {name}: the model's threshold is one on {self.ranking.name}; give a "
+                f"score {name}: the model's threshold is one on {self.score_gate.name}; give a "
                 "--threshold on the probability too"
             )
         if name not in (available := self.scores()):
@@ -346,7 +356,7 @@ class Confidence:
                 f"score {name!r} is none that this model holds: {', '.join(available)}. Fine-tune with "
                 f"--score NAME for another"
             )
-        return replace(self, ranking=replace(self.ranking, name=name, score=available[name]))
+        return replace(self, score_gate=replace(self.score_gate, name=name, score=available[name]))
 
     def only(self, possible: Sequence[bool]) -> Confidence:
         """A copy that predicts only the ``possible`` classes (bool [classes], at least one true)."""
@@ -354,7 +364,7 @@ class Confidence:
 
     def scores(self) -> dict[str, Score]:
         """All scores available without the training items, by name."""
-        return self.ranking.held(self.distance.knn)
+        return self.score_gate.held(self.distance.knn)
 
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Calibrated probabilities of logits [n, classes]; with a background class they sum to less than 1."""
@@ -367,8 +377,8 @@ class Confidence:
             "classes": self.classes,
             "calibrator": self.calibrator.to_dict(),
             "distance": self.distance.to_dict(),
-            "threshold": self.cut.to_dict(),
-            "score": self.ranking.to_dict(),
+            "threshold": self.threshold_gate.to_dict(),
+            "score": self.score_gate.to_dict(),
             "tree": self.naming and self.naming.to_dict(),
             "sets": jsonable(self.sets),
             "notes": list(self.notes),
@@ -376,9 +386,9 @@ class Confidence:
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Arrays for ``reference.safetensors``: those of the distance, and of the score under ``score.``; empty if the distance is off."""
-        out = {f"score.{key}": value for key, value in self.ranking.score.arrays().items()}
+        out = {f"score.{key}": value for key, value in self.score_gate.score.arrays().items()}
         if self.distance.knn is not None:
-            out.pop(f"score.{SHARED.get(self.ranking.name)}", None)
+            out.pop(f"score.{SHARED.get(self.score_gate.name)}", None)
         return out | self.distance.arrays()
 
     @classmethod
@@ -398,9 +408,9 @@ class Confidence:
         read = read_as(_Stored, settings, "confidence")
         classes, notes = read.classes, [*read.notes]
         calibrator = read_calibrator(read.calibrator, classes)
-        ranking = ScoreGate.from_dict(read.score)
+        score_gate = ScoreGate.from_dict(read.score)
         names = classes if tree is None else len(tree.names)
-        cut = ThresholdGate.from_dict(read.threshold, ranking.name, names, classes)
+        threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name, names, classes)
         sets = None
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
@@ -408,24 +418,35 @@ class Confidence:
         distance, distance_notes = DistanceGate.from_dict(read.distance, arrays)
         notes += distance_notes
         if not calibrator.exclusive:
-            if not cut.guarantees:
+            if not threshold_gate.guarantees:
                 raise SecondhandError(
                     "confidence.threshold.guarantees: expected one for each label"
                 )
             return cls(
-                classes, calibrator, distance, LabelThresholdGate.of(cut.guarantees), notes=notes
+                classes,
+                calibrator,
+                distance,
+                LabelThresholdGate.of(threshold_gate.guarantees),
+                notes=notes,
             )
-        if distance.knn is None and ranking.score.needs == "features":
-            if cut.on != "probability":
+        if distance.knn is None and score_gate.score.needs == "features":
+            if threshold_gate.on != "probability":
                 raise SecondhandError(
-                    f"confidence.threshold.on is {cut.on!r}, which needs reference.safetensors: "
+                    f"confidence.threshold.on is {threshold_gate.on!r}, which needs reference.safetensors: "
                     "put it back beside the model, or export the model again"
                 )
-            notes.append(f"score {ranking.name} needs reference features: msp instead")
-            ranking = replace(ranking, name="msp")
-        ranking = replace(ranking, score=restored(ranking.name, distance.knn, arrays))
+            notes.append(f"score {score_gate.name} needs reference features: msp instead")
+            score_gate = replace(score_gate, name="msp")
+        score_gate = replace(score_gate, score=restored(score_gate.name, distance.knn, arrays))
         return cls(
-            classes, calibrator, distance, cut, ranking, naming=naming, sets=sets, notes=notes
+            classes,
+            calibrator,
+            distance,
+            threshold_gate,
+            score_gate,
+            naming=naming,
+            sets=sets,
+            notes=notes,
         )
 
 

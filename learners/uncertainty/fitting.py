@@ -65,22 +65,22 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FittedGates:
     """The fitted threshold and score gates, how items are named, and notes on what could not be guaranteed."""
 
-    cut: ThresholdGate
-    ranking: ScoreGate
+    threshold_gate: ThresholdGate
+    score_gate: ScoreGate
     naming: Naming | None
     notes: list[str]
 
 
 def fit_rule(
     items: Calibrating,
-    ranking: ScoreGate,
+    score_gate: ScoreGate,
     knn: KNN | None,
     settings: ConfidenceSettings,
     names: Sequence[str],
-) -> Rule:
+) -> FittedGates:
     """Fit threshold and score floors to the settings.
 
     A target accuracy that is reached replaces the threshold and ``keep_known``; a threshold of 0 accepts
@@ -91,28 +91,34 @@ def fit_rule(
     """
     target = settings.target_accuracy
     if target is None:
-        return _without_target(items, ranking, knn, settings, float(settings.threshold))
-    rule, low = _for_target(items, ranking, target, settings.per_class, names)
-    overall = rule.cut.threshold
-    if not overall.message or any(not threshold.message for threshold in rule.cut.guarantees):
+        return _without_target(items, score_gate, knn, settings, float(settings.threshold))
+    rule, low = _for_target(items, score_gate, target, settings.per_class, names)
+    overall = rule.threshold_gate.threshold
+    if not overall.message or any(
+        not threshold.message for threshold in rule.threshold_gate.guarantees
+    ):
         return rule
     least = max(float(settings.threshold), target)
     missed = (
         f"{overall.message}. Nothing is guaranteed: the model answers as without a target, from a "
         f"probability of {least:.4g} on. Add calibration files, or ask for less"
     )
-    rule = _without_target(items, ranking, knn, settings, least)
-    threshold = replace(rule.cut.threshold, accuracy_low=low, message=missed, target=target)
-    return replace(rule, cut=replace(rule.cut, threshold=threshold), notes=[missed])
+    rule = _without_target(items, score_gate, knn, settings, least)
+    threshold = replace(
+        rule.threshold_gate.threshold, accuracy_low=low, message=missed, target=target
+    )
+    return replace(
+        rule, threshold_gate=replace(rule.threshold_gate, threshold=threshold), notes=[missed]
+    )
 
 
 def _for_target(
-    items: Calibrating, ranking: ScoreGate, target: float, per_class: bool, names: Sequence[str]
-) -> tuple[Rule, float]:
+    items: Calibrating, score_gate: ScoreGate, target: float, per_class: bool, names: Sequence[str]
+) -> tuple[FittedGates, float]:
     """The rule for a target accuracy, and the lower limit of the accuracy with one threshold for all classes."""
-    as_named = items.named(target, ranking.score)
+    as_named = items.named(target, score_gate.score)
     right, naming = as_named.right, as_named.naming
-    on, known = ranking.name, as_named.known
+    on, known = score_gate.name, as_named.known
     if on == "msp":
         on, known = "probability", as_named.sure
     by_name, guarantees, notes = None, list[Threshold](), list[str]()
@@ -136,37 +142,39 @@ def _for_target(
             overall, best, known, right, classes, items.groups
         )
         by_name, notes = values_of(guarantees), notes + class_notes
-    return Rule(ThresholdGate(overall, on, by_name, guarantees), ranking, naming, notes), low
+    return FittedGates(
+        ThresholdGate(overall, on, by_name, guarantees), score_gate, naming, notes
+    ), low
 
 
 def _without_target(
     items: Calibrating,
-    ranking: ScoreGate,
+    score_gate: ScoreGate,
     knn: KNN | None,
     settings: ConfidenceSettings,
     threshold: float,
-) -> Rule:
+) -> FittedGates:
     """The rule with a threshold on the probability and a floor for each available score."""
     n = len(items.logits)
     if n and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
-        available = ranking.held(knn).items()
+        available = score_gate.held(knn).items()
         scores = {name: score.score(items.features, items.logits) for name, score in available}
-        scores[ranking.name] = items.known
-        ranking = replace(
-            ranking,
+        scores[score_gate.name] = items.known
+        score_gate = replace(
+            score_gate,
             floors={
                 name: threshold_for_coverage(score, settings.keep_known)
                 for name, score in scores.items()
             },
         )
-    as_named = items.named(threshold, ranking.score)
-    accepted = items.passed & (as_named.sure >= threshold) & (as_named.known >= ranking.floor)
-    cut = Threshold(
+    as_named = items.named(threshold, score_gate.score)
+    accepted = items.passed & (as_named.sure >= threshold) & (as_named.known >= score_gate.floor)
+    fitted = Threshold(
         threshold,
         float(accepted.mean()) if n else float("nan"),
         float(as_named.right[accepted].mean()) if accepted.any() else float("nan"),
     )
-    return Rule(ThresholdGate(cut), ranking, as_named.naming, [])
+    return FittedGates(ThresholdGate(fitted), score_gate, as_named.naming, [])
 
 
 def thresholds_by_label(
@@ -192,7 +200,7 @@ def thresholds_by_label(
     """
     usual, target = check_threshold(settings.threshold), settings.target_accuracy
     most = int((known & (p >= LIKELY)).sum(axis=0).max())
-    cuts = []
+    thresholds = []
     for k, message in enumerate(messages):
         rows = known[:, k]
         probability, right = p[rows, k], present[rows, k]
@@ -200,19 +208,19 @@ def thresholds_by_label(
         if target is not None:
             likely = probability >= LIKELY
             together = None if groups is None else groups[rows][likely]
-            cut = threshold_for_accuracy(
+            fitted = threshold_for_accuracy(
                 probability[likely], right[likely], target, at_least=most, groups=together
             )
-            value, low = cut.value, cut.accuracy_low
-            if cut.message:
+            value, low = fitted.value, fitted.accuracy_low
+            if fitted.message:
                 value = max(usual, target)
                 missed = (
-                    f"{cut.message.replace('an accuracy', 'a precision')}; nothing is guaranteed of it, and "
+                    f"{fitted.message.replace('an accuracy', 'a precision')}; nothing is guaranteed of it, and "
                     f"it is said from a probability of {value:.4g} on: add calibration files, or ask for "
                     "less"
                 )
         accepted = probability >= value
-        cuts.append(
+        thresholds.append(
             Threshold(
                 value,
                 float(accepted.mean()) if len(probability) else np.nan,
@@ -222,4 +230,4 @@ def thresholds_by_label(
                 np.nan if target is None else target,
             )
         )
-    return cuts
+    return thresholds

@@ -349,7 +349,7 @@ class ThresholdGate:
     def to_dict(self) -> dict[str, object]:
         return {
             "on": self.on,
-            "cut": jsonable(self.threshold),
+            "overall": jsonable(self.threshold),
             "each": None if self.guarantees else jsonable(self.each),
             "guarantees": jsonable(self.guarantees),
         }
@@ -363,16 +363,18 @@ class ThresholdGate:
                 f"confidence.threshold.on is {quoted(read.on)}: expected probability or {score}"
             )
         low, high = (0.0, 1.0) if read.on == "probability" else (-1e9, 1e9)
-        cut = Threshold.from_dict(read.cut, "confidence.threshold.cut", low=low, high=high)
+        overall = Threshold.from_dict(
+            read.overall, "confidence.threshold.overall", low=low, high=high
+        )
         guarantees = read_guarantees(read.guarantees, classes, low=low, high=high)
         by_name = values_of(guarantees) if guarantees else _read_each(read.each, names)
-        return cls(cut, read.on, by_name, guarantees)
+        return cls(overall, read.on, by_name, guarantees)
 
 
 @dataclass(frozen=True)
 class _StoredThreshold:
     on: str
-    cut: object
+    overall: object
     each: object
     guarantees: object
 
@@ -423,13 +425,13 @@ class LabelThresholdGate(ThresholdGate):
 
 @dataclass(frozen=True)
 class NoLikelyLabelGate:
-    """Refuses items that ``cut`` refuses and in which no label reaches the probability `LIKELY`."""
+    """Refuses items that ``threshold_gate`` refuses and in which no label reaches the probability `LIKELY`."""
 
-    cut: LabelThresholdGate
+    threshold_gate: LabelThresholdGate
     reason: ClassVar[Reason] = BACKGROUND
 
     def refuse(self, batch: Batch) -> Mask:
-        return self.cut.refuse(batch) & (batch.probability < LIKELY)
+        return self.threshold_gate.refuse(batch) & (batch.probability < LIKELY)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def read_guarantees(values: object, classes: int, *, low: float, high: float) ->
 
 def values_of(guarantees: list[Threshold]) -> Floats:
     """The threshold values [classes]."""
-    return np.array([cut.value for cut in guarantees])
+    return np.array([threshold.value for threshold in guarantees])
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,10 @@ def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
     """The highest threshold that accepts at least the fraction ``coverage`` of items (above 0, at most 1)."""
     if not 0 < coverage <= 1:
         raise SecondhandError(f"coverage {coverage!r}: expected a number above 0, at most 1")
-    cuts = np.sort(with_margin(_scores(score)))[::-1]
-    return float(cuts[int(np.ceil(round(coverage * len(cuts), 9))) - 1]) if len(cuts) else 0.0
+    candidates = np.sort(with_margin(_scores(score)))[::-1]
+    if not len(candidates):
+        return 0.0
+    return float(candidates[int(np.ceil(round(coverage * len(candidates), 9))) - 1])
 
 
 def thresholds_by_class(
@@ -236,10 +238,10 @@ def thresholds_by_class(
         threshold_for_accuracy(known[in_class], right[in_class], target, groups=groups[in_class])
         for in_class in (named == k for k in range(len(names)))
     ]
-    overall_usable = not overall.message or all(cut.message for cut in thresholds)
+    overall_usable = not overall.message or all(threshold.message for threshold in thresholds)
     classes_by_rule: dict[str, list[str]] = {}
-    for k, cut in enumerate(thresholds):
-        if not cut.message:
+    for k, threshold in enumerate(thresholds):
+        if not threshold.message:
             continue
         in_class = named == k
         accepted = in_class & (known >= overall.value)
@@ -248,14 +250,14 @@ def thresholds_by_class(
         worse = hits < n and scipy.special.betaincinv(good + 1, size - good, 1 - RISK) < target
         answered = overall_usable and not worse
         thresholds[k] = replace(
-            cut,
+            threshold,
             value=overall.value if answered else np.inf,
             coverage=n / max(int(in_class.sum()), 1) if answered else 0.0,
             accuracy=hits / n if n and answered else np.nan,
         )
         rule = "from the threshold of all classes on" if answered else "nowhere"
         classes_by_rule.setdefault(rule, []).append(f"{names[k]} ({hits} of {n} right)")
-    accepted = known >= np.array([*(cut.value for cut in thresholds), np.inf])[named]
+    accepted = known >= np.array([*(threshold.value for threshold in thresholds), np.inf])[named]
     overall = replace(
         overall,
         coverage=float(accepted.mean()) if len(accepted) else float("nan"),

@@ -352,29 +352,29 @@ def guaranteed(
     if (remaining := pools.pop()) and pools:
         pools[-1] += remaining
     pools = pools or [remaining]
-    cuts, pool_thresholds, notes = np.full(deepest + 1, np.inf), [], []
+    by_level, pool_thresholds, notes = np.full(deepest + 1, np.inf), [], []
     for pool in pools:
         inside = np.isin(at, pool) & passed
-        cut = threshold_for_accuracy(
+        threshold = threshold_for_accuracy(
             score[inside], right[inside], target, RISK / len(pools), groups=groups[inside]
         )
-        pool_thresholds.append((cut, int(inside.sum())))
+        pool_thresholds.append((threshold, int(inside.sum())))
         names = ", ".join(
             "the classes" if level == deepest else f"depth {level + 1}" for level in pool
         )
-        if cut.message and len(pools) > 1:
-            notes.append(f"{names}: not answered, for {cut.message}")
+        if threshold.message and len(pools) > 1:
+            notes.append(f"{names}: not answered, for {threshold.message}")
             continue
-        cuts[pool] = cut.value
+        by_level[pool] = threshold.value
         if len(pool) > 1:
             notes.append(f"{names}: one threshold and one promise, for few items are named there")
     supported = [pool for pool in pool_thresholds if not pool[0].message] or pool_thresholds
-    n_accepted = np.array([round(cut.coverage * count) for cut, count in supported])
-    hits = np.array([cut.accuracy for cut, _ in supported])
+    n_accepted = np.array([round(threshold.coverage * count) for threshold, count in supported])
+    hits = np.array([threshold.accuracy for threshold, _ in supported])
     overall = replace(
         supported[0][0],
         coverage=float(n_accepted.sum()) / max(1, len(named)),
         accuracy=float(np.average(hits, weights=n_accepted)) if n_accepted.sum() else float("nan"),
-        accuracy_low=min(cut.accuracy_low for cut, _ in supported),
+        accuracy_low=min(threshold.accuracy_low for threshold, _ in supported),
     )
-    return overall, cuts[levels], notes
+    return overall, by_level[levels], notes

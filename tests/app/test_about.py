@@ -152,7 +152,7 @@ def test_the_diagrams_are_those_of_the_report(tmp_path):
     "content",
     ["", "[]", "[" * 100_000, "{}", "\x00\xff", '{"classes": 3}', '{"classes": [{}]}',
      '{"classes": [{"class": "NA"}, {"class": "b"}, {"class": "c"}], "splits": {}, "confusion": [[1], "a"], '
-     '"judged_on": {}, "reliability": {"after": 3}}'],
+     '"evaluated_split": {}, "reliability": {"after": 3}}'],
 )  # fmt: skip
 def test_a_damaged_report_is_ignored(run, content):
     folder, _ = run

@@ -172,14 +172,16 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
     assert len(labels) > 1
     confidence = strict.confidence
     # Asked alone, a calibration item's last digits are others, and with them a rank among its like.
-    clear = [abs(right.known - confidence.cut.threshold.value) > 0.3 for right in expected]
+    clear = [
+        abs(right.known - confidence.threshold_gate.threshold.value) > 0.3 for right in expected
+    ]
     assert sum(clear) > len(clear) / 2
     for file, right in compress(zip(pictures, expected, strict=True), clear):
         own = predict(file, model="strict")
         close_to(own, right)
         assert own["rule"] == {
             "own": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
-            "cut": confidence.cut.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
+            "cut": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip
         other = predict(file, model="strict", threshold=0.5)
         accepted = right.probability >= 0.5 and not right.distance_p < confidence.distance.alpha
@@ -223,7 +225,10 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
         *[("threshold", "probability")] * 3, ("target accuracy", "combined"),
     ]  # fmt: skip
     assert models[0]["rule"]["cut"] == 0.8
-    assert models[3]["rule"]["cut"] == up.models["strict"].predictor.confidence.cut.threshold.value
+    assert (
+        models[3]["rule"]["cut"]
+        == up.models["strict"].predictor.confidence.threshold_gate.threshold.value
+    )
     for name in ("/etc", "../run/model", str(up.folder / "run" / "model")):
         with pytest.raises(Exception, match=re.escape(name)):
             client.predict(None, model=name, api_name="/predict")

@@ -181,12 +181,12 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
         own = own_rule(confidence)
         assert (own.kind, own.on) == rule[:2]
         assert own.target == pytest.approx(rule[2], nan_ok=True)
-        assert own.cut == confidence.cut.threshold.value
+        assert own.cut == confidence.threshold_gate.threshold.value
         assert own.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
         assert rule_words(own).startswith("The model's own rule: ")
         assert words in rule_words(own)
-        assert own.as_json()["floor"] == confidence.ranking.floors.get(own.score)
-        assert bool(own.score) == bool(confidence.ranking.floors) == (own.kind == "threshold")
+        assert own.as_json()["floor"] == confidence.score_gate.floors.get(own.score)
+        assert bool(own.score) == bool(confidence.score_gate.floors) == (own.kind == "threshold")
         far = SURE._replace(distance_p=NAN)
         near = "and like its training files" in Seen(answer_html(far, own, FITTED)).text
         assert near == bool(own.score)
@@ -245,7 +245,7 @@ def test_messages_contain_no_folder():
 
 def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     cuts = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
-    several = replace(Confidence.uncalibrated(2, exclusive=False), cut=cuts)
+    several = replace(Confidence.uncalibrated(2, exclusive=False), threshold_gate=cuts)
     rule = own_rule(several, ["cat", "dog"])
     top = [("cat", 0.97), ("dog", 0.4)]
     both = SURE._replace(label="cat|dog", top=top, distance_p=NAN)

@@ -272,7 +272,7 @@ def test_a_model_fitted_with_any_score_comes_back_with_it(folder, tmp_path, scor
     before = list(Predictor(made).predict(files))
     after = list(Predictor(save_bundle(made, tmp_path / "model")).predict(files))
     assert [a.label for a in before] == [a.label for a in after]
-    assert made.confidence.ranking.name == score
+    assert made.confidence.score_gate.name == score
     assert 0 < sum(a.label != "unknown" for a in after) < len(files)
 
 
@@ -347,7 +347,7 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
 def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
     """By the command that answers and by the one that judges."""
     made = bundle(folder, target_accuracy=0.05, per_class=True)
-    each = dict(zip(CLASSES, made.decider.cut.guarantees, strict=True))
+    each = dict(zip(CLASSES, made.decider.threshold_gate.guarantees, strict=True))
     model, data = save_bundle(made, others / "model"), str(others / "data")
     answers, report, page = judged(model, others)
     printed = capsys.readouterr().out

@@ -89,7 +89,7 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predict
         assert similarity == pytest.approx(by_path[path], abs=1e-3)
     assert [Path(one.source.path).parent.name for one in near[:3]] == ["blue"] * 3
     assert [one.source for one in kept.search(pool[0], top=3)] == [one.source for one in near[:3]]
-    assert {one.source.path for one in kept.search(pool[0], among=pool[6:8])} == {*pool[6:8]}
+    assert {one.source.path for one in kept.search(pool[0], files=pool[6:8])} == {*pool[6:8]}
     table = rows(kept.file)
     assert list(table) == [
         "path", "start", "end", "at", "vector", "model", *FileState._fields,

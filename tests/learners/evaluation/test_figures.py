@@ -127,7 +127,7 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     scored = score_items(evaluation, bundle)
     frame = evaluation.predictions.copy()
     frame["label"] = "unknown"
-    passed = scored.gate >= bundle.confidence.cut.threshold.value
+    passed = scored.gate >= bundle.confidence.threshold_gate.threshold.value
     names = np.array(bundle.classes)[scored.best[passed]]
     frame.loc[scored.rows[passed], "label"] = names
     got = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
@@ -149,7 +149,7 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     on = "" if target is None else " of the score rmds"
     assert got["message"].startswith(f"{taken} of 30 strangers are accepted (")
     assert (
-        f"at a threshold{on} of {value:.12g} instead of {bundle.confidence.cut.threshold.value:.4g} it "
+        f"at a threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g} it "
         f"would be {left} ({100 * left / 30:.3g} %), and {100 * known:.3g} % of known files would be "
         f"accepted, not {100 * (passed & (split == 'valid')).sum() / 60:.3g} %"
     ) in got["message"]
@@ -201,13 +201,13 @@ def test_classes_against_scikit_learn(found, evaluation, bundle):
 
 def test_the_split_that_had_no_part_is_preferred(bundle):
     evaluation = make_evaluation(bundle)
-    assert all_figures(evaluation, bundle)["judged_on"] == "valid"
+    assert all_figures(evaluation, bundle)["evaluated_split"] == "valid"
     test = evaluation.predictions["split"].replace({"calibration": "test"})
     evaluation.predictions["split"] = test
-    assert all_figures(evaluation, bundle)["judged_on"] == "test"
+    assert all_figures(evaluation, bundle)["evaluated_split"] == "test"
     evaluation.predictions["split"] = test.replace({"test": "site B", "valid": "site B"})
     found = all_figures(evaluation, bundle)
-    assert found["judged_on"] == "site B"
+    assert found["evaluated_split"] == "site B"
     assert found["splits"]["site B"]["items"] == 120
 
 
@@ -236,7 +236,7 @@ def test_evaluations_with_a_part_missing(counts, distance, classes):
         assert found["risk_coverage"] is None
         assert found["unknown_classes"]["accepted"]["value"] == 0
     if "valid" in counts and counts["valid"] == 0:
-        assert found["judged_on"] is None
+        assert found["evaluated_split"] is None
         assert found["unknown_classes"]["scores"][0]["auroc"] is None
     if not distance:
         assert found["unknown_classes"]["score"] == "msp"

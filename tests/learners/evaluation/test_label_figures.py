@@ -32,14 +32,14 @@ def test_figures_are_scikit_learns() -> None:
     cuts = LabelThresholdGate.of(
         [Threshold(cut, 0.5, 0.8, 0.71, target=0.7) for cut in (0.5, 0.6, 0.3)]
     )
-    confidence = replace(Confidence.uncalibrated(3, exclusive=False), cut=cuts)
+    confidence = replace(Confidence.uncalibrated(3, exclusive=False), threshold_gate=cuts)
     bundle = SimpleNamespace(classes=CLASSES, decider=confidence)
     evaluation = Evaluation(frame, logits, logits)
     scored = score_labels(evaluation, bundle)  # type: ignore[arg-type]
     found = all_label_figures(evaluation, scored, bundle)  # type: ignore[arg-type]
     rows = np.array([n for n in range(5, 200) if n != 7])
     p, said = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
-    assert found["judged_on"] == "test"
+    assert found["evaluated_split"] == "test"
     assert found["headline"] == {"split": "test", "message": ""}
     renamed = replace(evaluation, predictions=frame.replace({"split": {"test": "valid"}}))
     untested = all_label_figures(renamed, scored, bundle)  # type: ignore[arg-type]

@@ -221,7 +221,7 @@ def test_below_the_threshold_it_is_unknown(model, pictures, threshold):
 
 def test_a_model_without_settings_asks_for_95_per_cent(model):
     bare = Predictor(Bundle(model.network, model.spec, CLASSES, model.preprocessing))
-    assert bare.confidence.cut.threshold.value == 0.95
+    assert bare.confidence.threshold_gate.threshold.value == 0.95
     assert bare.confidence.calibrator.temperature.value == 1
 
 

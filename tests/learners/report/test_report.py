@@ -180,7 +180,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
 def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     bundle = make_bundle()
     page, found = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
-    split, unknown = found["splits"][found["judged_on"]], found["unknown_classes"]
+    split, unknown = found["splits"][found["evaluated_split"]], found["unknown_classes"]
     first = found["splits"]["calibration"]
 
     def count(share: dict, n: int) -> int:
@@ -234,7 +234,7 @@ def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:
     ids=["as expected", "with a notice", "fewer right", "no answers", "many outliers"],
 )  # fmt: skip
 def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
-    result = verdict({"judged_on": "test"}, rows, problems)
+    result = verdict({"evaluated_split": "test"}, rows, problems)
     assert result.colour == colour
     if rows[0]["items"]:
         assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
@@ -323,7 +323,7 @@ def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos):
     assert "python -m learners.evaluate m" in page.text
     assert "python -m learners.finetune --data made-up" in page.text
     assert not any("Cross-entropy" in str(plot.get("aria-label")) for plot in page.all("svg"))
-    assert found["judged_on"] == "test"
+    assert found["evaluated_split"] == "test"
     assert found["evaluated"]["versions"]["torch"]
     assert found["near_duplicates"] is None
 

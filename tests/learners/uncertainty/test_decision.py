@@ -66,7 +66,7 @@ def test_reasons_are_as_defined():
     model = fitted()
     logits, _, features = world(500, seed=4)
     found = model.decide(logits, features)
-    floor = model.ranking.floors["combined"]
+    floor = model.score_gate.floors["combined"]
     for label, probability, p, known, reason in zip(
         found.label, found.probability, found.distance_p, found.known, found.reason, strict=True
     ):
@@ -86,7 +86,7 @@ def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, kept):
     logits, _, features = world(4000, seed=5)
     found = model.decide(logits, features)
     assert (found.label != NO_CLASS).mean() == pytest.approx(kept, abs=0.04)
-    assert model.cut.threshold.coverage == pytest.approx(kept, abs=0.002)
+    assert model.threshold_gate.threshold.coverage == pytest.approx(kept, abs=0.002)
     assert set(found.reason) <= {UNUSUAL, ""}
 
 
@@ -107,7 +107,7 @@ def test_another_score_brings_its_own_floor_and_another_threshold_none():
     by_knn = model.with_score("knn").decide(logits, features)
     assert (by_knn.label != NO_CLASS).mean() == pytest.approx(0.75, abs=0.04)
     np.testing.assert_array_equal(
-        by_knn.label != NO_CLASS, by_knn.known >= model.ranking.floors["knn"]
+        by_knn.label != NO_CLASS, by_knn.known >= model.score_gate.floors["knn"]
     )
     assert (model.with_threshold(0).decide(logits, features).label != NO_CLASS).all()
 
@@ -122,7 +122,7 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
     model = Confidence.fit(held, train, asked)
     first = model.decide(logits, features).label
     # Fisher's ranks are those of one item more than it was fitted to.
-    assert (first != NO_CLASS).mean() - model.cut.threshold.coverage == pytest.approx(
+    assert (first != NO_CLASS).mean() - model.threshold_gate.threshold.coverage == pytest.approx(
         0.01, abs=0.0101
     )
     rng = np.random.default_rng(0)
@@ -245,8 +245,8 @@ def test_a_target_accuracy_is_met_on_new_items():
     held, train = Outputs(logits, labels, features), Outputs(*world(800, seed=2, noise=2.2))
     model = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.97))
     assert model.notes == []
-    assert model.ranking.floors == {}
-    assert model.cut.threshold.accuracy_low >= 0.97
+    assert model.score_gate.floors == {}
+    assert model.threshold_gate.threshold.accuracy_low >= 0.97
     new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
     found = model.decide(new_logits, new)
     accepted = found.label != NO_CLASS
@@ -270,10 +270,13 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
     model = Confidence.fit(held, train, asked)
     found, without = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
     assert not (found & ~without).any()
-    assert (model.cut.threshold.value, model.cut.on) == (max(target, 0.7), "probability")
-    assert model.ranking.floors == plain.ranking.floors
-    assert model.cut.threshold.message
-    assert model.cut.guarantees == []
+    assert (model.threshold_gate.threshold.value, model.threshold_gate.on) == (
+        max(target, 0.7),
+        "probability",
+    )
+    assert model.score_gate.floors == plain.ranking.floors
+    assert model.threshold_gate.threshold.message
+    assert model.threshold_gate.guarantees == []
     (note,) = [note for note in model.notes if "cannot support" in note]
     assert "Nothing is guaranteed" in note
     assert "Add calibration files, or ask for less" in note
@@ -368,9 +371,9 @@ def test_a_threshold_on_a_lost_score_is_refused():
         ("calibrator.temperature.value", 0.0),
         ("calibrator.temperature.value", float("inf")),
         ("calibrator.temperature.low", "low"),
-        ("threshold.cut.value", 1.1),
-        ("threshold.cut.value", float("nan")),
-        ("threshold.cut.coverage", 2),
+        ("threshold.overall.value", 1.1),
+        ("threshold.overall.value", float("nan")),
+        ("threshold.overall.coverage", 2),
         ("sets", [1]),
         ("sets.classes", 4),
         ("sets.n", 1.5),
@@ -517,7 +520,7 @@ def test_another_threshold_or_score_leaves_the_rest():
             other.decide(logits, features).known
         )
     both = model.with_overrides(0.5, "rmds")
-    assert (both.cut.threshold.value, both.cut.on) == (0.5, "probability")
+    assert (both.threshold_gate.threshold.value, both.threshold_gate.on) == (0.5, "probability")
     assert both.ranking.name == "rmds"
     assert model.with_overrides(None, None) is model
     with pytest.raises(SecondhandError, match="is none that this model holds"):

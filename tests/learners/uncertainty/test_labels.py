@@ -76,11 +76,13 @@ def test_each_label_keeps_the_precision_it_guarantees():
         model = fitted(500, seed, 0.8)
         said = model.decide(logits).predicted
         broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
-        assert model.cut.guarantees[0].coverage > 0.2
+        assert model.threshold_gate.guarantees[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
-    assert "cannot support" in model.cut.guarantees[2].message
-    assert model.cut.guarantees[2].value == 0.8  # above that of the default rule, here 0.5
-    assert "ask for less" in model.cut.guarantees[2].message
+    assert "cannot support" in model.threshold_gate.guarantees[2].message
+    assert (
+        model.threshold_gate.guarantees[2].value == 0.8
+    )  # above that of the default rule, here 0.5
+    assert "ask for less" in model.threshold_gate.guarantees[2].message
     assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
 
 
@@ -88,7 +90,7 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     logits, targets = drawn(500, 0, 3.0)
     asked = ConfidenceSettings(target_accuracy=0.8)
     model = Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
-    rare = model.cut.guarantees[2]
+    rare = model.threshold_gate.guarantees[2]
     assert rare.value == ConfidenceSettings().threshold > 0.8
     assert "nothing is guaranteed of it" in rare.message
     assert "ask for less" in rare.message
@@ -103,8 +105,12 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     model = Confidence.fit_labels(held, y, asked, NAMES, reference=reference)
     # What passes the distance is what a threshold is chosen on, and what its promise is of.
     there = model.decide(z, near[:400])
-    assert there.predicted[:, 0].mean() == pytest.approx(model.cut.guarantees[0].coverage)
-    assert y[there.predicted[:, 0], 0].mean() == pytest.approx(model.cut.guarantees[0].accuracy)
+    assert there.predicted[:, 0].mean() == pytest.approx(
+        model.threshold_gate.guarantees[0].coverage
+    )
+    assert y[there.predicted[:, 0], 0].mean() == pytest.approx(
+        model.threshold_gate.guarantees[0].accuracy
+    )
     known = model.decide(z[:200], near[700:])
     out_of_distribution = [reason == "out of distribution" for reason in known.reason]
     assert np.mean(out_of_distribution) == pytest.approx(0.05, abs=0.04)
@@ -148,7 +154,9 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
     few = Confidence.fit_labels(Outputs(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
-    assert few.cut.guarantees[2].message.endswith("calibrated as all labels together are")
+    assert few.threshold_gate.guarantees[2].message.endswith(
+        "calibrated as all labels together are"
+    )
     assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
 

@@ -280,7 +280,7 @@ def test_every_target_counts_groups() -> None:
         one = Confidence.fit_labels(
             Outputs(logits, None, None, given), np.eye(2)[labels], many, ["a", "b"]
         )
-        assert [bool(cut.message) for cut in one.cut.guarantees] == [messages] * 2
+        assert [bool(cut.message) for cut in one.threshold_gate.guarantees] == [messages] * 2
 
 
 def test_items_keep_their_groups_when_some_are_taken() -> None:
@@ -383,7 +383,7 @@ def world(n: int, seed: int) -> Outputs:
 def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -> None:
     asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
     fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
-    guaranteed = [k for k, cut in enumerate(fitted.cut.guarantees) if not cut.message]
+    guaranteed = [k for k, cut in enumerate(fitted.threshold_gate.guarantees) if not cut.message]
     assert 2 <= len(guaranteed) < 4
     assert any("do not suffice" in note and NAMES[3] in note for note in fitted.notes)
     bundle = make_bundle(NAMES, distance=False)
@@ -410,8 +410,8 @@ def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -
         rule_words(rule)
     )
     told = json.loads(metadata(bundle)["secondhand.thresholds"])
-    assert told == [None if v == np.inf else v for v in opened.cut.each]
-    assert not opened.with_threshold(0.5).cut.guarantees
+    assert told == [None if v == np.inf else v for v in opened.threshold_gate.each]
+    assert not opened.with_threshold(0.5).threshold_gate.guarantees
     config = json.loads((folder / "config.json").read_text())
     config["confidence"]["threshold"]["guarantees"].pop()
     (folder / "config.json").write_text(json.dumps(config))

@@ -312,10 +312,13 @@ def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
     tree = random_tree(np.random.default_rng(3), 6)
     plain, _, new = fitted(tree, 6, threshold=0.8)
     asked, _, _ = fitted(tree, 6, threshold=0.8, target_accuracy=0.9999)
-    assert (asked.cut.on, asked.cut.threshold.value) == ("probability", 0.9999)
+    assert (asked.threshold_gate.on, asked.threshold_gate.threshold.value) == (
+        "probability",
+        0.9999,
+    )
     assert asked.ranking.floors == plain.ranking.floors
     assert asked.naming is not None
-    assert (asked.naming.reach, asked.cut.each) == (0.9999, None)
+    assert (asked.naming.reach, asked.threshold_gate.each) == (0.9999, None)
     assert any("Nothing is guaranteed" in note for note in asked.notes)
     strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
     assert not ((strict >= 0) & (loose < 0)).any()
