@@ -96,7 +96,7 @@ def test_unknown_classes_much_like_one_class_are_taken_less_often_with_a_floor()
     sure = softmax(logits).max(axis=1) > 0.9
     ood = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
     models = [fitted(), fitted(keep_known=1)]
-    assert models[1].ranking.floors == {}
+    assert models[1].score_gate.floors == {}
     taken = [(model.decide(*ood).label != NO_CLASS).mean() for model in models]
     assert 0 < taken[0] < 0.9 * taken[1]
 
@@ -274,7 +274,7 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
         max(target, 0.7),
         "probability",
     )
-    assert model.score_gate.floors == plain.ranking.floors
+    assert model.score_gate.floors == plain.score_gate.floors
     assert model.threshold_gate.threshold.message
     assert model.threshold_gate.guarantees == []
     (note,) = [note for note in model.notes if "cannot support" in note]
@@ -521,13 +521,13 @@ def test_another_threshold_or_score_leaves_the_rest():
         )
     both = model.with_overrides(0.5, "rmds")
     assert (both.threshold_gate.threshold.value, both.threshold_gate.on) == (0.5, "probability")
-    assert both.ranking.name == "rmds"
+    assert both.score_gate.name == "rmds"
     assert model.with_overrides(None, None) is model
     with pytest.raises(SecondhandError, match="is none that this model holds"):
         fitted(score="knn").with_score("rmds")
     with pytest.raises(SecondhandError, match="give a --threshold"):
         fitted(target_accuracy=0.9).with_score("knn")
-    assert fitted(target_accuracy=0.9).with_overrides(0.5, "rmds").ranking.name == "rmds"
+    assert fitted(target_accuracy=0.9).with_overrides(0.5, "rmds").score_gate.name == "rmds"
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():

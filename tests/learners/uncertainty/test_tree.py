@@ -144,7 +144,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
     assert (after.label[more] >= 6).all()
     assert {str(after.reason[i]) for i in np.flatnonzero(more)} <= {"ambiguous", "unusual"}
     p = softmax(new.logits / with_tree.calibrator.temperature.value)
-    parts = with_tree.ranking.score.parts  # type: ignore[attr-defined]
+    parts = with_tree.score_gate.score.parts  # type: ignore[attr-defined]
     for i in range(len(p)):
         node, mass = named(tree, p[i], 0.8)
         # What tells strangers, with the doubt between siblings taken out.
@@ -154,12 +154,12 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
         }
         ranks["msp"] = np.array([np.log(mass)])
         known = sum(
-            np.log((1 + (with_tree.ranking.score.calibration[n] <= v).sum()) / 401)
+            np.log((1 + (with_tree.score_gate.score.calibration[n] <= v).sum()) / 401)
             for n, v in ranks.items()
         )  # type: ignore[attr-defined]
         wanted = (
             mass >= 0.8
-            and known >= with_tree.ranking.floors["combined"]
+            and known >= with_tree.score_gate.floors["combined"]
             and after.distance_p[i] >= 0.05
         )
         assert after.label[i] == (node if wanted else -1)
@@ -316,7 +316,7 @@ def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
         "probability",
         0.9999,
     )
-    assert asked.ranking.floors == plain.ranking.floors
+    assert asked.score_gate.floors == plain.score_gate.floors
     assert asked.naming is not None
     assert (asked.naming.reach, asked.threshold_gate.each) == (0.9999, None)
     assert any("Nothing is guaranteed" in note for note in asked.notes)
