@@ -57,19 +57,30 @@ def _main(argv: Sequence[str] | None) -> int:
     add("--port", type=int, default=7860, metavar="N", help="Port of the page.")
     text = "Address to listen on; 0.0.0.0 lets other computers of the network open the page."
     add("--host", type=str, default="127.0.0.1", metavar="ADDRESS", help=text)
-    name = "Host name under which visitors reach the page, for example behind a proxy; repeatable."
+    name = "Further host name under which visitors reach the page, for example behind a proxy; repeatable."
     add("--allow-host", action="append", default=[], metavar="NAME", help=name)
     add("--share", action="store_true", help="Also make a public link through Gradio's servers.")
-    who = "Require this name and password; repeatable."
+    who = "Let in only visitors with this name and password; repeatable."
     add("--auth", action="append", default=[], metavar="NAME:PASSWORD", help=who)
     add = parser.add_argument_group("features").add_argument
-    corrections = "Folder to save corrections by visitors in. Default: visitors cannot correct."
+    corrections = (
+        "Let visitors correct predictions, and save the corrections in this folder. Default: off."
+    )
     add("--feedback", type=str | None, default=None, metavar="FOLDER", help=corrections)
-    label = "Folder of files to label on the page, with the first model. Default: no labelling."
+    label = "Add a tab to label the files of this folder, in the order that the first model suggests. Default: off."
     add("--label", type=str | None, default=None, metavar="FOLDER", help=label)
-    pool = "Folder of files, or .parquet file of search --embeddings, in which the first model finds similar files."
+    pool = (
+        "Add a button that finds files similar to a prediction, with the first model, in this folder or .parquet "
+        "file (of search --embeddings). Default: off."
+    )
     add("--pool", type=str | None, default=None, metavar="PATH", help=pool)
-    add("--device", type=str, default="auto", help="Device: auto, cpu, cuda or cuda:N.")
+    add(
+        "--device",
+        type=str,
+        default="auto",
+        metavar="NAME",
+        help="Device: auto, cpu, cuda or cuda:N.",
+    )
     add = parser.add_argument_group("limits").add_argument
     add("--max-mb", type=int, default=50, metavar="N", help="Maximum size of one file in MB.")
     add(
@@ -77,9 +88,11 @@ def _main(argv: Sequence[str] | None) -> int:
         type=int,
         default=64,
         metavar="N",
-        help="Maximum number of files in one table.",
+        help="Maximum number of files that a visitor can drop at once.",
     )
-    waiting = "Maximum number of requests waiting for a model; further ones are refused as busy."
+    waiting = (
+        "Maximum number of requests that wait for a model; further ones get the answer 'busy'."
+    )
     add("--queue", type=int, default=32, metavar="N", help=waiting)
     add("--bs", type=int, default=8, metavar="N", help="Maximum number of requests in one batch.")
     add("--keep", type=float, default=30.0, metavar="X", help="Minutes to keep an uploaded file.")

@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--cache-dir",
         metavar="FOLDER",
-        help="Cache folder. Default: $SECONDHAND_CACHE, or the user's cache folder.",
+        help="Cache folder. Default: $SECONDHAND_CACHE, or your cache folder (~/.cache/secondhand on Linux).",
     )
     options = parser.parse_args(argv)
     store = PictureCache(options.cache_dir)

@@ -1,13 +1,15 @@
 """List and download public data sets, which finetune --data takes by name.
 
-Downloads are checked against published hashes and unpacked into sets/NAME/files of the cache folder
-($SECONDHAND_CACHE). A set that you downloaded yourself is used if its files are in sets/NAME, or unpacked
-in sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded from BASE/HOST/PATH.
+Downloads are checked against published hashes where there are any, and
+unpacked into sets/NAME/files of the cache folder ($SECONDHAND_CACHE). To use
+files that you downloaded yourself, put them into sets/NAME, or unpack them in
+sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded
+from BASE/HOST/PATH.
 
 examples:
-  python -m datasets.catalog                    # list the sets: size, hash, licence
-  python -m datasets.catalog esc50              # download a set and print its folder
-  python -m datasets.catalog gwosc:GW150914     # download an event and print its files and GPS time
+  python -m datasets.catalog                  # list the sets: size, licence
+  python -m datasets.catalog esc50            # download a set, print its folder
+  python -m datasets.catalog gwosc:GW150914   # download an event, print its files
 """
 
 from __future__ import annotations

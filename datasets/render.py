@@ -191,7 +191,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--out", required=True, metavar="FOLDER", help="Folder to write the pictures to.")
     text = "YAML file of settings, one name: value per line. Flags override it."
     add("--config", action=config_action(), metavar="FILE", help=text)
-    text = "Kind of the files; auto goes by their names."
+    text = "Kind of the files; auto goes by the ends of their names."
     add("--kind", type=Literal["auto", "sound", "strain"], default="auto", help=text)
     text = "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound."
     add("--at", type=float | None, metavar="X", help=text)
@@ -201,7 +201,7 @@ def main(argv: list[str] | None = None) -> int:
         "Address of a Dask scheduler whose workers render, such as tcp://10.0.0.1:8786; or local."
     )
     add("--cluster", type=str | None, metavar="ADDRESS", help=text)
-    text = "Cache folder. Default: $SECONDHAND_CACHE, or the user's cache folder."
+    text = "Cache folder. Default: $SECONDHAND_CACHE, or your cache folder (~/.cache/secondhand on Linux)."
     add("--cache-dir", type=str | None, metavar="FOLDER", help=text)
     text = "Sound: overlap of neighbouring windows, as a fraction of the window."
     add("--overlap", type=float, default=0.0, metavar="X", help=text)
@@ -209,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--rate", type=int | None, metavar="N", help=text)
     text = "Sound: length of the window in seconds. Default: inferred from the files."
     add("--window", type=float | None, metavar="X", help=text)
-    text = "Sound: white is the loudest point of the clip (clip) or full scale (fixed); pcen normalises each band."
+    text = "Sound: brightness scale. clip: white is the loudest point of the clip; fixed: white is full scale; pcen normalises each band."
     add("--level", type=Literal["clip", "fixed", "pcen"], default="clip", help=text)
     text = "Sound: grey, windows (three window lengths as red, green and blue), or a colour map such as magma."
     add("--colour", type=str, default="grey", metavar="NAME", help=text)

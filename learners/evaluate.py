@@ -19,8 +19,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, evaluate, print. Returns 0, or 3 where some files were bad."""
     parser = bare_parser(
         "learners.evaluate",
-        "Measure a model on other labelled files: accuracy, calibration, and how many files of unknown classes "
-        "it refuses. Writes a report and a table of predictions. With --no-labels it estimates the accuracy. "
+        "Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of "
+        "unknown classes it refuses. Writes a report and a table of predictions. With --no-labels it estimates "
+        "the accuracy. "
         "Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
         usage="MODEL --data SOURCE",
         examples=(

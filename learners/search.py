@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "paths",
         nargs="*",
-        help="Files, folders, or patterns in quotes to search, before the flags. Default: all files in "
+        help="Files, folders, or patterns in quotes to search. Write them before the flags. Default: all files in "
         "--embeddings.",
     )
     add_flags(parser, SearchSettings)

@@ -29,9 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 where an existing target was not replaced."""
     parser = bare_parser(
         "learners.share",
-        "Share a model, without its data. Either upload the model folder to the Hugging Face hub, where others "
-        "name it hf:USER/NAME; or write one archive (--zip, pictures only) with the ONNX file, a model card, and "
-        "a short program that predicts with numpy, pillow and onnxruntime.",
+        "Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others "
+        "use it as hf:USER/NAME. --zip writes an archive (pictures only) with the ONNX file, a model card, and a "
+        "short program that predicts with numpy, pillow and onnxruntime. Exit status: 0; 1 if an existing target was not "
+        "replaced; 2 for a wrong call.",
         usage="MODEL (USER/NAME | --zip FILE)",
         examples=(
             "python -m learners.share runs/photos/model USER/photos --private",
@@ -39,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         ),
     )
     parser.add_argument("model", help="Model folder, such as runs/photos/model.")
-    parser.add_argument("to", nargs="?", type=str | None, help="USER/NAME on the hub.")
+    parser.add_argument(
+        "to", nargs="?", type=str | None, help="Repository on the hub, as USER/NAME."
+    )
     parser.add_argument(
         "--private", action="store_true", help="Make a new repository on the hub private."
     )

@@ -21,10 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, judge, choose, write. Returns 0, or 3 where some files were bad."""
     parser = bare_parser(
         "learners.suggest",
-        "Active learning: choose the files whose labels would improve the model most. They are uncertain or "
-        "out of distribution, and differ from each other (arXiv 1708.00489, 1906.03671). Fill in the column "
-        "label of the table and pass it to finetune --data. Files that the model was trained on, and copies, "
-        "are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
+        "Active learning: list the files whose labels would improve the model most. The model is unsure of them, "
+        "and no two are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it "
+        "to finetune --data. Files that the model was trained on, and copies of them, are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
         usage="MODEL PATH...",
         examples=(
             "python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv",

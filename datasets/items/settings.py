@@ -1,4 +1,4 @@
-"""The settings of a run's data: what is learnt from, how it is split, and how signals are drawn.
+"""The settings of a run's data: the labelled files, how they are split, and how signals are rendered.
 
 Nothing heavy is imported: the command lines read them.
 """
@@ -22,7 +22,7 @@ def _presets() -> list[str]:
     return sorted(file.stem for file in SPECTROGRAMS.glob("*.yaml"))
 
 
-#: A model folder is opened with at most this overlap of windows; twenty of them hear each moment.
+#: A model folder is opened with at most this overlap of windows: each moment is then in twenty windows.
 MAX_OVERLAP = 0.95
 
 
@@ -33,8 +33,8 @@ class DataSettings:
     data: str | list[str] = option(
         "",
         "Labelled files: a folder with one folder per class, a table with the columns path,label, Raven or "
-        "Audacity tables, Camtrap DP, demo:digits, or a public set (python -m datasets.catalog). May name "
-        "several; if they label a file twice, the last label counts.",
+        "Audacity tables, Camtrap DP, demo:digits, or a public set (python -m datasets.catalog). Several can be "
+        "given; if two of them label the same file, the later label counts.",
         metavar="SOURCE",
     )
     label_column: str | None = option(
@@ -56,8 +56,8 @@ class DataSettings:
     )
     classes_table: Path | None = option(
         None,
-        "CSV file with the columns label and parent: a hierarchy (taxonomy) of the classes. A file of no known "
-        "class can then be assigned to a higher node.",
+        "CSV file with the columns label and parent: a hierarchy (taxonomy) of the classes. If the model is not sure "
+        "of the class, it can then name a group of classes instead.",
         metavar="FILE",
     )
     from_: Path | None = option(
@@ -84,35 +84,38 @@ class DataSettings:
         metavar="PATH",
     )
     kind: Literal["auto", "picture", "sound", "strain"] = option(
-        "auto", "Kind of the files; auto goes by their names."
+        "auto", "Kind of the files; auto goes by the ends of their names."
     )
     group_by: str | None = option(
         None,
-        "Regular expression on the file name; files with the same match (its first group) stay in one split.",
+        "Regular expression on the file name, such as '^([^_]+)' for SITE_DATE.jpg. Files with the same text in its "
+        "first group are never divided between training and test.",
         metavar="REGEX",
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(
         "keep-together",
-        "Near-duplicates (bursts, re-encoded copies, photos of one capture session): keep each cluster in one "
-        "split, or ignore them.",
+        "Whether near-duplicates (bursts, re-encoded copies, photos of one capture session) are kept together, so "
+        "that none is tested on a copy of a training file, or split at random (ignore).",
     )
     fold: str | None = option(
         None,
-        "Value of the column fold to use as the test split.",
+        "Value of the column fold. Without --cv its files are used for validation and calibration; with --cv it is "
+        "the one fold to test on.",
         read_type=str | int | None,
         metavar="VALUE",
     )
     cv: int | str | None = option(
         None,
-        "Cross-validation by a number of folds, by the column fold, or by the column group. Add --fold to run "
-        "a single fold.",
+        "Cross-validation: a number of random folds, the folds in the column fold, or one fold for each value of the "
+        "column group. Add --fold to run a single fold.",
         metavar="N|fold|group",
     )
     valid: float = option(
-        0.15, "Fraction of the files for validation, which selects the checkpoint."
+        0.15, "Fraction of the files for validation, which decides which weights are kept."
     )
     calibration: float = option(
-        0.15, "Fraction of the files for calibration, which sets temperature and thresholds."
+        0.15,
+        "Fraction of the files for calibration, which sets the temperature and the thresholds.",
     )
 
     def __post_init__(self) -> None:
@@ -156,8 +159,8 @@ class SignalSettings:
     )
     cache_dir: Path | None = option(
         None,
-        "Folder for cached spectrograms and decoded pictures. Default: $SECONDHAND_CACHE, or the user's cache "
-        "folder.",
+        "Folder for cached spectrograms and decoded pictures. Default: $SECONDHAND_CACHE, or your cache folder "
+        "(~/.cache/secondhand on Linux).",
         metavar="FOLDER",
     )
     cache_limit: float = option(
@@ -168,7 +171,7 @@ class SignalSettings:
     )
 
     def of(self, kind: str) -> dict[str, Any]:
-        """What is given for a recipe of this kind; all else is inferred.
+        """The spectrogram settings given for this kind of data; the others are inferred.
 
         Raises
         ------

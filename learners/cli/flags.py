@@ -28,7 +28,7 @@ PRESETS = Path(__file__).parents[1] / "presets"
 #: Settings that the help of fine-tuning shows by itself.
 USUAL = (
     "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
-    "target_accuracy", "tta", "seeds", "out", "resume",
+    "target_accuracy", "tta", "seeds", "out", "overwrite", "resume",
 )  # fmt: skip
 #: Ends the help of fine-tuning.
 EXAMPLES = (
@@ -49,7 +49,7 @@ def bare_parser(
     usage: str = "",
     examples: tuple[str, ...] = (),
 ) -> Any:
-    """A jsonargparse parser with ``--quiet`` and ``--verbose`` alone, whose errors are `in_a_line`; exit status 2.
+    """A jsonargparse parser with ``--quiet`` and ``--verbose``. Errors are printed by `in_a_line`; exit status 2.
 
     Parameters
     ----------
@@ -72,7 +72,10 @@ def bare_parser(
             if not self.exit_on_error:  # as a file of settings is read
                 super().error(message, ex)
             known = re.findall(r"(?<=\s)--[a-z][a-z0-9-]*", self.format_help())
-            print(f"error: {in_a_line(message, known)}\n({self.prog} --help)", file=sys.stderr)
+            print(f"error: {in_a_line(message, known)}", file=sys.stderr)
+            if message.startswith(_MISSING):
+                print(f"usage: {installed_commands(self.usage)}", file=sys.stderr)
+            print(f"({self.prog} --help)", file=sys.stderr)
             sys.exit(2)
 
         def format_help(self, *how: Any, **also: Any) -> str:
@@ -108,15 +111,14 @@ def bare_parser(
     parser.add_argument("--quiet", action=AtOnce, do=be_quiet, help=quiet)
     verbose = "Also print the details that otherwise go only to a run's log.txt."
     parser.add_argument("--verbose", action=AtOnce, do=be_verbose, help=verbose)
-    if usual:
-        parser.add_argument(
-            "--help-all", action=AtOnce, do=help_all, help="Show all flags and exit."
-        )
+    # Without `usual` --help shows all flags already; --help-all is accepted there too.
+    text = "Show all flags and exit." if usual else argparse.SUPPRESS
+    parser.add_argument("--help-all", action=AtOnce, do=help_all, help=text)
     return parser
 
 
 def in_a_line(message: str, known: Sequence[str]) -> str:
-    """What the parser has against a call, in the words of somebody who typed it.
+    """The parser's error message in plain words, with the flags as they are typed.
 
     Parameters
     ----------
@@ -125,6 +127,12 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
     """
     if words := re.match(r"unrecognized arguments: (.*)", message, re.S):
         return _unrecognised(words[1].split()[0].partition("=")[0], known)
+    if message.startswith(_MISSING):
+        names = [
+            f"--{name}" if f"--{name}" in known else name.removesuffix("s").upper()
+            for name in message.removeprefix(_MISSING).strip().split(", ")
+        ]
+        return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} missing."
     if key := re.match(r'Parser key "(\w+)":', message):
         value = re.findall(r"(?:Got|Given) value: (.*)", message)
         kinds = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?$", message, re.M)
@@ -149,6 +157,8 @@ def _unrecognised(word: str, known: Sequence[str]) -> str:
     return f"there is no flag {word}." + (f" Did you mean {near[0]}?" if near else "")
 
 
+#: Begins argparse's message on arguments that were left out.
+_MISSING = "the following arguments are required:"
 _KINDS = {
     "<class 'int'>": "a whole number",
     "<class 'float'>": "a number",
@@ -213,16 +223,16 @@ def check_once(argv: Sequence[str] | None, *flags: str) -> None:
     """
     words = sys.argv[1:] if argv is None else argv
     for once in flags:
-        said = sum(word.partition("=")[0] == once for word in words)
-        if said > 1:
+        times = sum(word.partition("=")[0] == once for word in words)
+        if times > 1:
             raise SecondhandError(
-                f"{once} is given {said} times. Name one folder or table; a CSV with the columns "
+                f"{once} is given {times} times. Name one folder or table; a CSV with the columns "
                 "path,label can list files of many folders."
             )
 
 
 def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
-    """The settings that were said, by flag, file or preset: without defaults."""
+    """The settings given by flag, file or preset, without defaults."""
     namespace = parser.parse_args(_in_order_of_weight(argv), defaults=False)
     return {n: value for n, value in vars(namespace).items() if n != "config"}
 
@@ -238,8 +248,8 @@ def dump(settings: Settings) -> str:
 
 
 def _in_order_of_weight(argv: Sequence[str] | None) -> list[str]:
-    """The preset first, then files, then flags: jsonargparse lets the later one win. All that
-    ``--data`` names, also where it is given several times, is one list."""
+    """The arguments with the preset first, then files, then flags, because the last one wins in jsonargparse.
+    Several ``--data`` become one list."""
     words = list(sys.argv[1:] if argv is None else argv)
     sorter = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("--preset", "--config"):

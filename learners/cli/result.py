@@ -1,4 +1,4 @@
-"""The result of a run in sentences with counts, in a box on a terminal, and the commands to go on with."""
+"""The result of a run in sentences with counts, in a box on a terminal, and the commands to run next."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def sentences(
     *,
     what: str = "",
 ) -> list[str]:
-    """The result of one part of the files: how many are right, answered and refused, and of what.
+    """The result on one part of the files: how many are right, answered and refused.
 
     Parameters
     ----------
     metrics : of `learners.evaluation.measure`, or of a multi-label model.
     confusions : true class, named class, number of files; the most frequent first.
-    protocol : what the figures rest on.
-    what : the files' name, if not that of their part, as "calibration files".
+    protocol : the evaluation protocol of an item table, clauses joined by "; ".
+    what : name of the files, if not that of their part, such as "calibration files".
     """
     part = next((name for name in PARTS if f"{name}_items" in metrics), None)
     if part is None:
@@ -44,10 +44,15 @@ def sentences(
         pairs = ", ".join(f"{truth} as {named} ({count})" for truth, named, count in confusions)
         lines.append(f"Mixed up most often: {pairs}.")
     if protocol:
-        lines.append(f"These figures rest on {protocol}.")
+        first, *others = protocol.split("; ")
+        lines.append(
+            " ".join(
+                [f"Measured on {first}.", *(f"{text[:1].upper()}{text[1:]}." for text in others)]
+            )
+        )
     if part == "calibration" and items < ENOUGH:
         lines.append(
-            f"With fewer than {ENOUGH} calibration files the percentages of single predictions are rough."
+            f"With fewer than {ENOUGH} calibration files the probability of a single prediction is rough."
         )
     return lines
 
@@ -72,7 +77,7 @@ def _single(metrics: Mapping[str, Any], part: str, items: int, files: str) -> li
     if not answers_almost_nothing(metrics):
         return lines
     remedy = (
-        f"It has only {items} calibration files to learn when it can be trusted, and needs about {ENOUGH}: add "
+        f"It has only {items} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
         "files to every class and train again."
         if items < ENOUGH
         else "No lower threshold is accurate enough: add files, or ask for less with --target-accuracy."

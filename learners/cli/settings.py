@@ -1,5 +1,5 @@
 """The settings behind the command lines: `Settings` of fine-tuning with its sections, each a group of flags;
-and what the commands that ask a model are told.
+and the options of the commands that use a model.
 
 `learners.cli.flags` reads them once. Nothing heavy is imported, so that ``--help`` answers at once.
 """
@@ -18,9 +18,9 @@ from datasets.core.scanning import absolute_path
 from datasets.items import DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
 
-#: What tells known files from strangers; `learners.uncertainty` has them.
+#: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.
 ScoreName = Literal["combined", "msp", "knn", "rmds"]
-#: What ``--backbone auto`` chooses from: small to middling, of several families and training sets.
+#: Backbones that ``--backbone auto`` compares: small to medium, of several families and training sets.
 CANDIDATES = (
     "embedded",
     "resnet18.a1_in1k",
@@ -40,7 +40,7 @@ class NetworkSettings:
         "embedded",
         "Pretrained network: embedded, embedded/speech, embedded/lite1 or embedded/lite2 (need no download), a timm name, hf-hub:USER/NAME, "
         "local-dir:PATH, torchvision/NAME[:WEIGHTS] or scratch/NAME. auto, or auto:NAME,NAME, compares "
-        "several by a linear probe and takes the best.",
+        "several by a linear probe and trains the best.",
         metavar="NAME",
     )
     weights: str = option(
@@ -63,7 +63,7 @@ class NetworkSettings:
 
     @property
     def candidates(self) -> list[str]:
-        """Of ``--backbone auto``, the backbones to choose from; of another none."""
+        """The backbones that ``--backbone auto`` compares; empty for any other ``--backbone``."""
         auto, _, named = self.backbone.partition(":")
         if auto != "auto":
             return []
@@ -71,17 +71,17 @@ class NetworkSettings:
 
     @property
     def fits(self) -> bool:
-        """The head is one linear layer on a body that knows something: it can be fitted."""
+        """Whether the head can be fitted: one linear layer on a pretrained backbone."""
         return self.head in ("auto", "stages", "linear") and self.pretrained
 
     @property
     def pretrained(self) -> bool:
-        """Whether the body begins with weights that have learnt something."""
+        """Whether the backbone starts from pretrained weights."""
         return self.weights != "none"
 
     @property
     def weights_file(self) -> Path | None:
-        """The file of ``--weights``; None of published weights and of none."""
+        """The file that ``--weights`` names; None for ``published`` and ``none``."""
         return None if self.weights in ("published", "none") else Path(self.weights)
 
 
@@ -96,7 +96,7 @@ class TrainSettings:
     )
     freeze_epochs: int | Literal["fit"] = option(
         "fit",
-        "Number of epochs that train only the head, before --epochs; fit solves the head as a logistic "
+        "Number of epochs that train only the head, before --epochs. fit computes the head as a logistic "
         "regression instead (a linear probe).",
         limits=Limits(low=0, word="fit"),
     )
@@ -108,14 +108,14 @@ class TrainSettings:
     )
     lr_mult: float | None = option(
         None,
-        "Factor by which the learning rate of the first layer is lower than that of the head. Default: with "
+        "Learning rate of the head divided by that of the first layer; 1 trains all layers alike. Default: with "
         "--freeze-epochs fit the first layer and a third of the blocks are frozen; else 2 for sound, 100 for "
         "pictures and strain.",
         limits=Limits(low=1),
     )
     bs: int = option(
         16,
-        "Batch size in files, summed over all processes; with few files a small batch gives more steps.",
+        "Batch size in files, summed over all processes.",
         limits=Limits(low=1),
     )
     wd: float = option(0.01, "Weight decay.", limits=Limits(low=0))
@@ -130,7 +130,7 @@ class TrainSettings:
         False, "Weight rare classes higher in the loss (docs/unbalanced-classes.md)."
     )
     ema: bool = option(
-        False, "Validate, keep and export an exponential moving average of the weights."
+        False, "Use an exponential moving average of the weights for validation and for the model."
     )
     keep: Literal["best", "last"] = option(
         "best",
@@ -147,15 +147,15 @@ class TrainSettings:
     )
 
     def of(self, kind: str, *, fits: bool) -> TrainSettings:
-        """With what was left open set as it suits data of this kind.
+        """These settings with defaults for this kind of data where none were given.
 
-        Behind a fitted head the first layers, which know photographs, stay as they are, for small
-        steps hardly change them. Else they are held back; of mel spectrograms they still have much to
-        learn, and in a few epochs cannot if they are held back as for pictures.
+        With a fitted head the first layers are frozen, because small steps hardly change them. Otherwise
+        they train at a lower rate than the head: 100 times lower for pictures and strain, but only 2 times
+        for sound, because mel spectrograms differ more from the photographs of the pretraining.
 
         Parameters
         ----------
-        fits : the head is one that can be fitted, `NetworkSettings.fits`.
+        fits : whether the head can be fitted, `NetworkSettings.fits`.
         """
         alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
         if alone == "fit" and not fits:
@@ -206,13 +206,14 @@ class ConfidenceSettings:
     )
     keep_known: float = option(
         0.8,
-        "Fraction of the calibration files of known classes whose OOD score passes, in addition to "
-        "--threshold. Lower values refuse more files of unknown classes; 1 uses only --threshold.",
+        "Fraction of the known files that the OOD score lets pass: 0.8 refuses the 20 % that look most unusual, "
+        "and with them most files of unknown classes. Lower values refuse more; 1 switches the score off.",
         limits=Limits(above=0, high=1),
     )
     target_accuracy: float | None = option(
         None,
-        "Accuracy to guarantee for the answered files; replaces --threshold and --keep-known.",
+        "Fraction of the answers that must be right: the thresholds are chosen to guarantee it. Replaces --threshold "
+        "and --keep-known.",
         limits=Limits(above=0, below=1, like=0.99),
     )
     per_class: bool = option(False, "Guarantee --target-accuracy for each class separately.")
@@ -223,7 +224,7 @@ class ConfidenceSettings:
     )
     coverage: float | None = option(
         None,
-        "Also fit prediction sets: lists of classes that contain the right one with this probability.",
+        "Also prepare prediction sets (predict --sets), which contain the right class with this probability.",
         limits=Limits(above=0, below=1, like=0.9),
     )
 
@@ -246,12 +247,12 @@ class RunSettings:
     )
     learning_curve: bool = option(
         False,
-        "Also fit linear probes to 1/8, 1/4 and 1/2 of the training files, to estimate what more labels "
-        "would add.",
+        "Also train linear probes on 1/8, 1/4 and 1/2 of the training files, to estimate how much more labels "
+        "would help.",
     )
 
 
-#: Settings that may be others when a run goes on: they do not say what is learnt.
+#: Settings that may change when a run is resumed, because they do not affect the result.
 FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 
@@ -285,7 +286,7 @@ class Settings:
         }
 
     def but(self, **values: Any) -> Settings:
-        """These settings, other than ``values``, which are named as in `flat`."""
+        """A copy of these settings with the given ``values``, named as in `flat`."""
         if unknown := values.keys() - self.flat().keys():
             raise TypeError(f"no settings: {', '.join(sorted(unknown))}")
         return replace(
@@ -300,9 +301,11 @@ class Settings:
         )
 
     def whole(self) -> Settings:
-        """These settings with whole paths: a run goes on from any folder. What names no file, as
-        ``demo:digits``, a public set or ``hf:USER/NAME``, stays as it is; of ``--spectrogram`` what
-        the file says."""
+        """A copy with absolute paths, so that a run can be resumed from any folder.
+
+        Names that are no files (``demo:digits``, a public set, ``hf:USER/NAME``) stay as they are. A
+        ``--spectrogram`` file is replaced by its content.
+        """
         flat = self.flat()
         values = {name: _whole(flat[name]) for name in PATHS}
         if self.network.weights_file is None:
@@ -312,7 +315,7 @@ class Settings:
         return self.but(**values)
 
     def check(self) -> None:
-        """Raise SecondhandError that names every number out of its range."""
+        """Raise SecondhandError that names every value out of range and every pair of flags that exclude each other."""
         wrong = [
             f"{flag(item.name)} {value} (must be {limits})"
             for section in vars(self).values()
@@ -342,7 +345,7 @@ class Settings:
 
 
 def _whole(value: Any) -> Any:
-    """A path, several, or none, from the root; a name that is that of no file or pattern as it stands."""
+    """The value with absolute paths; a name that is no file or pattern stays as it is."""
     if isinstance(value, list):
         return [_whole(one) for one in value]
     if isinstance(value, Path):
@@ -352,7 +355,7 @@ def _whole(value: Any) -> Any:
     return absolute_path(value)
 
 
-#: Of the commands that ask a model.
+#: Help of --strain in the commands that use a model.
 STRAIN = "For a table of triggers: folder, pattern or LAL cache of the strain files."
 
 
@@ -373,8 +376,8 @@ class EngineSettings:
 
     engine: Literal["auto", "torch", "onnx"] = option(
         "auto",
-        "Library that runs the network. onnx is ONNX Runtime on the CPU; auto takes it on the CPU if the model "
-        "folder holds model.onnx, else torch.",
+        "Library that runs the network: torch, or onnx (ONNX Runtime, CPU only). auto uses onnx on a CPU if the "
+        "model folder contains model.onnx, else torch.",
     )
 
 
@@ -388,7 +391,8 @@ class OverrideSettings(ComputeSettings):
         "stored in the model.",
     )
     score: ScoreName | None = option(
-        None, "OOD score that separates known from unknown classes. Default: the model's score."
+        None,
+        "OOD score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
     )
 
 
@@ -404,7 +408,7 @@ class OutputSettings:
     classes: str | None = option(
         None,
         "Restrict the predictions to these classes: names separated by commas, or a file with one name per "
-        "line. Files that an excluded class explains better become unknown.",
+        "line. Files that look more like an excluded class become unknown.",
         metavar="NAMES|FILE",
     )
     threshold_per_class: Path | None = option(
@@ -415,13 +419,15 @@ class OutputSettings:
     )
     out: Path | None = option(
         None,
-        "File or folder to write the predictions to. Repeat the same command to continue a job that was "
-        "stopped. With --triggers: a .csv, .hdf5 or .ecsv file. Default: standard output.",
+        "File or folder to write the predictions to. If the job is interrupted, the same command continues it. "
+        "With --triggers: a .csv, .hdf5 or .ecsv file. Default: standard output.",
     )
-    overwrite: bool = option(False, "Start again and replace the file or folder at --out.")
+    overwrite: bool = option(
+        False, "Replace the file or folder at --out instead of continuing an interrupted job."
+    )
     events: bool = option(
         False,
-        "Write one row for each event: consecutive windows of a recording with the same predicted class.",
+        "Write one row per event of a recording: neighbouring windows with the same class count as one event.",
     )
     gap: float = option(0.0, "With --events: longest pause in seconds within one event.")
     min_length: float = option(
@@ -434,21 +440,21 @@ class OutputSettings:
         "sound (default: the whole recording).",
     )
     windows: bool = option(
-        False, "Write one row for each window of a long recording instead of one for the file."
+        False, "Write one row per window of a long recording instead of one per file."
     )
     sets: bool = option(
         False,
-        "Also list the prediction set: the smallest set of classes that contains the right one with the "
+        "Add a column with the prediction set: the smallest set of classes that contains the right one with the "
         "probability chosen by finetune --coverage.",
     )
     tta: bool = option(
         True,
-        "Use the test-time augmentation that the model was calibrated with; --no-tta evaluates each file once, "
-        "which is faster.",
+        "Use the test-time augmentation that the model was trained with (finetune --tta); --no-tta predicts each "
+        "file once, which is faster.",
     )
     triggers: Path | None = option(
         None,
-        "Table of GPS times and detectors, one prediction per row; needs --strain.",
+        "Strain: table of GPS times and detectors; predicts each row, and needs --strain.",
         metavar="FILE",
     )
     strain: str | None = option(None, STRAIN, metavar="PATH")
@@ -468,10 +474,10 @@ class PredictSettings(OverrideSettings, EngineSettings):
 
 @dataclass(kw_only=True)
 class EvaluateSettings(OverrideSettings):
-    """What ``python -m learners.evaluate`` is asked of ``model``, a model folder.
+    """Options of ``python -m learners.evaluate``; ``model`` is a model folder.
 
-    Of data that name their parts, the test part counts, else all but train. Files of labels that the
-    model does not have are strangers. Without ``labels`` all files count.
+    If the data name their own parts, the test part is evaluated, else everything but the training part. Files
+    whose label is no class of the model count as unknown classes. Without ``labels`` all files count.
     """
 
     model: str
@@ -484,8 +490,7 @@ class EvaluateSettings(OverrideSettings):
     strain: str | None = option(None, STRAIN, metavar="PATH")
     labels: bool = option(
         True,
-        "Whether the data have labels. With --no-labels, the expected accuracy on the unlabelled folder or "
-        "table is estimated.",
+        "Whether the data have labels. --no-labels estimates the accuracy on an unlabelled folder or table.",
     )
     unknown: str | None = option(
         None, "Files of unknown classes: a folder, or a table with the column path.", metavar="PATH"
@@ -499,7 +504,7 @@ class EvaluateSettings(OverrideSettings):
 
 @dataclass(kw_only=True)
 class PoolSettings(ComputeSettings, EngineSettings):
-    """What the commands that look through a pool share."""
+    """Options that `learners.suggest` and `learners.search` share."""
 
     overwrite: bool = option(False, "Replace the files at --out.")
 
@@ -511,7 +516,7 @@ class SuggestSettings(PoolSettings):
     n: int = option(50, "Number of files, or windows of long recordings, to suggest.")
     out: Path = option(
         Path("next.csv"),
-        "Table to fill in; the contact sheet is written beside it (next.csv: next/index.html).",
+        "Table to fill in. A page that shows the files is written beside it (next.csv: next/index.html).",
     )
 
 
@@ -522,8 +527,8 @@ class SearchSettings(PoolSettings):
     top: int = option(20, "Number of files, or windows of long recordings, to list.")
     embeddings: Path | None = option(
         None,
-        "Parquet file that stores the embeddings of the files; it is created, or extended by new files. "
-        "Default: embeddings are not stored.",
+        "Parquet file that keeps the embeddings of the files for later searches; it is created, or extended by new "
+        "files. Default: embeddings are not kept.",
         metavar="FILE",
     )
     at: float | None = option(
@@ -533,13 +538,13 @@ class SearchSettings(PoolSettings):
     format: Literal["csv", "jsonl"] = option("csv", "Output format.")
     out: Path | None = option(
         None,
-        "File to write the rows to, with a contact sheet beside it (found.csv: found/index.html). Default: "
-        "standard output.",
+        "File to write the rows to. A page that shows the files is written beside it (found.csv: "
+        "found/index.html). Default: standard output.",
     )
 
 
 def check_replaced(settings: Any) -> None:
-    """Raise SecondhandError for ``--overwrite`` where nothing is written that it could replace."""
+    """Raise SecondhandError for ``--overwrite`` without ``--out``: there is nothing to replace."""
     if settings.overwrite and settings.out is None:
         raise SecondhandError(
             "--overwrite: there is no --out to replace. Name it, or leave out --overwrite."

@@ -318,6 +318,23 @@ def test_a_wrong_call_is_told_in_a_line(command, words, capsys):
     assert capsys.readouterr() == ("", f"error: {said}\n(python -m learners.{command} --help)\n")
 
 
+@pytest.mark.parametrize(
+    ("main", "words", "missing"),
+    [
+        (predict, "", "MODEL and PATH are missing."),
+        (evaluate, "model", "--data is missing."),
+        (export, "", "MODEL is missing."),
+    ],
+)
+def test_a_call_without_what_it_needs_shows_the_usage(main, words, missing, capsys):
+    with pytest.raises(SystemExit) as end:
+        main.main(words.split())
+    assert end.value.code == 2
+    first, usage, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"error: {missing}"
+    assert usage.startswith("usage: python -m learners.")
+
+
 def test_without_a_word_it_says_how_to_begin(capsys):
     assert finetune.main([]) == 2
     said = capsys.readouterr().err
@@ -340,5 +357,5 @@ def test_help_shows_the_usual_flags_and_help_all_all(command, usual, rare, capsy
         said[flag] = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.M))
     assert said["--help"] < said["--help-all"]
     assert {usual, "--help-all"} <= said["--help"]
-    assert len(said["--help"]) < 18
+    assert len(said["--help"]) < 20
     assert rare in said["--help-all"] - said["--help"]

@@ -176,13 +176,14 @@ def test_the_line_tells_how_much_is_done_and_the_time_left() -> None:
 
 
 def test_the_result_has_one_denominator_and_names_its_part() -> None:
-    lines = result.sentences(METRICS, [("Pear", "Apple", 3)], "a random split of 4 classes")
+    protocol = "a random split of 4 classes; near-duplicates kept together: none"
+    lines = result.sentences(METRICS, [("Pear", "Apple", 3)], protocol)
     assert lines == [
         "Right: 147 of 154 calibration files (95 %, 95 % limits 91 to 98 %).",
         "Answers 112 of the 154, all right (100 %, 95 % limits 97 to 100 %).",
         "Refuses 42 of the 154, and 125 of 158 files of unknown classes.",
         "Mixed up most often: Pear as Apple (3).",
-        "These figures rest on a random split of 4 classes.",
+        "Measured on a random split of 4 classes. Near-duplicates kept together: none.",
     ]
     assert not result.answers_almost_nothing(METRICS)
     assert len(result.next_commands(METRICS, "predict model", "report/index.html")) == 3
@@ -198,7 +199,7 @@ def test_a_model_that_answers_almost_nothing_says_so_first() -> None:
     lines = result.sentences(few)
     assert result.answers_almost_nothing(few)
     assert lines[0].startswith("This model will answer almost nothing")
-    assert "add files to every class" in lines[0]
+    assert "Add files to every class" in lines[0]
     assert lines[1].startswith("Right: 2 of 2 calibration files")
     assert lines[2] == "Refuses all 2."
     many = {**METRICS, "calibration_coverage": 0.05}
