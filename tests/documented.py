@@ -125,10 +125,15 @@ def write_world(folder: Path) -> None:
 
     photos = write_pictures(folder / "photos", per_class=12)
     write_pictures(folder / "test", per_class=4)
-    for place, count in (("strange/deep", 2), ("shelves", 6), ("new", 2)):
+    for place, count in (("strange/deep", 2), ("shelves", 6), ("empty", 6), ("new", 2)):
         write_pictures(folder / place, per_class=count, classes=1)
     rng = np.random.default_rng(5)
-    for place in ("strange/deep/red", "shelves/red", "new/red"):  # those would be copies
+    for place in (
+        "strange/deep/red",
+        "shelves/red",
+        "empty/red",
+        "new/red",
+    ):  # those would be copies
         for path in (folder / place).iterdir():
             _picture(path, rng)
     for name in ("a.jpg", "b.jpg", "photo.jpg"):
