@@ -264,7 +264,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         except SecondhandError as error:
             return [], {}, none, "", no_answer_html(without_paths(str(error), paths[0]))
         named = enumerate(answers, start=1)
-        rows = [(f"{n}: {Path(a.path).name}", n - 1) for n, a in named if not a.reason.unanswered]
+        rows = [(f"{n}: {Path(a.path).name}", n - 1) for n, a in named if not a.reason.failed]
         return answers, {}, gr.Dropdown(choices=rows, value=None), "", table(answers, {}, own, cut)
 
     def save(

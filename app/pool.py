@@ -401,7 +401,7 @@ def alike_part(alike: Alike, query: Any, rendering: AbstractContextManager[objec
             return note_html(message, status=True)
 
     async def search(last: Query) -> AsyncIterator[str]:
-        if last.answer is None or last.answer.reason.unanswered:
+        if last.answer is None or last.answer.reason.failed:
             yield note_html("Choose a file first.", status=True)
             return
         while not alike.ready.is_set():

@@ -194,7 +194,7 @@ def path_words(answer: Prediction) -> str:
 
 def headline(answer: Prediction) -> str:
     """The label, or "no answer" for a file that cannot be used, which is not an unknown one."""
-    return "no answer" if answer.reason.unanswered else answer.label
+    return "no answer" if answer.reason.failed else answer.label
 
 
 def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Markup:
@@ -287,7 +287,7 @@ def table_html(
             for number, a in enumerate(answers)
         ],
         answered=sum(a.label != UNKNOWN for a in answers),
-        bad=sum(a.reason.unanswered for a in answers),
+        bad=sum(a.reason.failed for a in answers),
         words=rule_words(rule),
         csv=base64.b64encode(answers_csv(answers, corrected).encode()).decode(),
     )

@@ -398,7 +398,7 @@ def _vectors(
 ) -> tuple[list[tuple[float | None, ...]], Floats, str]:
     """(start, end, at) and features (rows of length 1) of the windows that are not silent, or what is wrong with the file."""
     for answer in answers:
-        if answer.prediction.reason.unanswered:
+        if answer.prediction.reason.failed:
             return [], np.empty((0, 0), np.float32), answer.prediction.reason.detail
     heard = [answer for answer in answers if answer.features is not None]
     _, features = stack_outputs(heard)

@@ -125,7 +125,7 @@ def suggest(
     for source, answers in predictor.predict_windows(
         nameable(names, rejected), bs=bs, workers=workers
     ):
-        bad = next((a.prediction.reason for a in answers if a.prediction.reason.unanswered), None)
+        bad = next((a.prediction.reason for a in answers if a.prediction.reason.failed), None)
         if bad is not None:
             rejected.append(Rejected(source.path, bad.detail))
             continue

@@ -66,7 +66,7 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
     for prediction in predictions:
         for row in shape.rows(prediction):
             unknown = row.label == UNKNOWN
-            colour = _RED if row.reason.unanswered else _YELLOW if unknown else _GREEN
+            colour = _RED if row.reason.failed else _YELLOW if unknown else _GREEN
             when = f"{row.start:9.2f} to{row.end:9.2f} s  "
             if row.start != row.start:
                 when = (
@@ -140,7 +140,7 @@ def write_tracks(
     track, ending = _TRACKS[format]
     used_names: set[str] = set()
     for prediction in predictions:
-        if prediction.reason.unanswered:
+        if prediction.reason.failed:
             continue
         names = _table_names(shape.below(prediction.path), ending)
         name = next(name for name in names if name not in used_names)

@@ -96,7 +96,7 @@ class Tally:
         for prediction in predictions:
             yield prediction
             self.count += 1
-            if prediction.reason.unanswered:
+            if prediction.reason.failed:
                 self.whys[prediction.reason.why] += 1
                 print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
 

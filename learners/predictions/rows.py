@@ -70,8 +70,8 @@ class Events:
         # NaN is the length of a recording that has been deleted since.
         long_enough = [row for row in rows if not row.end - row.start < self.min_length]
         self.short += len(rows) - len(long_enough)
-        self.windows += Counter(w.reason.why for w in windows if not w.reason.unanswered)
-        if prediction.reason.unanswered:
+        self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
+        if prediction.reason.failed:
             return [prediction, *long_enough]
         self.recordings[len(long_enough)] += 1
         return long_enough
@@ -151,7 +151,7 @@ def with_full_span(prediction: Prediction) -> Prediction:
     """Add start and end (seconds) to the prediction of a whole recording, unless it has been deleted."""
     from datasets.audio import probe
 
-    if prediction.start == prediction.start or prediction.reason.unanswered:
+    if prediction.start == prediction.start or prediction.reason.failed:
         return prediction
     try:
         return prediction._replace(start=0.0, end=probe(prediction.path).duration)

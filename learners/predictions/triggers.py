@@ -86,7 +86,7 @@ def _predict(
                 str(prediction.reason),
             )
             confidence[row] = round(prediction.probability, 6)
-            is_predicted[row] = not prediction.reason.unanswered
+            is_predicted[row] = not prediction.reason.failed
     new_names: dict[str, str] = {}
     for name in triggers.cells.columns:
         new_name = name

@@ -257,7 +257,7 @@ def _choose_split(table: ItemTable) -> list[str]:
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
     """Split off unreadable files; silent files stay."""
-    bad = evaluation.predictions["reason"].map(attrgetter("unanswered")).astype(bool)
+    bad = evaluation.predictions["reason"].map(attrgetter("failed")).astype(bool)
     bad_rows = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
     return evaluation.where(~bad.to_numpy()), [
         Rejected(str(path), str(reason)) for path, reason in bad_rows

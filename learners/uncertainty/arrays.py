@@ -48,7 +48,7 @@ class Outputs:
 def known_labels(items: Outputs) -> Ints:
     """Labels ``[n]``, checked. Raises SecondhandError where there are none."""
     if items.labels is None:
-        raise SecondhandError("known items need their labels")
+        raise SecondhandError("items of known classes have no labels: give their class indices")
     return check_labels(items.labels, len(items.logits), items.logits.shape[1])
 
 
@@ -66,8 +66,8 @@ def check_logits(logits: ArrayLike, *, paths: Sequence[str] | None = None) -> Fl
     if len(bad):
         name = paths[bad[0]] if paths is not None else f"item {bad[0]}"
         raise SecondhandError(
-            f"{name}: the network's logits are not finite ({len(bad)} of {len(values)} items); "
-            "train with a smaller learning rate or --precision fp32, or look at the file"
+            f"{name}: the network's logits are not finite ({len(bad)} of {len(values)} items). "
+            "Train with a smaller learning rate or --precision fp32, or check the file"
         )
     return values
 
@@ -77,12 +77,12 @@ def check_labels(labels: ArrayLike, n: int, classes: int) -> Ints:
     values = np.asarray(labels)
     if values.shape != (n,) or (n and not np.issubdtype(values.dtype, np.integer)):
         raise SecondhandError(
-            f"labels of shape {values.shape}, {values.dtype}: expected {n} integers"
+            f"labels of shape {values.shape} and type {values.dtype}: expected {n} integers"
         )
     values = values.astype(np.int64)
     if n and (values.min() < 0 or values.max() >= classes):
         raise SecondhandError(
-            f"labels from {values.min()} to {values.max()}: expected 0..{classes - 1}"
+            f"labels from {values.min()} to {values.max()}: expected 0 to {classes - 1}"
         )
     return values
 
@@ -91,7 +91,9 @@ def check_probabilities(probabilities: ArrayLike) -> Floats:
     """Probabilities ``[n, classes]`` as float64; raises SecondhandError where one is outside 0..1."""
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 2 or p.shape[1] < 2 or not ((p >= 0) & (p <= 1 + 1e-6)).all():
-        raise SecondhandError(f"probabilities of shape {p.shape}: expected [n, 2 or more] in 0..1")
+        raise SecondhandError(
+            f"probabilities of shape {p.shape}: expected [n, 2 or more classes] with values from 0 to 1"
+        )
     return p
 
 
@@ -109,14 +111,14 @@ def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = F
 
 
 def with_margin(scores: ArrayLike) -> Floats:
-    """Thresholds ``[n]`` just below the given scores, so that rounding does not reject the items themselves.
+    """Thresholds ``[n]`` just below the scores, so that rounding does not reject the items themselves.
 
     Another engine or batch size changes scores by about 1e-5. The margin is 1e-4 of the scores' standard
-    deviation (or of the score itself, if smaller), and at most half the gap to the next lower score, so
-    that no other item passes.
+    deviation, or of the score itself if that is smaller. It is at most half the gap to the next lower score, so
+    no other item passes.
     """
     s, item = np.unique(np.asarray(scores, dtype=np.float64), return_inverse=True)
     finite = s[item][np.isfinite(s[item])]
-    hair = 1e-4 * np.minimum(np.std(finite) if len(finite) else 0.0, np.abs(s))
+    margin = 1e-4 * np.minimum(np.std(finite) if len(finite) else 0.0, np.abs(s))
     gap = np.r_[np.inf, np.diff(s)][: len(s)]
-    return cast(Floats, (s - np.minimum(hair, gap / 2))[item])
+    return cast(Floats, (s - np.minimum(margin, gap / 2))[item])

@@ -17,13 +17,17 @@ from datasets.core.errors import SecondhandError
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, check_labels, check_logits, softmax
 
+#: Least number of calibration items for a reliable temperature.
 ENOUGH = 100
+#: Range of temperatures.
 TEMPERATURES = (0.01, 100.0)
+#: Folds of the cross-validation that decides whether a temperature helps.
 FOLDS = 10
-#: Least number of items with and without a label for a scale and shift of its own.
+#: Least number of items with a label, and without it, to fit a separate scale and shift.
 ENOUGH_OF_A_LABEL = 10
-#: Strength of the prior that pulls a label's scale and shift to those of all labels: 1 / variance.
+#: Precision (1 / variance) of the prior that pulls a label's scale and shift to those of all labels.
 PULL = 10.0
+#: Ranges of the scale and the shift.
 SCALES, SHIFTS = (1e-3, 1e3), (-1e3, 1e3)
 
 
@@ -32,7 +36,7 @@ class Temperature:
     """A fitted temperature: the logits are divided by ``value``.
 
     ``low, high`` are its 95 % limits, ``n`` the number of calibration items. ``message`` is empty, or says
-    why the value is less reliable.
+    why the value is unreliable.
     """
 
     value: float = ranged(*TEMPERATURES)
@@ -80,7 +84,7 @@ def _minimise(centred: Floats, labels: Ints) -> float:
     return float(np.exp(scipy.optimize.brentq(slope, low, high, xtol=1e-6)))
 
 
-def _as_sure_as(confidence: float, centred: Floats) -> float:
+def _temperature_for_confidence(confidence: float, centred: Floats) -> float:
     """The temperature, at most 1, at which the mean top probability equals ``confidence``."""
     import scipy
 
@@ -93,8 +97,8 @@ def _as_sure_as(confidence: float, centred: Floats) -> float:
     return float(np.exp(scipy.optimize.brentq(excess, low, 0.0, xtol=1e-6)))
 
 
-def _helps(centred: Floats, labels: Ints) -> bool:
-    """Whether a temperature lowers the NLL of items it was not fitted on (tenfold cross-validation)."""
+def _improves_nll(centred: Floats, labels: Ints) -> bool:
+    """Whether a temperature lowers the NLL of items it was not fitted to (tenfold cross-validation)."""
     n = len(labels)
     if n < 2:
         return False
@@ -113,12 +117,12 @@ def fit_temperature(
 ) -> Temperature:
     """The temperature that minimises the NLL of the calibration labels (arXiv:1706.04599, section 4.2).
 
-    The derivative in 1/T has one root between 0.01 and 100; the NLL never rises. Two exceptions:
+    The NLL is convex in 1/T and is minimised for T between 0.01 and 100. Two exceptions:
 
-    - Fewer than 100 items: the temperature is kept only if it helps in tenfold cross-validation, else 1.
-    - Every item right: the NLL falls without limit as T goes to 0. T then goes no lower than where the mean
-      confidence is (n + 1) / (n + 2), the rule of succession; its upper limit is where the mean confidence is
-      the lowest accuracy compatible with n right items (97.5 %).
+    - Fewer than 100 items: T is 1 unless the fitted T lowers the NLL in tenfold cross-validation.
+    - All items predicted correctly: the NLL falls without limit as T goes to 0. T is then the temperature at which
+      the mean confidence is (n + 1) / (n + 2), the rule of succession. Its upper limit is the temperature at which
+      the mean confidence equals the lowest accuracy compatible with n correct items (97.5 %).
 
     Parameters
     ----------
@@ -136,32 +140,42 @@ def fit_temperature(
     y = check_labels(labels, *z.shape)
     n = len(z)
     if n == 0:
-        return Temperature(1.0, *TEMPERATURES, 0, "not enough to calibrate: no items")
+        message = f"No calibration items: the probabilities are uncalibrated. At least {ENOUGH} are needed"
+        return Temperature(1.0, *TEMPERATURES, 0, message)
     centred = z - z.max(axis=1, keepdims=True)
     best = _minimise(centred, y)
-    few = f"not enough to calibrate: {n} items, at least {ENOUGH} are needed"
-    notes = [few] if n < ENOUGH else []
+    notes = []
+    if n < ENOUGH:
+        number = "1 calibration item is" if n == 1 else f"{n} calibration items are"
+        notes.append(
+            f"{number} too few to calibrate the probabilities; at least {ENOUGH} are needed"
+        )
     low, high = _interval(best, centred, y)
     right = centred[np.arange(n), y] == 0
     if right.all():
-        best = _as_sure_as((n + 1) / (n + 2), centred)
-        notes.append("every item is right, so nothing shows how sure is too sure")
-        low, high = TEMPERATURES[0], _as_sure_as(0.025 ** (1 / n), centred)
-    elif n < ENOUGH and not _helps(centred, y):
+        best = _temperature_for_confidence((n + 1) / (n + 2), centred)
+        notes.append(
+            "All calibration items are predicted correctly, so overconfidence cannot be measured"
+        )
+        low, high = TEMPERATURES[0], _temperature_for_confidence(0.025 ** (1 / n), centred)
+    elif n < ENOUGH and not _improves_nll(centred, y):
         best = 1.0
-        notes.append("a temperature does not help on items left out, so it stays at 1")
+        notes.append(
+            "No temperature lowers the cross-validated loss, so the probabilities are not corrected "
+            "(temperature 1)"
+        )
     if best == TEMPERATURES[1]:
-        notes.append("the logits say nothing about the labels")
+        notes.append("The logits carry no information about the labels")
     if logits_nll(centred, y, best) > logits_nll(centred, y):  # by rounding only: 1 was the minimum
         best = 1.0
-    return Temperature(best, low, high, n, "; ".join(notes))
+    return Temperature(best, low, high, n, ". ".join(notes))
 
 
 def cautious(fitted: Temperature) -> Temperature:
-    """A temperature below 1 is replaced by its upper limit, at most 1.
+    """The temperature with a value below 1 replaced by its upper limit, at most 1.
 
-    Calibration files come from the same places and days as the training files and are easier than files
-    from another source, so raising the confidence needs evidence.
+    Calibration files come from the same places and days as the training files, so they are easier than files from
+    another source. Confidence is therefore raised only where the limits support it.
     """
     return fitted if fitted.value >= 1 else replace(fitted, value=min(fitted.high, 1.0))
 
@@ -185,8 +199,8 @@ def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]
 class TemperatureScaling:
     """Calibrator of mutually exclusive classes: softmax(logits / temperature).
 
-    With a ``background`` (negative) class the logits are relative to its logit, 0, and it takes a share of
-    the probability; the temperature is fitted to the other classes.
+    With a ``background`` (negative) class, the logits are relative to its logit, which is 0, and it receives part
+    of the probability. The temperature is fitted to the other classes.
     """
 
     temperature: Temperature
@@ -227,7 +241,7 @@ class TemperatureScaling:
 
 @dataclass(frozen=True, eq=False)
 class Platt:
-    """Calibrator of a multi-label model: sigmoid(``scale`` * logit + ``shift``) for each label.
+    """Calibrator of a multi-label model: sigmoid(``scale`` * logit + ``shift``) for each label (Platt 1999).
 
     ``scale`` and ``shift`` are [classes]; ``items`` is the number of calibration items.
     """
@@ -240,14 +254,15 @@ class Platt:
 
     @classmethod
     def fit(cls, logits: Floats, known: Mask, present: Mask) -> tuple[Platt, list[str]]:
-        """Fit to logits [n, classes]; ``known`` and ``present`` say for which the label is known and is there.
+        """Fit to logits [n, classes]; ``known`` and ``present`` are bool [n, classes], whether the label of an item
+        is known and whether the item has it.
 
-        One scale and shift is fitted to all labels together; each label's own is then pulled towards it.
-        Also returns a message for each label, empty where it has enough items.
+        A common scale and shift are fitted to all labels together. Those of each label are pulled towards them by a
+        normal prior. Also returns a message for each label, empty where it has enough items.
         """
         scale, shift, fallback = 1.0, 0.0, ""
         if min(present.sum(), (known & ~present).sum()) >= ENOUGH_OF_A_LABEL:
-            fallback = "; it is calibrated as all labels together are"
+            fallback = ". It is calibrated with all labels together"
             scale, shift = fit_platt(logits[known], present[known])
         scales, shifts = np.full(logits.shape[1], scale), np.full(logits.shape[1], shift)
         messages = []
@@ -255,10 +270,12 @@ class Platt:
             count, without = int(present[rows, k].sum()), int((~present[rows, k]).sum())
             message = ""
             if min(count, without) < ENOUGH_OF_A_LABEL:
-                few = f"{count} items with it and {without} without, {ENOUGH_OF_A_LABEL} of each are needed"
-                message = f"not enough to calibrate: {few}{fallback}"
+                message = (
+                    f"too few calibration items to calibrate this label: {count} with it and {without} without; at "
+                    f"least {ENOUGH_OF_A_LABEL} of each are needed{fallback}"
+                )
             else:
-                factor, offset = _near(scale * logits[rows, k] + shift, present[rows, k])
+                factor, offset = _fit_with_prior(scale * logits[rows, k] + shift, present[rows, k])
                 scales[k] = np.clip(factor * scale, *SCALES)
                 shifts[k] = np.clip(factor * shift + offset, *SHIFTS)
             messages.append(message)
@@ -280,7 +297,10 @@ class Platt:
         return np.asarray(scipy.special.expit(scaled))
 
     def class_subset(self, scaled: Floats, possible: Mask) -> tuple[Floats, Floats]:
-        """Probabilities ``[n, classes]``, 0 for labels that are not ``possible``; and zeros ``[n]``: labels do not compete."""
+        """Probabilities ``[n, classes]``, 0 for labels that are not ``possible``, and zeros ``[n]``.
+
+        Labels do not compete, so excluded labels take no probability from the others.
+        """
         return np.where(possible, self.probabilities(scaled), 0.0), np.zeros(len(scaled))
 
     def to_dict(self) -> dict[str, object]:
@@ -296,7 +316,10 @@ def read_calibrator(values: object, classes: int) -> TemperatureScaling | Platt:
         return TemperatureScaling(fitted, read.background)
     labels = read_as(_StoredPlatt, values, name)
     if not len(labels.scale) == len(labels.shift) == classes:
-        raise SecondhandError(f"{name}: expected {classes} of scale and of shift")
+        raise SecondhandError(
+            f"{name}: {len(labels.scale)} values of scale and {len(labels.shift)} of shift, but the model has "
+            f"{classes} classes. Export the model again"
+        )
     return Platt(np.array(labels.scale), np.array(labels.shift), labels.items)
 
 
@@ -316,8 +339,8 @@ class _StoredPlatt:
 def fit_platt(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]:
     """Scale and shift that minimise the NLL of ``sigmoid(scale * logit + shift)`` (Platt 1999).
 
-    The targets are Platt's, (N+ + 1) / (N+ + 2) and 1 / (N- + 2), instead of 1 and 0: they keep the scale finite
-    where a threshold separates the labels perfectly. The scale is positive, so the order of items stays.
+    The targets are Platt's, (N+ + 1) / (N+ + 2) and 1 / (N- + 2), instead of 1 and 0. They keep the scale finite
+    where a threshold separates the items perfectly. The scale is positive, so the ranking of items is unchanged.
     """
     import scipy
 
@@ -339,7 +362,7 @@ def fit_platt(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]
     return scale, float(np.clip(b - scale * mean, *SHIFTS))
 
 
-def _near(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]:
+def _fit_with_prior(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]:
     """Scale and shift that minimise the NLL with a normal prior around no change (scale 1, shift 0).
 
     The prior of the scale is on its logarithm; `PULL` is 1 / variance of both.

@@ -21,9 +21,10 @@ from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, check_logits, known_labels
 from learners.uncertainty.calibrators import Platt, TemperatureScaling, read_calibrator
-from learners.uncertainty.fitting import NO_CLASS, Calibrating, fit_rule, thresholds_by_label
+from learners.uncertainty.fitting import NO_CLASS, CalibrationItems, fit_gates, thresholds_by_label
 from learners.uncertainty.gates import (
     AMBIGUOUS,
+    DISTANCE_OFF,
     BackgroundGate,
     Batch,
     ClassSubsetGate,
@@ -46,7 +47,7 @@ from learners.uncertainty.scores import (
     restored,
 )
 from learners.uncertainty.thresholds import Threshold, check_alpha, check_threshold
-from learners.uncertainty.tree import Naming, Tree, too_sure
+from learners.uncertainty.tree import Naming, Tree, overconfident_depths
 
 #: Fraction of known items that the distance may refuse.
 ALPHA = 0.05
@@ -58,18 +59,17 @@ class Decisions:
 
     Attributes
     ----------
-    label : accepted class, or node of the tree; -1 for unknown.
-    best : the most probable class, whether accepted or not.
-    probability : calibrated probability of ``best``.
-    reason : why it was refused, "" where ``best`` was accepted; for a node above the classes, why no class
-        was named.
-    distance_p : conformal p-value of the distance in (0, 1]; NaN where the distance is off.
+    label : accepted class or tree node; -1 for unknown. For a multi-label model the most probable assigned label.
+    best : most probable class, accepted or not.
+    probability : calibrated probability of ``best``, from 0 to 1.
+    reason : why the item was refused, "" if it was accepted. For an accepted node above the classes, why no class
+        was accepted.
+    distance_p : conformal p-value of the distance in (0, 1]; NaN if the distance is off.
     known : out-of-distribution score, higher for known items.
     probabilities : [n, classes].
-    named : what was judged: ``best``, or a node of the tree.
+    named : the class ``best`` or the tree node that the gates judged.
     sure : probability of ``named``.
-    predicted : bool [n, classes], the labels assigned by a multi-label model, whose ``label`` is the most
-        probable of them; None otherwise.
+    predicted : bool [n, classes], the labels that a multi-label model assigns; None for other models.
     """
 
     label: Ints
@@ -84,7 +84,7 @@ class Decisions:
     predicted: Mask | None = None
 
     def labels(self, names: Sequence[str]) -> list[str]:
-        """Predicted label of each item; ``names`` are the classes, or the nodes of the tree."""
+        """Predicted label of each item; ``names`` are the classes or the tree names."""
         if self.predicted is None:
             return [UNKNOWN if number < 0 else names[number] for number in self.label]
         return [
@@ -94,7 +94,7 @@ class Decisions:
         ]
 
     def listed(self, row: int, top: int) -> int:
-        """Number of classes to list for item ``row``: ``top``, or more if more labels were assigned."""
+        """Number of classes to list for item ``row``: ``top``, or the number of assigned labels if that is larger."""
         return top if self.predicted is None else max(top, int(self.predicted[row].sum()))
 
 
@@ -102,9 +102,12 @@ class Decisions:
 class Confidence:
     """The calibrator and gates of a model, made by `fit`, `fit_labels` or `from_dict`.
 
-    ``subset`` restricts the classes that may be predicted, ``naming`` names items by the nodes of a class
-    tree, ``sets`` makes prediction sets; each is None where it is not used. ``notes`` are sentences on what
-    is off or could not be guaranteed.
+    Attributes
+    ----------
+    subset : restricts the classes that may be predicted; None allows all.
+    naming : names items by the nodes of a class tree; None without a tree.
+    sets : makes prediction sets; None without them.
+    notes : sentences on what is off or could not be guaranteed.
     """
 
     classes: int
@@ -130,20 +133,26 @@ class Confidence:
         tree: Tree | None = None,
         names: Sequence[str] = (),
     ) -> Confidence:
-        """Fit on calibration items (used for nothing else) and training items, each of one class.
+        """Fit to calibration items, which nothing else uses, and training items, each of one class.
 
         Parameters
         ----------
-        calibration : outputs of the calibration items with raw logits. Guarantees count their groups.
+        calibration : outputs of the calibration items with raw logits. Guarantees take their groups into account.
         reference : outputs of all training items without augmentation, with logits and labels. The distance is
             off unless both have features.
-        settings : threshold, target accuracy, score and coverage; `fit_rule` says how they combine. Prediction
-            sets are RAPS (arXiv:2009.14193).
+        settings : threshold, target accuracy, score and coverage; `fit_gates` describes how they combine.
+            Prediction sets are RAPS (arXiv:2009.14193).
         alpha : fraction of known items that the distance may refuse; 0 refuses none.
-        background : the logits are those of `learners.backbones.building.against_last`.
-        paths : file names of the calibration items, for errors.
-        tree : class tree; `guaranteed` says what a target accuracy then guarantees.
+        background : the logits are relative to that of the background class
+            (`learners.backbones.building.against_last`).
+        paths : file names of the calibration items, for error messages.
+        tree : class tree; `guaranteed` describes what a target accuracy guarantees with it.
         names : class names, for ``notes``.
+
+        Raises
+        ------
+        SecondhandError : logits, labels or features have the wrong shape or are not finite; a setting is out of
+            range.
         """
         settings = settings or ConfidenceSettings()
         logits, labels = check_logits(calibration.logits, paths=paths), known_labels(calibration)
@@ -156,9 +165,9 @@ class Confidence:
 
         x, distance, passed = None, DistanceGate(alpha), np.ones(len(z), dtype=bool)
         if reference is None or reference.features is None or calibration.features is None:
-            notes.append("distance off: no reference features; strangers are told by logits")
+            notes.append(DISTANCE_OFF)
             if needs == "features":
-                notes.append(f"score {score} needs features: msp instead")
+                notes.append(f"--score {score} needs features; the model uses msp")
                 score = "msp"
         else:
             x = check_features(calibration.features, len(z), paths=paths)
@@ -170,17 +179,19 @@ class Confidence:
         score_gate = ScoreGate(score, fit_score(score, distance.knn, reference))
         known, probabilities = score_gate.score.calibrate(x, z), calibrator.probabilities(z)
         if tree is not None:
-            notes += too_sure(tree, probabilities, labels)
-        items = Calibrating(z, x, labels, probabilities, known, passed, calibration.groups, tree)
-        rule = fit_rule(items, score_gate, distance.knn, settings, names)
-        notes += rule.notes
+            notes += overconfident_depths(tree, probabilities, labels)
+        items = CalibrationItems(
+            z, x, labels, probabilities, known, passed, calibration.groups, tree
+        )
+        gates = fit_gates(items, score_gate, distance.knn, settings, names)
+        notes += gates.notes
         sets = None
         if settings.coverage is not None:
             sets = fit_prediction_sets(probabilities, labels, coverage=settings.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
-            z.shape[1], calibrator, distance, rule.threshold_gate, rule.score_gate,
-            naming=rule.naming, sets=sets, notes=notes,
+            z.shape[1], calibrator, distance, gates.threshold_gate, gates.score_gate,
+            naming=gates.naming, sets=sets, notes=notes,
         )  # fmt: skip
 
     @classmethod
@@ -199,12 +210,12 @@ class Confidence:
         Parameters
         ----------
         calibration : outputs of the calibration items.
-        targets : [n, classes] of the calibration items: 1 present, 0 absent, NaN not known.
+        targets : [n, classes] of the calibration items: 1 present, 0 absent, NaN unknown.
         settings : ``threshold`` of each label, or ``target_accuracy``, the precision guaranteed for each label
             (`thresholds_by_label`).
         names : class names, for ``notes``.
-        reference : outputs of the training items; the distance to the nearest may refuse `ALPHA` of known items.
-            None: the distance is off.
+        reference : outputs of the training items. The distance to the nearest one may refuse a fraction `ALPHA`
+            of known items. With None the distance is off.
         """
         z = check_logits(calibration.logits, paths=paths)
         known, present = ~np.isnan(targets), targets == 1
@@ -227,14 +238,12 @@ class Confidence:
 
     @classmethod
     def uncalibrated(cls, classes: int, *, exclusive: bool = True) -> Confidence:
-        """A confidence with temperature 1 (or unscaled logits), the default threshold and no distance."""
+        """A confidence with unscaled logits, the default threshold and no distance."""
         if exclusive:
             return cls.fit(Outputs(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
         threshold = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
-        as_they_are = Platt(np.ones(classes), np.zeros(classes))
-        return cls(
-            classes, as_they_are, DistanceGate(), LabelThresholdGate.of([threshold] * classes)
-        )
+        unscaled = Platt(np.ones(classes), np.zeros(classes))
+        return cls(classes, unscaled, DistanceGate(), LabelThresholdGate.of([threshold] * classes))
 
     @property
     def exclusive(self) -> bool:
@@ -266,16 +275,24 @@ class Confidence:
         paths: Sequence[str] | None = None,
         trained: bool = False,
     ) -> Decisions:
-        """Decide on ``logits [n, classes]`` and ``features [n, d]`` (not used if the distance is off).
+        """Accept or refuse items by ``logits [n, classes]`` and ``features [n, d]``.
 
-        ``trained`` marks training items, which are never out of distribution.
+        Parameters
+        ----------
+        features : not used if the distance is off.
+        paths : file names, for error messages.
+        trained : the items are training items, which are never out of distribution.
 
-        Raises `SecondhandError` for another number of classes, missing features though the distance is on, and
-        values that are not finite (naming the file by ``paths``).
+        Raises
+        ------
+        SecondhandError : the number of classes differs, features are missing although the distance is on, or
+            values are not finite (naming the file by ``paths``).
         """
         values = check_logits(logits, paths=paths)
         if values.shape[1] != self.classes:
-            raise SecondhandError(f"logits for {values.shape[1]} classes: expected {self.classes}")
+            raise SecondhandError(
+                f"logits of {values.shape[1]} classes: the model has {self.classes} classes"
+            )
         batch = self._batch(values, features, paths, trained)
         accepted, reasons = apply_gates(self.gates, batch)
         label, predicted = np.where(accepted, batch.named, NO_CLASS), None
@@ -283,10 +300,8 @@ class Confidence:
             predicted = self.threshold_gate.predicted(batch) & accepted[:, None]
             likeliest = np.where(predicted, batch.probabilities, -1.0).argmax(axis=1)
             label = np.where(accepted, likeliest, NO_CLASS)
-        for above in np.flatnonzero(
-            label >= self.classes
-        ):  # no class is sure enough, only a node above it
-            reasons[above] = AMBIGUOUS
+        for row in np.flatnonzero(label >= self.classes):  # a node above the classes is accepted
+            reasons[row] = AMBIGUOUS
         return Decisions(
             label, batch.best, batch.probability, reasons, batch.distance_p, batch.known,
             batch.probabilities, batch.named, batch.sure, predicted,
@@ -295,7 +310,7 @@ class Confidence:
     def _batch(
         self, logits: Floats, features: ArrayLike | None, paths: Sequence[str] | None, trained: bool
     ) -> Batch:
-        """The items as the gates take them."""
+        """The input of the gates."""
         z = self.calibrator.scaled(logits)
         x, p, scores = self.distance.measure(features, len(z), paths, trained)
         possible = np.ones(self.classes, bool) if self.subset is None else self.subset.possible
@@ -319,7 +334,7 @@ class Confidence:
     def with_threshold(self, value: float | Sequence[float | None]) -> Confidence:
         """A copy with another threshold on the calibrated probability, or one per class, and no score floors.
 
-        A class with None keeps the model's own rule, with its floor and guarantee.
+        A class with None keeps its threshold, floor and guarantee.
         """
         threshold_gate = self.threshold_gate.at(value)
         if threshold_gate.class_thresholds is not None:
@@ -337,24 +352,28 @@ class Confidence:
     def with_score(self, name: str) -> Confidence:
         """A copy that ranks by another score and uses its floor; the threshold stays.
 
-        Raises `SecondhandError` for multi-label models, where the threshold is on the old score, and for a score
-        the model does not hold. Of the scores that need features it holds ``knn``, its own, and its parts.
+        The model stores ``msp``, ``knn``, the score it was fitted with, and the parts of that score.
+
+        Raises
+        ------
+        SecondhandError : the model is multi-label, its threshold is on another score, or it does not store the
+            score ``name``.
         """
         if not self.exclusive:
             raise SecondhandError(
-                f"--score {name}: a model of several labels an item ranks by its probabilities"
+                f"--score {name}: a multi-label model ranks files by their probabilities; leave --score out"
             )
         if name == self.score_gate.name:
             return self
         if self.threshold_gate.on != "probability":
             raise SecondhandError(
-                f"score {name}: the model's threshold is one on {self.score_gate.name}; give a "
-                "--threshold on the probability too"
+                f"--score {name}: the model's threshold applies to the score {self.score_gate.name}. Also give "
+                "--threshold, a threshold on the probability"
             )
         if name not in (available := self.scores()):
             raise SecondhandError(
-                f"score {name!r} is none that this model holds: {', '.join(available)}. Fine-tune with "
-                f"--score NAME for another"
+                f"--score {name}: the model does not store this score; it has {', '.join(available)}. Use one of "
+                f"these, or fine-tune again with --score {name}"
             )
         return replace(self, score_gate=replace(self.score_gate, name=name, score=available[name]))
 
@@ -363,8 +382,8 @@ class Confidence:
         return replace(self, subset=ClassSubsetGate(np.array(possible)))
 
     def scores(self) -> dict[str, Score]:
-        """All scores available without the training items, by name."""
-        return self.score_gate.held(self.distance.knn)
+        """All scores that need no training items, by name."""
+        return self.score_gate.available(self.distance.knn)
 
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Calibrated probabilities of logits [n, classes]; with a background class they sum to less than 1."""
@@ -385,7 +404,10 @@ class Confidence:
         }
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Arrays for ``reference.safetensors``: those of the distance, and of the score under ``score.``; empty if the distance is off."""
+        """Arrays for ``reference.safetensors``: those of the distance, and those of the score under ``score.``.
+
+        Empty if the distance is off.
+        """
         out = {f"score.{key}": value for key, value in self.score_gate.score.arrays().items()}
         if self.distance.knn is not None:
             out.pop(f"score.{SHARED.get(self.score_gate.name)}", None)
@@ -400,12 +422,15 @@ class Confidence:
     ) -> Confidence:
         """A confidence from `to_dict` and `arrays`; the values are checked, as the files may come from anyone.
 
-        Without the arrays the distance is off and a score that needs them becomes msp; ``notes`` say so. A
-        threshold on that score is then an error. Raises `SecondhandError` naming a key that is missing, foreign,
-        out of range or not finite.
+        Without the arrays the distance is off and msp replaces a score that needs them; ``notes`` say so.
+
+        Raises
+        ------
+        SecondhandError : a key is missing, unknown, out of range or not finite (naming it), or the threshold is on
+            a score whose arrays are missing.
         """
         arrays = arrays or {}
-        read = read_as(_Stored, settings, "confidence")
+        read = read_as(_StoredConfidence, settings, "confidence")
         classes, notes = read.classes, [*read.notes]
         calibrator = read_calibrator(read.calibrator, classes)
         score_gate = ScoreGate.from_dict(read.score)
@@ -420,7 +445,8 @@ class Confidence:
         if not calibrator.exclusive:
             if not threshold_gate.guarantees:
                 raise SecondhandError(
-                    "confidence.threshold.guarantees: expected one for each label"
+                    "confidence.threshold.guarantees is empty: expected one threshold for each label. Export the "
+                    "model again"
                 )
             return cls(
                 classes,
@@ -432,10 +458,12 @@ class Confidence:
         if distance.knn is None and score_gate.score.needs == "features":
             if threshold_gate.on != "probability":
                 raise SecondhandError(
-                    f"confidence.threshold.on is {threshold_gate.on!r}, which needs reference.safetensors: "
-                    "put it back beside the model, or export the model again"
+                    f"confidence.threshold.on is {threshold_gate.on!r}, a score that needs reference.safetensors: "
+                    "put this file into the model folder, or export the model again"
                 )
-            notes.append(f"score {score_gate.name} needs reference features: msp instead")
+            notes.append(
+                f"The score {score_gate.name} needs reference features; the model uses msp"
+            )
             score_gate = replace(score_gate, name="msp")
         score_gate = replace(score_gate, score=restored(score_gate.name, distance.knn, arrays))
         return cls(
@@ -451,7 +479,7 @@ class Confidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Stored:
+class _StoredConfidence:
     """The confidence as config.json stores it."""
 
     classes: int = ranged(2, 1_000_000)

@@ -1,4 +1,4 @@
-"""Fits a model's threshold and score floors, or the threshold of each label, to calibration items."""
+"""Fits the threshold and score floors of a model, or the threshold of each label, to calibration items."""
 
 from __future__ import annotations
 
@@ -26,9 +26,19 @@ NO_CLASS = -1
 
 
 @dataclass(frozen=True)
-class Calibrating:
-    """n calibration items: scaled ``logits``, ``probabilities`` [n, classes], ``features`` [n, d], ``labels``, the
-    out-of-distribution score ``known``, and which items ``passed`` the gates before the threshold.
+class CalibrationItems:
+    """The n calibration items.
+
+    Attributes
+    ----------
+    logits : [n, classes], scaled by the calibrator.
+    features : [n, d], or None.
+    labels : [n], class indices.
+    probabilities : [n, classes].
+    known : [n], out-of-distribution score, higher for known items.
+    passed : bool [n], items that pass the gates before the threshold.
+    groups : [n], group numbers, or None.
+    tree : tree above the classes, or None.
     """
 
     logits: Floats
@@ -40,21 +50,21 @@ class Calibrating:
     groups: Groups
     tree: Tree | None
 
-    def named(self, reach: float, score: Score) -> Named:
-        """The items as named and scored by a model that names tree nodes from the probability ``reach`` on."""
+    def named(self, reach: float, score: Score) -> NamedItems:
+        """The items with the class, or the tree node that reaches the probability ``reach``, and their scores."""
         if self.tree is None:
             best, top = self.logits.argmax(axis=1), self.probabilities.max(axis=1, initial=0)
-            return Named(None, best, top, best == self.labels, self.known)
+            return NamedItems(None, best, top, best == self.labels, self.known)
         naming = Naming(self.tree, reach)
         named, sure, msp = naming.name(self.logits, self.probabilities)
         known = score.with_msp(self.known, MSP().score(None, self.logits), msp)
-        return Named(naming, named, sure, self.tree.holds(named, self.labels), known)
+        return NamedItems(naming, named, sure, self.tree.holds(named, self.labels), known)
 
 
 @dataclass(frozen=True)
-class Named:
-    """Calibration items as named: ``named`` classes or tree nodes, their probability ``sure``, whether they are
-    ``right``, and the score ``known``.
+class NamedItems:
+    """Calibration items with the class or tree node ``named``, its probability ``sure``, whether it is ``right``,
+    and the score ``known``; each [n].
     """
 
     naming: Naming | None
@@ -66,7 +76,7 @@ class Named:
 
 @dataclass(frozen=True)
 class FittedGates:
-    """The fitted threshold and score gates, how items are named, and notes on what could not be guaranteed."""
+    """The fitted gates for threshold and score, how items are named, and notes on what could not be guaranteed."""
 
     threshold_gate: ThresholdGate
     score_gate: ScoreGate
@@ -74,8 +84,8 @@ class FittedGates:
     notes: list[str]
 
 
-def fit_rule(
-    items: Calibrating,
+def fit_gates(
+    items: CalibrationItems,
     score_gate: ScoreGate,
     knn: KNN | None,
     settings: ConfidenceSettings,
@@ -83,39 +93,47 @@ def fit_rule(
 ) -> FittedGates:
     """Fit threshold and score floors to the settings.
 
-    A target accuracy that is reached replaces the threshold and ``keep_known``; a threshold of 0 accepts
-    everything and leaves ``keep_known`` out. A target that is not reached leaves both in force, with a
-    threshold at least as high as the target, so that asking for more never accepts more.
-    `threshold_for_accuracy` says what is guaranteed; that threshold is on the score. ``knn`` is the score of
-    the distance, ``names`` are the classes.
+    A target accuracy that is reached replaces the threshold and ``keep_known``; its threshold is on the score, and
+    `threshold_for_accuracy` describes the guarantee. A target that is not reached keeps both, with a threshold at
+    least as high as the target, so that a higher target never accepts more. A threshold of 0 accepts everything and
+    ignores ``keep_known``.
+
+    Parameters
+    ----------
+    knn : score of the distance gate, or None.
+    names : class names.
     """
     target = settings.target_accuracy
     if target is None:
         return _without_target(items, score_gate, knn, settings, float(settings.threshold))
-    rule, low = _for_target(items, score_gate, target, settings.per_class, names)
-    overall = rule.threshold_gate.threshold
+    gates, low = _for_target(items, score_gate, target, settings.per_class, names)
+    overall = gates.threshold_gate.threshold
     if not overall.message or any(
-        not threshold.message for threshold in rule.threshold_gate.guarantees
+        not threshold.message for threshold in gates.threshold_gate.guarantees
     ):
-        return rule
+        return gates
     least = max(float(settings.threshold), target)
     missed = (
-        f"{overall.message}. Nothing is guaranteed: the model answers as without a target, from a "
-        f"probability of {least:.4g} on. Add calibration files, or ask for less"
+        f"{overall.message}. The model uses its default rule with --threshold {least:.4g}, without a guarantee. Add "
+        "calibration files or lower --target-accuracy"
     )
-    rule = _without_target(items, score_gate, knn, settings, least)
+    gates = _without_target(items, score_gate, knn, settings, least)
     threshold = replace(
-        rule.threshold_gate.threshold, accuracy_low=low, message=missed, target=target
+        gates.threshold_gate.threshold, accuracy_low=low, message=missed, target=target
     )
     return replace(
-        rule, threshold_gate=replace(rule.threshold_gate, threshold=threshold), notes=[missed]
+        gates, threshold_gate=replace(gates.threshold_gate, threshold=threshold), notes=[missed]
     )
 
 
 def _for_target(
-    items: Calibrating, score_gate: ScoreGate, target: float, per_class: bool, names: Sequence[str]
+    items: CalibrationItems,
+    score_gate: ScoreGate,
+    target: float,
+    per_class: bool,
+    names: Sequence[str],
 ) -> tuple[FittedGates, float]:
-    """The rule for a target accuracy, and the lower limit of the accuracy with one threshold for all classes."""
+    """The gates for a target accuracy, and the lower limit of the accuracy with one threshold for all classes."""
     as_named = items.named(target, score_gate.score)
     right, naming = as_named.right, as_named.naming
     on, known = score_gate.name, as_named.known
@@ -148,16 +166,16 @@ def _for_target(
 
 
 def _without_target(
-    items: Calibrating,
+    items: CalibrationItems,
     score_gate: ScoreGate,
     knn: KNN | None,
     settings: ConfidenceSettings,
     threshold: float,
 ) -> FittedGates:
-    """The rule with a threshold on the probability and a floor for each available score."""
+    """The gates with a threshold on the probability and a floor for each available score."""
     n = len(items.logits)
     if n and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
-        available = score_gate.held(knn).items()
+        available = score_gate.available(knn).items()
         scores = {name: score.score(items.features, items.logits) for name, score in available}
         scores[score_gate.name] = items.known
         score_gate = replace(
@@ -187,24 +205,25 @@ def thresholds_by_label(
 ) -> list[Threshold]:
     """Threshold of each label of a multi-label model.
 
-    Without a target accuracy every label has the threshold of the settings. With one, each label has the
-    lowest threshold that guarantees this precision for 95 % of draws of the calibration items
-    (`threshold_for_accuracy`, over the items where its probability is at least `LIKELY`). Where the items
-    cannot support that, the threshold is the larger of the settings' and the target.
+    Without a target accuracy every label has the threshold of the settings. With one, each label has the lowest
+    threshold that guarantees this precision for 95 % of draws of the calibration items (`threshold_for_accuracy`, on
+    the items where its probability is at least `LIKELY`). If there are too few items for that, the threshold is the
+    larger of the threshold of the settings and the target.
 
     Parameters
     ----------
     p : calibrated probabilities [n, classes], 0 for refused items.
-    known, present : [n, classes], where the label is known, and where it is there.
-    messages : on the calibration of each label; they precede the messages about its threshold.
+    known, present : bool [n, classes], whether the label of an item is known, and whether the item has it.
+    messages : on the calibration of each label; put before the messages on its threshold.
+    groups : [n] group numbers; None if items are independent.
     """
-    usual, target = check_threshold(settings.threshold), settings.target_accuracy
+    default, target = check_threshold(settings.threshold), settings.target_accuracy
     most = int((known & (p >= LIKELY)).sum(axis=0).max())
     thresholds = []
     for k, message in enumerate(messages):
         rows = known[:, k]
         probability, right = p[rows, k], present[rows, k]
-        value, low, missed = usual, np.nan, ""
+        value, low, missed = default, np.nan, ""
         if target is not None:
             likely = probability >= LIKELY
             together = None if groups is None else groups[rows][likely]
@@ -213,11 +232,13 @@ def thresholds_by_label(
             )
             value, low = fitted.value, fitted.accuracy_low
             if fitted.message:
-                value = max(usual, target)
+                value = max(default, target)
+                precision_message = fitted.message.replace("an accuracy", "a precision").replace(
+                    "accuracy", "precision"
+                )
                 missed = (
-                    f"{fitted.message.replace('an accuracy', 'a precision')}; nothing is guaranteed of it, and "
-                    f"it is said from a probability of {value:.4g} on: add calibration files, or ask for "
-                    "less"
+                    f"{precision_message}. The label is assigned from a probability of "
+                    f"{value:.4g} on, without a guarantee. Add calibration files or lower --target-accuracy"
                 )
         accepted = probability >= value
         thresholds.append(
@@ -226,7 +247,7 @@ def thresholds_by_label(
                 float(accepted.mean()) if len(probability) else np.nan,
                 float(right[accepted].mean()) if accepted.any() else np.nan,
                 low,
-                "; ".join(filter(None, (message, missed))),
+                ". ".join(filter(None, (message, missed))),
                 np.nan if target is None else target,
             )
         )

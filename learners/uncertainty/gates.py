@@ -39,7 +39,7 @@ from learners.uncertainty.thresholds import (
 #: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
 SAME = 0.9999
 SAME_DISTANCE = float(np.sqrt(2 - 2 * SAME))
-#: Probability from which a label is more likely there than not.
+#: Probability from which a label is more likely present than absent.
 LIKELY = 0.5
 
 
@@ -49,41 +49,46 @@ class Why(StrEnum):
     ACCEPTED = ""
     AMBIGUOUS = "ambiguous"
     OUT_OF_DISTRIBUTION = "out of distribution"
-    UNUSUAL = "unusual"  # sure of its class, but among the known files most like unknown classes
-    BACKGROUND = "background"  # the negative class is more probable than every class
+    UNUSUAL = "unusual"  # probable enough, but its OOD score is below that of most known files
+    BACKGROUND = "background"  # the background class is more probable than every other class
     OTHER_CLASS = "other class"  # probably a class that --classes excludes
     NO_SIGNAL = "no signal"
     BAD_FILE = "bad file"
-    NO_MOMENT = "no such moment"  # a good file that lacks this moment or span
+    NO_MOMENT = "no such moment"  # a readable file that does not cover this moment or span
 
 
 #: Reasons with a detail: no prediction was possible.
-UNANSWERED = (Why.BAD_FILE, Why.NO_MOMENT)
+FAILURES = (Why.BAD_FILE, Why.NO_MOMENT)
+#: Note on a model whose distance gate does nothing.
+DISTANCE_OFF = (
+    "The model has no reference features, so distances are not measured. Files of unknown classes are "
+    "recognised by their logits only"
+)
 
 
 class Reason(str):
-    """A `Why`, with a ``detail`` where the file could not be read.
+    """A `Why`, with a ``detail`` if the file could not be read.
 
-    Its text is what tables, JSON and pages show, for example "bad file: empty file". Use ``why`` and ``detail``
-    instead of parsing it.
+    Tables, JSON and pages show its text, for example "bad file: empty file". Use ``why`` and ``detail`` instead of
+    parsing the text.
     """
 
     why: Why
     detail: str
 
     def __new__(cls, why: Why = Why.ACCEPTED, detail: str = "") -> Reason:
-        reason = super().__new__(cls, f"{why}: {detail}" if why in UNANSWERED else why)
+        reason = super().__new__(cls, f"{why}: {detail}" if why in FAILURES else why)
         reason.why, reason.detail = why, detail
         return reason
 
     def __getnewargs__(self) -> tuple[Why, str]:  # type: ignore[override]
-        # For pickling: predictions come from the workers of a cluster.
+        # For pickling: the workers of a cluster send predictions.
         return self.why, self.detail
 
     @property
-    def unanswered(self) -> bool:
-        """Whether there is neither a class nor "unknown": the file is bad or lacks that moment."""
-        return self.why in UNANSWERED
+    def failed(self) -> bool:
+        """Whether there is no prediction, not even "unknown": the file is bad or does not cover the moment."""
+        return self.why in FAILURES
 
 
 AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL, BACKGROUND, OTHER_CLASS = map(
@@ -93,18 +98,18 @@ AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL, BACKGROUND, OTHER_CLASS = map(
 
 @dataclass(frozen=True)
 class Batch:
-    """n items as the gates take them.
+    """The n items that the gates judge.
 
     Attributes
     ----------
-    logits : [n, classes], scaled.
-    probabilities : [n, classes], of the ``possible`` classes.
-    possible : bool [classes].
-    others : [n], probability of the excluded classes together.
-    best, probability : most probable class and its probability.
-    named, sure : class or tree node to judge, and its probability.
-    known : out-of-distribution score, higher for known items.
-    distance_p : conformal p-value of the distance in (0, 1]; NaN where it is off.
+    logits : [n, classes], scaled by the calibrator.
+    probabilities : [n, classes], 0 for classes that are not ``possible``.
+    possible : bool [classes], whether a class may be predicted.
+    others : [n], summed probability of the excluded classes.
+    best, probability : [n], most probable class and its probability.
+    named, sure : [n], class or tree node to accept or refuse, and its probability.
+    known : [n], out-of-distribution score, higher for known items.
+    distance_p : [n], conformal p-value of the distance in (0, 1]; NaN where the distance is off.
     """
 
     logits: Floats
@@ -128,16 +133,19 @@ class Gate(Protocol):
     reason: ClassVar[Reason]
 
     def refuse(self, batch: Batch) -> Mask:
-        """``[n]``, true for items that are refused for the gate's ``reason``."""
+        """bool ``[n]``, true for items that the gate refuses, with its ``reason``."""
 
 
 def apply_gates(gates: Sequence[Gate], batch: Batch) -> tuple[Mask, list[Reason]]:
-    """Which items ``[n]`` pass all gates, and the reason why each other one does not."""
+    """Whether each item passes all gates, bool ``[n]``, and the reason of each refusal ("" if accepted)."""
     accepted, reasons = np.ones(len(batch.logits), bool), [Reason()] * len(batch.logits)
     for gate in reversed(gates):  # the first that refuses gives the reason
         refused = gate.refuse(batch)
         accepted &= ~refused
-        reasons = [gate.reason if no else r for no, r in zip(refused, reasons, strict=True)]
+        reasons = [
+            gate.reason if is_refused else reason
+            for is_refused, reason in zip(refused, reasons, strict=True)
+        ]
     return accepted, reasons
 
 
@@ -164,14 +172,18 @@ class ClassSubsetGate:
 
 @dataclass(frozen=True)
 class DistanceGate:
-    """Refuses items that lie farther from the training items than a fraction 1 - ``alpha`` of known items.
+    """Refuses items that are farther from the training items than a fraction 1 - ``alpha`` of known items.
 
-    ``score`` measures the Mahalanobis distance to the nearest class, which changes least on data from another
-    source. It is None for multi-label models and items without labels; then the distance to the nearest
-    training item counts. ``knn`` holds the training items (None: the distance is off), ``calibration`` the
-    scores of the calibration items, ascending. An item within ``copy`` of a training item (Euclidean, features
-    of length 1; `copy_distance`) counts as a copy and has p = 1: with fewer items than features the principal
-    axes fit training items more closely than new files, so training items may lie outside themselves.
+    Attributes
+    ----------
+    alpha : fraction of known items that the gate refuses.
+    knn : distance to the nearest training item; None if the gate is off.
+    calibration : [n], scores of the calibration items, ascending.
+    score : Mahalanobis distance to the nearest class, which changes least on data from another source. None for
+        multi-label models and training items without labels, where ``knn`` is used instead.
+    copy : Euclidean distance (features of length 1; `copy_distance`) within which an item counts as a copy of a
+        training item and gets p = 1. With fewer items than features the principal axes fit the training items
+        more closely than new files, so a copy could otherwise be refused.
     """
 
     alpha: float = 0.0
@@ -187,7 +199,7 @@ class DistanceGate:
     ) -> tuple[DistanceGate, Mask, list[str]]:
         """Fit to training items (``reference``) and calibration ``features`` [n, d].
 
-        Returns the gate, which calibration items pass at ``alpha``, and notes.
+        Returns the gate, whether each calibration item passes it (bool [n]), and notes.
         """
         check_alpha(alpha)
         knn, count, score, copy = KNN(), len(features), None, 0.0
@@ -199,24 +211,26 @@ class DistanceGate:
             copy = copy_distance(near, knn.apart(reference.labels), alpha)
         away = score.score(features, ()) if score is not None and count else near
         calibration = np.sort(with_margin(away))
-        # Each item is compared with the others: n, not n + 1.
+        # Each item is ranked within the calibration items, so the denominator is n and not n + 1.
         passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
         passed |= near >= -copy
         notes = []
         if alpha > 0 and 1 / (count + 1) >= alpha:
-            needed = f"at least {np.floor(1 / alpha):.0f} calibration items, not {count}"
-            notes.append(f"the distance cannot refuse yet: that needs {needed}")
+            notes.append(
+                f"{count} calibration item{'s' * (count != 1)} cannot set a limit for the distance; at least "
+                f"{np.floor(1 / alpha):.0f} are needed. No file is refused as out of distribution"
+            )
         return cls(alpha, knn, calibration, score, copy), passed, notes
 
     @property
     def reference(self) -> NDArray[np.float32] | None:
-        """Features of the training items, rows of length 1 [m, d]; None where the distance is off."""
+        """Features of the training items, rows of length 1 [m, d]; None if the distance is off."""
         return None if self.knn is None else self.knn.reference
 
     @property
     def mild(self) -> float:
-        """Largest ratio of refused files to known files refused at which accuracy estimates still hold on data
-        from another source: 2 with the nearest item, 1 with the nearest class (docs/decisions.md).
+        """Largest refused fraction, relative to ``alpha``, at which accuracy estimates hold on data from another
+        source: 2 with the nearest item, 1 with the nearest class (docs/decisions.md).
         """
         return 2 if self.score is None else 1
 
@@ -225,18 +239,24 @@ class DistanceGate:
     ) -> tuple[NDArray[np.float32] | None, Floats, dict[str, Floats]]:
         """Checked ``features`` [n, d], p-values [n] in (0, 1] (1 for training items), and the ``knn`` score by name.
 
-        None, NaN and an empty dict where the distance is off.
+        None, NaN and an empty dict if the distance is off.
+
+        Raises
+        ------
+        SecondhandError : the distance is on and ``features`` are None, of another shape, or not finite.
         """
         if self.knn is None:
             return None, np.full(n, np.nan), {}
         if features is None:
-            raise SecondhandError("the distance is on, so features are needed beside the logits")
+            raise SecondhandError(
+                "the model measures distances, but there are logits without features: give both"
+            )
         x = check_features(features, n, paths=paths)
         near = self.knn.score(x, ())
         return x, np.ones(n) if trained else self.p(x, near), {"knn": near}
 
     def p(self, features: NDArray[np.float32], near: Floats) -> Floats:
-        """`conformal_p` of items whose score to the nearest training item is ``near`` [n]."""
+        """`conformal_p` [n] of items; ``near`` [n] are their `KNN` scores."""
         away = near if self.score is None else self.score.score(features, ())
         return np.where(near >= -self.copy, 1.0, conformal_p(self.calibration, away))
 
@@ -248,7 +268,7 @@ class DistanceGate:
         return {"alpha": self.alpha, "on": self.knn is not None}
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Arrays for `safetensors`, with ``distance.reference [m, d]`` as float32 rows of length 1; empty where off."""
+        """Arrays for `safetensors`; ``distance.reference`` is float32 [m, d]. Empty if the distance is off."""
         if self.knn is None:
             return {}
         values: dict[str, NDArray[np.generic]] = {"reference": self.knn.reference}
@@ -267,7 +287,7 @@ class DistanceGate:
         read = read_as(_StoredDistance, settings, "confidence.distance")
         check_alpha(read.alpha)
         if "distance.reference" not in arrays:
-            off = ["distance off: no reference features beside the model"] if read.on else []
+            off = [DISTANCE_OFF] if read.on else []
             return cls(read.alpha), off
         values = {
             k.removeprefix("distance."): v for k, v in arrays.items() if k.startswith("distance.")
@@ -283,10 +303,12 @@ class DistanceGate:
             known = check_sorted(values[calibration], f"distance.{calibration}")
         except KeyError as error:
             raise SecondhandError(
-                f"distance.{error.args[0]}: missing beside distance.reference"
+                f"distance.{error.args[0]} is missing in reference.safetensors: export the model again"
             ) from None
         if len(copy) != 1 or not 0 <= copy[0] <= 2:
-            raise SecondhandError("distance.copy: expected one number from 0 to 2")
+            raise SecondhandError(
+                "distance.copy in reference.safetensors: expected one number from 0 to 2. Export the model again"
+            )
         return cls(read.alpha, knn, known, score, float(copy[0])), []
 
 
@@ -299,10 +321,10 @@ class _StoredDistance:
 def copy_distance(near: Floats, apart: Floats, alpha: float) -> float:
     """Largest distance at which an item counts as a copy of a training item (features of length 1).
 
-    The smaller of two quantiles at ``alpha``: distances of calibration items to the nearest training item
-    (``near`` [n]) and of training items to the nearest of another class (``apart`` [m]), both as scores of `KNN`.
-    At least `SAME_DISTANCE`, which covers rounding. Few items of unknown classes are taken for copies, as they
-    are from other classes.
+    It is the smaller of two ``alpha`` quantiles: of the distances between calibration items and their nearest
+    training item (``near`` [n]), and of those between training items and the nearest one of another class
+    (``apart`` [m]). Both are scores of `KNN`. It is at least `SAME_DISTANCE`, which covers rounding. The second
+    quantile keeps most items of unknown classes from counting as copies.
     """
     limits = [float(-np.quantile(scores, 1 - alpha)) for scores in (near, apart) if len(scores)]
     return max(SAME_DISTANCE, min(limits, default=0.0))
@@ -314,11 +336,13 @@ class ThresholdGate:
 
     Attributes
     ----------
-    threshold : applies to ``on``: "probability", or the name of the score where a target accuracy chose it.
-    each : thresholds by name instead, [classes] or [tree names]; infinite where a name is never answered.
-    guarantees : thresholds of the classes with what they guarantee (`thresholds_by_class`).
-    class_thresholds : [classes], thresholds on the probability that replace all rules of a class but the
-        distance; NaN keeps the model's rules.
+    threshold : the threshold of all classes.
+    on : what the thresholds apply to: "probability", or the name of the score if a target accuracy chose them.
+    each : [classes] or [tree names], thresholds that replace ``threshold``; infinite for a name that is never
+        predicted.
+    guarantees : thresholds of the classes and the accuracy that each guarantees (`thresholds_by_class`).
+    class_thresholds : [classes], user-defined thresholds on the probability, which replace all gates of a class
+        but the distance. NaN keeps the gates of the model.
     """
 
     threshold: Threshold
@@ -329,7 +353,10 @@ class ThresholdGate:
     reason: ClassVar[Reason] = AMBIGUOUS
 
     def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
-        """A copy with another threshold on the probability, or one per class (None keeps its rule), without guarantee."""
+        """A copy with another threshold on the probability, without a guarantee.
+
+        ``value`` is one number for all classes or one per class; a class with None keeps its gates.
+        """
         if not isinstance(value, Sequence):
             return ThresholdGate(Threshold(check_threshold(value), np.nan, np.nan))
         values = np.array([np.nan if v is None else check_threshold(v) for v in value])
@@ -356,7 +383,13 @@ class ThresholdGate:
 
     @classmethod
     def from_dict(cls, values: object, score: str, names: int, classes: int) -> ThresholdGate:
-        """The gate of a model with this ``score``, ``classes``, and ``names`` in its tree (its classes without one)."""
+        """The gate from the JSON of `to_dict`, checked.
+
+        Parameters
+        ----------
+        score : name of the model's score.
+        names : number of tree names, or of classes if there is no tree.
+        """
         read = read_as(_StoredThreshold, values, "confidence.threshold")
         if read.on not in ("probability", score):
             raise SecondhandError(
@@ -380,20 +413,20 @@ class _StoredThreshold:
 
 
 def _read_each(values: object, names: int) -> Floats | None:
-    """Thresholds by name from JSON; null is infinite."""
+    """Thresholds [names] from JSON; null is infinite."""
     if values is None:
         return None
     fits = isinstance(values, list) and len(values) == names
     if not fits or not all(v is None or type(v) in (int, float) for v in values):  # type: ignore
         raise SecondhandError(
-            f"confidence.threshold.each is {quoted(values)}: expected {names} numbers, or null"
+            f"confidence.threshold.each is {quoted(values)}: expected null or a list of {names} numbers"
         )
     return np.array([np.inf if v is None else float(v) for v in values])  # type: ignore
 
 
 @dataclass(frozen=True)
 class LabelThresholdGate(ThresholdGate):
-    """Assigns the labels that reach their thresholds in ``guarantees``; refuses items without any (multi-label)."""
+    """Assigns the labels that reach their thresholds in ``guarantees`` (multi-label), and refuses items without any."""
 
     @classmethod
     def of(cls, guarantees: Sequence[Threshold]) -> LabelThresholdGate:
@@ -436,10 +469,13 @@ class NoLikelyLabelGate:
 
 @dataclass(frozen=True)
 class ScoreGate:
-    """Refuses items whose score is below the floor, next to the known items most like unknown classes.
+    """Refuses items whose out-of-distribution score is below a floor.
 
-    ``floors`` are the lowest accepted values of each score the model holds; that of ``name`` applies, and
-    without one all items pass. ``exempt`` [classes] are classes without a floor.
+    Attributes
+    ----------
+    name, score : the score in use.
+    floors : lowest accepted value of each stored score. The floor of ``name`` applies; without it all items pass.
+    exempt : bool [classes], classes without a floor.
     """
 
     name: str = "msp"
@@ -453,20 +489,20 @@ class ScoreGate:
         """Lowest accepted value of the score in use."""
         return self.floors.get(self.name, -np.inf)
 
-    def held(self, knn: KNN | None) -> dict[str, Score]:
-        """All scores available without the training items, by name; ``knn`` is that of the distance."""
+    def available(self, knn: KNN | None) -> dict[str, Score]:
+        """All scores that need no training items, by name. ``knn`` is that of the distance gate."""
         out = {self.name: self.score, **self.score.parts}
         out |= {} if knn is None else {"knn": knn}
         return out | {"msp": MSP()}
 
-    def rank(self, features: ArrayLike | None, z: Floats, have: Mapping[str, Floats]) -> Floats:
-        """Score of items [n]; ``have`` are scores already computed, by name."""
+    def rank(self, features: ArrayLike | None, z: Floats, computed: Mapping[str, Floats]) -> Floats:
+        """Score of items [n]; ``computed`` are scores that are already there, by name."""
         if isinstance(self.score, Combined):
             parts = self.score.parts.items()
             return self.score.join(
-                {n: have[n] if n in have else part.score(features, z) for n, part in parts}
+                {n: computed[n] if n in computed else part.score(features, z) for n, part in parts}
             )
-        return have[self.name] if self.name in have else self.score.score(features, z)
+        return computed[self.name] if self.name in computed else self.score.score(features, z)
 
     def refuse(self, batch: Batch) -> Mask:
         unusual = batch.known < self.floor
@@ -485,7 +521,7 @@ class ScoreGate:
             for name, value in floors.items()
         ):
             raise SecondhandError(
-                f"confidence.score.floors is {quoted(floors)}: expected numbers by names"
+                f"confidence.score.floors is {quoted(floors)}: expected a number for each score name"
             )
         name = str(read.name)
         return cls(name, make_score(name), {n: float(value) for n, value in floors.items()})

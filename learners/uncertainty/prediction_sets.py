@@ -1,7 +1,7 @@
 """Prediction sets: sets of classes that contain the right one with a chosen probability.
 
 APS (arXiv:2006.02544) and RAPS (arXiv:2009.14193) by split conformal prediction: for any network, the set
-contains the label with the stated coverage if calibration and new items are exchangeable.
+contains the label with the chosen coverage if calibration and new items are exchangeable.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from learners.uncertainty.arrays import (
     with_margin,
 )
 
+#: Quantile with which every set contains every class.
 ALL = 1e9
 
 
@@ -28,8 +29,13 @@ ALL = 1e9
 class PredictionSets:
     """A fitted rule for prediction sets.
 
-    ``quantile`` is the largest conformity score in a set (1e9: every class), ``coverage`` the stated probability,
-    ``penalty`` is added for each rank past ``rank`` (RAPS; 0 is APS), ``n`` is the number of calibration items.
+    Attributes
+    ----------
+    coverage : probability that a set contains the right class, between 0 and 1.
+    quantile : largest conformity score of a class in a set; `ALL` for every class.
+    penalty : added to the score for each rank past ``rank`` (RAPS; 0 is APS).
+    n : number of calibration items.
+    message : empty, or why every set contains every class.
     """
 
     classes: int = ranged(2, 1_000_000)
@@ -47,7 +53,9 @@ class PredictionSets:
         """bool ``[n, classes]``, true for the classes in each item's set; always for the most probable one."""
         p = check_probabilities(probabilities)
         if p.shape[1] != self.classes:
-            raise SecondhandError(f"{p.shape[1]} probabilities an item: expected {self.classes}")
+            raise SecondhandError(
+                f"{p.shape[1]} probabilities per item: the sets were fitted to {self.classes} classes"
+            )
         order, score = _scores(p, self.penalty, self.rank)
         inside = score <= self.quantile
         inside[:, 0] = True
@@ -67,7 +75,7 @@ def fit_prediction_sets(
     """Fit the rule for ``coverage`` to calibration items, ``[n, classes]`` and ``[n]``.
 
     ``penalty`` and ``rank`` (lambda and k_reg in arXiv:2009.14193) change the size of the sets, not the coverage.
-    With fewer than ``coverage / (1 - coverage)`` items every set holds every class, and ``message`` says so.
+    With fewer than ``coverage / (1 - coverage)`` items every set contains every class, and ``message`` says so.
     """
     _check_coverage(coverage)
     if not penalty >= 0 or rank < 0:
@@ -77,7 +85,7 @@ def fit_prediction_sets(
     n, classes = p.shape
     order, score = _scores(p, penalty, rank)
     label_scores = np.sort(score[order == y[:, None]])
-    # Rounded, so that 0.9 x 10 is 9 and not a hair more.
+    # Rounded, so that 0.9 x 10 is exactly 9.
     at = int(np.ceil(round((n + 1) * coverage, 9)))
     quantile, message = ALL, ""
     if at <= n:
@@ -85,8 +93,8 @@ def fit_prediction_sets(
     else:
         needed = int(np.ceil(round(coverage / (1 - coverage), 9)))
         message = (
-            f"{n} calibration items cannot support a coverage of {coverage:g}: {needed} are "
-            "needed, so every set holds every class"
+            f"{n} calibration item{'s' * (n != 1)} cannot guarantee a coverage of {coverage:g}; at least {needed} "
+            "are needed. Every prediction set contains all classes"
         )
     return PredictionSets(
         classes=classes, coverage=coverage, quantile=quantile, penalty=penalty, rank=rank,
@@ -97,9 +105,9 @@ def fit_prediction_sets(
 def _scores(p: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:
     """Classes from most to least probable, and the conformity score of each (arXiv:2009.14193, eq. 4).
 
-    The score is the probability of the more probable classes, without the class's own (u = 1 there). With u = 0
-    the sets hold far more than stated; a random u gives exact coverage but several answers for one file. The
-    most probable class scores 0.
+    The score is the summed probability of the more probable classes, without that of the class itself (u = 1 in
+    eq. 4). With u = 0 the coverage is far above the chosen one. A random u gives exact coverage, but different sets
+    for the same file. The most probable class scores 0.
     """
     order = np.argsort(-p, axis=1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=1)
@@ -109,4 +117,4 @@ def _scores(p: Floats, penalty: float, rank: int) -> tuple[Ints, Floats]:
 
 def _check_coverage(coverage: float) -> None:
     if not 0 < coverage < 1:
-        raise SecondhandError(f"coverage {coverage!r}: expected a number between 0 and 1, neither")
+        raise SecondhandError(f"coverage {coverage!r}: expected a number above 0 and below 1")

@@ -1,11 +1,11 @@
-"""Thresholds with a guarantee, and the risk-coverage curve that judges a score.
+"""Thresholds with a guarantee, and the risk-coverage curve of a score.
 
-A *score* is any number that is higher where the model knows better (a calibrated probability, a negative
-distance). An item is accepted where ``score >= threshold``.
+A *score* is a number that is higher for items that are more likely right, such as a calibrated probability or a
+negative distance. An item is accepted if ``score >= threshold``.
 
-Errors within a group (burst, speaker, recording) are correlated, so limits for independent items would be
-too narrow. With the design effect d of the errors (Kish 1965), n items count as n / d independent ones in
-every limit (Korn and Graubard 1998).
+Errors within a group (burst, speaker, recording) are correlated, so limits for independent items would be too
+narrow. With the design effect d of the errors (Kish 1965), n items count as n / d independent items in every limit
+(Korn and Graubard 1998).
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ RISK = 0.05
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold, and its effect on the items it was chosen on.
+    """A threshold, and its effect on the items it was chosen with.
 
-    ``accuracy_low`` is the lower limit of the accuracy of accepted items and ``target`` the accuracy guaranteed
-    (both only from `threshold_for_accuracy`, else NaN). ``message`` is empty, or says what was not reached.
+    Attributes
+    ----------
+    value : least accepted score; infinite if nothing is accepted.
+    coverage : fraction of items that are accepted.
+    accuracy : fraction of accepted items that are right.
+    accuracy_low : lower confidence limit of ``accuracy``; NaN without a target.
+    message : empty, or why ``target`` is not guaranteed.
+    target : accuracy to guarantee; NaN without a target.
     """
 
     value: float
@@ -42,15 +48,17 @@ class Threshold:
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
-        """A threshold from the JSON called ``name``, checked; ``value`` lies between ``low`` and ``high``."""
+        """A threshold from the JSON called ``name``, checked: ``value`` is between ``low`` and ``high``."""
         return read_as(cls, values, name, value=(low, high))
 
 
 def read_guarantees(values: object, classes: int, *, low: float, high: float) -> list[Threshold]:
-    """Thresholds of each class from JSON, or an empty list; null is infinite."""
+    """The threshold of each class from JSON, or an empty list; null is infinite."""
     name = "confidence.guarantees"
     if not isinstance(values, list) or len(values) not in (0, classes):
-        raise SecondhandError(f"{name}: expected a list of a threshold a class, or an empty one")
+        raise SecondhandError(
+            f"{name}: expected an empty list or one threshold for each of {classes} classes. Export the model again"
+        )
     thresholds = []
     for number, value in enumerate(values):
         is_infinite = isinstance(value, Mapping) and value.get("value", low) is None
@@ -75,7 +83,7 @@ class RiskCoverage:
 
 
 def check_threshold(value: object) -> float:
-    """A threshold as float, from 0 (accept all) to 1; raises SecondhandError for others."""
+    """A threshold as float, from 0 (accepts all) to 1; raises SecondhandError for other values."""
     number = float(value) if isinstance(value, int | float | np.number) else np.nan
     if isinstance(value, bool) or not 0 <= number <= 1:
         raise SecondhandError(f"threshold {value!r}: expected a number from 0 to 1")
@@ -85,7 +93,7 @@ def check_threshold(value: object) -> float:
 def check_alpha(value: float) -> None:
     """Raise SecondhandError unless ``value`` is a fraction from 0 to below 1."""
     if not 0 <= value < 1:
-        raise SecondhandError(f"alpha {value!r}: expected 0 (off) to below 1")
+        raise SecondhandError(f"alpha {value!r}: expected a number from 0 (off) to below 1")
 
 
 def threshold_for_accuracy(
@@ -100,28 +108,34 @@ def threshold_for_accuracy(
     """The lowest threshold that guarantees the accuracy ``target`` of accepted items.
 
     The exact one-sided (Clopper-Pearson) upper limit on the error of accepted items must be at most
-    ``1 - target`` (arXiv:1705.08500). Testing every threshold and keeping the best would break the guarantee;
-    that paper divides the risk of 5 % among log2(n) steps of a binary search. Here every threshold is tested at
-    one smaller risk, computed exactly: with an error of ``1 - target`` everywhere, the chance that any of the n
-    limits passes is 5 %. So for 95 % of draws of the calibration items, at least ``target`` of accepted items
+    ``1 - target`` (arXiv:1705.08500). Testing every threshold at a risk of 5 % and keeping the best would break the
+    guarantee. That paper divides the risk among the log2(n) steps of a binary search. Here every threshold is tested
+    at one smaller risk, computed exactly: if the error is ``1 - target`` everywhere, the probability that any of
+    the n limits passes is 5 %. So for 95 % of draws of the calibration items, at least ``target`` of accepted items
     are right.
 
-    Items of a group count as fewer independent items (`design_effects`), in each limit and in their number.
+    Items of a group count as fewer independent items (`design_effects`), in each limit and in n.
 
-    If no threshold qualifies, the one with the best limit is returned with a ``message`` and no guarantee.
+    If no threshold qualifies, the one with the best limit is returned, with a ``message``.
 
     Parameters
     ----------
-    score, correct : ``[n]``. target : accuracy, above 0 and below 1. risk : probability that it fails.
-    at_least : number of items that the limits are computed for at least. Several thresholds from
-        nearly equal numbers of items then share one computation; each still guarantees ``target``.
-    groups : ``[n]`` group numbers; None: items are independent.
+    score, correct : ``[n]`` scores, and whether each item is right.
+    target : accuracy to guarantee, above 0 and below 1.
+    risk : probability that the guarantee fails.
+    at_least : least number of items to compute the limits for. Several thresholds from nearly equal numbers of
+        items then share one computation; each still guarantees ``target``.
+    groups : ``[n]`` group numbers; None if items are independent.
+
+    Raises
+    ------
+    SecondhandError : the target is not between 0 and 1, or the scores are NaN or not one per item.
     """
     import scipy
 
     if not 0 < target < 1:
         raise SecondhandError(
-            f"target accuracy {target!r}: expected a number between 0 and 1, not 0 or 1"
+            f"--target-accuracy {target!r}: expected a number above 0 and below 1"
         )
     s, right = _pair(score, correct)
     n = len(s)
@@ -129,12 +143,17 @@ def threshold_for_accuracy(
     n_independent = int(np.max(n_accepted / effect, initial=0))
     share = _joint_risk(max(n_independent, at_least), target, risk)
     needed = int(np.ceil(np.log(share) / np.log(target)))
-    grouped = f", which belong together and are worth {n_independent} independent ones," * (
-        n_independent < n
-    )
+    grouped = ""
+    if groups is not None and n_independent < n:
+        n_groups = len(np.unique(groups))
+        grouped = (
+            f" from {n_groups} group{'s' * (n_groups != 1)}, which count as {n_independent} independent "
+            f"item{'s' * (n_independent != 1)},"
+        )
     unsupported = (
-        f"these {n} calibration items{grouped} cannot support an accuracy of {target:.4g}: at least "
-        f"{needed} accepted items, all right, would be needed; {{:.3g}} is the most they show"
+        f"{n} calibration item{'s' * (n != 1)}{grouped} cannot guarantee an accuracy of {target:.4g}: at least "
+        f"{needed} accepted items, all of them right, are needed. The highest accuracy that can be guaranteed is "
+        "{:.3g}"
     )
     if n == 0:
         return Threshold(1.0, 0.0, float("nan"), 0.0, unsupported.format(0.0), target)
@@ -158,10 +177,10 @@ def threshold_for_accuracy(
 
 @lru_cache
 def _joint_risk(n: int, target: float, risk: float) -> float:
-    """Risk of each of n nested limits at which all hold together with probability 1 - ``risk``.
+    """Risk of each of n nested limits at which all of them hold with probability 1 - ``risk``.
 
-    Follows the number of errors among the first m items, each wrong with probability ``1 - target``, and sums
-    the chance of ever meeting few enough errors for a limit to pass.
+    Follows the number of errors in the first m items, each wrong with probability ``1 - target``, and sums the
+    probability that the errors are ever few enough for a limit to pass.
     """
     import scipy
 
@@ -191,9 +210,12 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
 
 
 def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
-    """The highest threshold that accepts at least the fraction ``coverage`` of items (above 0, at most 1)."""
+    """The highest threshold that accepts at least a fraction ``coverage`` of items (above 0, at most 1).
+
+    Raises SecondhandError for another coverage. Without items the threshold is 0.
+    """
     if not 0 < coverage <= 1:
-        raise SecondhandError(f"coverage {coverage!r}: expected a number above 0, at most 1")
+        raise SecondhandError(f"coverage {coverage!r}: expected a number above 0 and at most 1")
     candidates = np.sort(with_margin(_scores(score)))[::-1]
     if not len(candidates):
         return 0.0
@@ -208,27 +230,30 @@ def thresholds_by_class(
     names: Sequence[object],
     groups: Groups = None,
 ) -> tuple[Threshold, list[Threshold], list[str]]:
-    """A threshold for each class, with the guarantee of `threshold_for_accuracy` for the items named so.
+    """A threshold for each class, with the guarantee of `threshold_for_accuracy` for the items predicted as it.
 
-    The named class depends on the logits alone, not on the label, so the items named as a class are a sample of
-    their own. Each guarantee holds by itself at a risk of 5 %: of twenty classes one may fail.
+    The predicted class depends on the logits alone, not on the label, so the items predicted as a class are a
+    sample of their own. Each guarantee holds by itself at a risk of 5 %: of twenty classes one may fail.
 
-    A class with too few items keeps the threshold of all classes: 0.98 takes 149 calibration items, all right,
-    and refusing every smaller class would lose them without evidence. It is never answered where its items
-    show (at the same risk) that it misses the target there, or where the common threshold misses the target
-    while other classes reach it.
+    A class with too few items uses the threshold of all classes. A target of 0.98 takes 149 calibration items, all
+    right; refusing every smaller class would lose their files without evidence. Such a class is never predicted if
+    its items show (at the same risk) that it misses the target at that threshold, or if the threshold of all classes
+    misses the target while other classes reach it.
 
     Parameters
     ----------
     overall : threshold of all classes from the same items, with its ``target``.
     named : ``[n]`` most probable class, -1 for items that other gates refuse.
-    known, right : ``[n]``. names : of the classes. groups : as in `threshold_for_accuracy`.
+    known, right : ``[n]`` scores, and whether each item is right.
+    names : class names.
+    groups : as in `threshold_for_accuracy`.
 
     Returns
     -------
-    The overall threshold with the joint effect of all classes, which guarantees nothing further; a threshold
-    for each class (``coverage`` is of the items named so; ``message`` where nothing is guaranteed; infinite
-    where never answered); and sentences on classes without a guarantee.
+    The overall threshold with the joint effect of all classes and without a guarantee of its own; a threshold for
+    each class (its ``coverage`` is a fraction of the items predicted as that class, its ``message`` is set if
+    nothing is guaranteed, and it is infinite if the class is never predicted); and sentences on classes without a
+    guarantee.
     """
     import scipy
 
@@ -248,14 +273,14 @@ def thresholds_by_class(
         n, hits = int(accepted.sum()), int(right[accepted].sum())
         good, size = effective_counts(right[accepted], groups[accepted])
         worse = hits < n and scipy.special.betaincinv(good + 1, size - good, 1 - RISK) < target
-        answered = overall_usable and not worse
+        predicted = overall_usable and not worse
         thresholds[k] = replace(
             threshold,
-            value=overall.value if answered else np.inf,
-            coverage=n / max(int(in_class.sum()), 1) if answered else 0.0,
-            accuracy=hits / n if n and answered else np.nan,
+            value=overall.value if predicted else np.inf,
+            coverage=n / max(int(in_class.sum()), 1) if predicted else 0.0,
+            accuracy=hits / n if n and predicted else np.nan,
         )
-        rule = "from the threshold of all classes on" if answered else "nowhere"
+        rule = "They use the threshold of all classes" if predicted else "They are never predicted"
         classes_by_rule.setdefault(rule, []).append(f"{names[k]} ({hits} of {n} right)")
     accepted = known >= np.array([*(threshold.value for threshold in thresholds), np.inf])[named]
     overall = replace(
@@ -266,14 +291,13 @@ def thresholds_by_class(
         target=float("nan"),
     )
     return overall, thresholds, [
-        f"calibration items do not suffice to promise {target:.4g} of these, answered {rule}: "
-        f"{', '.join(classes)}"
+        f"Too few calibration items to guarantee {target:.4g} for: {', '.join(classes)}. {rule}"
         for rule, classes in classes_by_rule.items()
     ]  # fmt: skip
 
 
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
-    """Error rate of accepted items against the fraction accepted, for every threshold."""
+    """Error rate of accepted items against the fraction accepted, for each distinct score as the threshold."""
     s, right = _pair(score, correct)
     values, n_accepted, errors, _ = _accepted(s, right)
     return RiskCoverage(values, n_accepted / max(len(s), 1), errors / n_accepted)
@@ -282,7 +306,7 @@ def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
 def aurc(score: ArrayLike, correct: ArrayLike) -> float:
     """Area under the risk-coverage curve: mean risk over coverages 1/n ... 1 (arXiv:1805.08206).
 
-    Lower is better; 0 where all are right. Ties count in their mean order.
+    Lower is better; 0 if all items are right, NaN without items. Ties count with their mean rank.
     """
     s, right = _pair(score, correct)
     if len(s) == 0:
@@ -295,8 +319,8 @@ def aurc(score: ArrayLike, correct: ArrayLike) -> float:
 def _accepted(
     s: Floats, right: np.ndarray, groups: Groups = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """For each distinct score, from the highest: the score, items accepted, errors among them, and the design
-    effect of the errors.
+    """The distinct scores, from the highest, and for each as threshold the number of accepted items, the number of
+    errors, and the design effect of the errors.
     """
     order = np.argsort(-s, kind="stable")
     last = np.flatnonzero(np.r_[np.diff(s[order]) != 0, True]) if len(s) else np.empty(0, int)
@@ -309,28 +333,30 @@ def _accepted(
 def _pair(score: ArrayLike, correct: ArrayLike) -> tuple[Floats, np.ndarray]:
     s, right = _scores(score), np.asarray(correct).astype(bool)
     if s.shape != right.shape:
-        raise SecondhandError(f"{s.shape} scores but {right.shape} outcomes: expected one for each")
+        raise SecondhandError(
+            f"scores of shape {s.shape} and outcomes of shape {right.shape}: expected one outcome per score"
+        )
     return s, right
 
 
 def _scores(values: ArrayLike) -> Floats:
     s = np.asarray(values, dtype=np.float64)
     if s.ndim != 1 or np.isnan(s).any():
-        raise SecondhandError(f"scores of shape {s.shape}: expected one number an item, none nan")
+        raise SecondhandError(f"scores of shape {s.shape}: expected one number per item and no NaN")
     return s
 
 
 def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
-    """Design effect ``[n]`` of the first 1, 2, ... n items: variance of their mean over that of independent items.
+    """Design effect ``[n]`` of the first 1, 2, ... n items: variance of their mean, relative to independent items.
 
-    The variance is that between groups (Taylor linearisation). Few groups show little of it, and none at all if
-    every item is right, so two groups are added, one all wrong and one all right, of the mean group size. The
-    effect thus starts at that size, where a group counts as one item, and falls as groups prove mixed.
+    The variance is estimated between groups (Taylor linearisation). Few groups show little of it, and none if every
+    item is right. Two groups of the mean size are therefore added, one all wrong and one all right. So the effect
+    starts at the mean group size, where a group counts as one item, and falls as groups prove mixed.
 
     Parameters
     ----------
-    wrong : ``[n]``, 0 or 1, or between for a mean of several trials.
-    groups : ``[n]`` group numbers; the effect is exactly 1 where every group has one item.
+    wrong : ``[n]``, 0 or 1, or between them for a mean of several trials.
+    groups : ``[n]`` group numbers. The effect is exactly 1 if every group has one item.
     """
     w = np.asarray(wrong, dtype=np.float64)
     if groups is None or len(np.unique(groups)) == len(w):
@@ -360,7 +386,10 @@ def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
 
 
 def effective_counts(right: ArrayLike, groups: Groups = None) -> tuple[float, float]:
-    """Number of right items and of all items ``[n]``, as equivalent numbers of independent items."""
+    """Number of right items and of all items, as equivalent numbers of independent items.
+
+    ``right`` is bool ``[n]``, ``groups`` are as in `design_effects`.
+    """
     outcomes = np.asarray(right, dtype=np.float64)
     if not len(outcomes):
         return 0.0, 0.0

@@ -1,7 +1,7 @@
-"""A tree above the classes, for a less specific answer where the class is uncertain.
+"""A tree above the classes, for a less specific prediction where the class is uncertain.
 
-A node's probability is the sum of its classes'. An item is named by the deepest node whose probability
-reaches a limit; that answer is then judged like any other.
+The probability of a node is the sum over the classes below it. An item is named by the deepest node whose
+probability reaches a limit; the gates then judge that name as they judge a class.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from learners.uncertainty.thresholds import (
 )
 
 COLUMNS = ("label", "parent")
-#: Limits of the file, which may come from anyone.
+#: Limits of the file, which may come from an untrusted source.
 MAX_BYTES, MAX_DEPTH = 8 << 20, 50
+#: Parent number of the nodes at the top.
 TOP = -1
 
 
@@ -43,7 +44,7 @@ class Tree:
     Attributes
     ----------
     names : the ``classes`` in the order of their logits, then the nodes above them.
-    parents : [names] number of each node's parent; `TOP` where there is none.
+    parents : [names], number of each node's parent; `TOP` at the top.
     classes : number of classes.
     """
 
@@ -53,7 +54,7 @@ class Tree:
 
     @cached_property
     def depths(self) -> Ints:
-        """[names] depth of each node: 1 at the top, one more for each step down."""
+        """[names], depth of each node: 1 at the top, one more for each step down."""
         return np.array([len(self.path(node)) for node in range(len(self.names))])
 
     @cached_property
@@ -64,7 +65,7 @@ class Tree:
 
     @cached_property
     def levels(self) -> list[tuple[str, Ints]]:
-        """Name and nodes of each depth above the classes, from the top, then of the classes."""
+        """Name and nodes of each depth above the classes, from the top down, and last of the classes."""
         nodes = np.arange(len(self.names))
         above = nodes >= self.classes
         levels = [
@@ -74,7 +75,7 @@ class Tree:
         return [*levels, ("class", nodes[~above])]
 
     def class_subset(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
-        """Probabilities [n, nodes + 1] of disjoint ``nodes`` and of all else, and the column that holds each label."""
+        """Probabilities [n, nodes + 1] of disjoint ``nodes`` and of the rest, and the column [n] of each label."""
         masses = self.masses(probabilities)[:, nodes]
         remainder = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
         place = np.full(len(self.names) + 1, len(nodes))
@@ -93,7 +94,7 @@ class Tree:
         return path
 
     def masses(self, probabilities: Floats) -> Floats:
-        """[n, names] probability of each class and node (the sum of the classes below it)."""
+        """Probability of each class and each node (the sum over the classes below it), [n, names]."""
         out = np.zeros((len(self.names), len(probabilities)))
         out[: self.classes] = probabilities.T
         for depth in range(self.depths.max(), 1, -1):
@@ -102,9 +103,9 @@ class Tree:
         return out.T
 
     def chains(self, masses: Floats) -> Ints:
-        """[n, steps] nodes from the top down, at each step the most probable child.
+        """Nodes from the top down, at each step the most probable child, [n, steps].
 
-        A class reached early is repeated. A node above all classes says nothing and is left out.
+        A class that is reached early is repeated. A node above all classes carries no information and is left out.
         """
         begin = TOP
         while len(self._children[begin]) == 1:
@@ -119,7 +120,10 @@ class Tree:
         return np.stack(steps, axis=1)
 
     def named(self, probabilities: Floats, reach: float) -> tuple[Ints, Floats]:
-        """Deepest node of each item's chain whose probability is at least ``reach`` (else its first), and that probability."""
+        """Deepest node of each item's chain with a probability of at least ``reach``, and its probability; each [n].
+
+        If no node of a chain reaches it, the first one counts.
+        """
         masses = self.masses(probabilities)
         chains = self.chains(masses)
         chain_masses = np.take_along_axis(masses, chains, axis=1)
@@ -136,19 +140,19 @@ class Tree:
         ]
 
     def holds(self, nodes: Ints, labels: Ints) -> NDArray[np.bool_]:
-        """[n] whether each node is the class of the label or above it; false for a label of -1."""
+        """Whether each node is the class of the label or above it, bool [n]; false for a label of -1."""
         at, matches = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
         for _ in range(self.depths.max()):
             matches |= (at == nodes) & (at != TOP)
             at = np.where(at == TOP, TOP, self.parents[at])
         return matches
 
-    def right(self, answers: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
-        """`holds` for names; a name outside the tree is wrong."""
+    def right(self, predicted: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
+        """Like `holds`, for names; a name outside the tree is wrong."""
         numbers = {name: number for number, name in enumerate(self.names)}
         nodes, labels = (
             np.array([numbers.get(str(name), TOP) for name in names], np.int64)
-            for names in (answers, truths)
+            for names in (predicted, truths)
         )
         return self.holds(nodes, labels)
 
@@ -166,13 +170,13 @@ class Tree:
 def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     """The tree in a CSV file with the columns label and parent.
 
-    It has a row for each class and each node above; the parent is empty at the top.
+    The file has a row for each class and each node above the classes; the parent is empty at the top.
 
     Raises
     ------
-    SecondhandError : names file, row, value and remedy: missing columns; a name that is empty, repeated or
-        "unknown"; a parent without a row; a circle; a node without a class below; a class without a row or
-        with a child; no parent at all.
+    SecondhandError : with file, row, value and remedy. Columns are missing; a name is empty, repeated or "unknown";
+        a parent has no row; the rows form a circle; a node has no class below it; a class has no row, or has
+        children; no row has a parent.
     """
     rows = _rows(Path(file))
     begin = f"classes table {file}"
@@ -180,44 +184,49 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     for number, (name, _) in rows.items():
         if fault := label_error(name, multi_label=True):
             raise SecondhandError(
-                f"{begin}, row {number}: the label {quoted(name)} {fault}: name it otherwise"
+                f"{begin}, row {number}: the label {quoted(name)} {fault}. Choose another name"
             )
         if earlier_row := seen_names.get(spelling_key(name)) or (name == UNKNOWN and "reserved"):
-            where = (
-                earlier_row
-                if isinstance(earlier_row, str)
-                else f"in row {earlier_row} too, perhaps cased otherwise"
+            if isinstance(earlier_row, str):
+                raise SecondhandError(
+                    f"{begin}, row {number}: the name {quoted(name)} is reserved. Choose another name"
+                )
+            raise SecondhandError(
+                f"{begin}, row {number}: {quoted(name)} is also in row {earlier_row}, perhaps in other letter case. "
+                "Keep one of the rows"
             )
-            raise SecondhandError(f"{begin}, row {number}: {quoted(name)} is {where}: keep one")
         seen_names[spelling_key(name)] = number
     parents = dict(rows.values())
     row_numbers = {name: number for number, (name, _) in rows.items()}
     for name, parent in parents.items():
         if parent and parent not in parents:
             raise SecondhandError(
-                f"{begin}, row {row_numbers[name]}: {quoted(parent)}, the parent of {quoted(name)}, has no row: add "
-                f"one, with an empty parent if it is at the top"
+                f"{begin}, row {row_numbers[name]}: {quoted(parent)}, the parent of {quoted(name)}, has no row of its "
+                "own. Add one, with an empty parent if it is at the top"
             )
     _check_steps(parents, row_numbers, begin)
     above = {parent for parent in parents.values() if parent}
     for name in parents:
         if name in above and name in classes:
             raise SecondhandError(
-                f"{begin}, row {row_numbers[name]}: {quoted(name)} is a class and has others below it: name the one "
-                "above otherwise"
+                f"{begin}, row {row_numbers[name]}: {quoted(name)} is a class, so nothing can be below it. Give the "
+                "group above another name"
             )
         if name not in above and name not in classes:
             raise SecondhandError(
-                f"{begin}, row {row_numbers[name]}: {quoted(name)} is no class of the data, and nothing is below "
-                "it: leave the row out, or correct its name"
+                f"{begin}, row {row_numbers[name]}: {quoted(name)} is not a class of the data, and no row has it as "
+                "parent. Delete the row or correct the name"
             )
     if missing := [name for name in classes if name not in parents]:
         raise SecondhandError(
-            f"{begin}: the class {quoted(missing[0])} has no row ({len(missing)} such): add it with its "
-            "parent, or with an empty one"
+            f"{begin}: {len(missing)} class{'es' * (len(missing) != 1)} of the data without a row, such as "
+            f"{quoted(missing[0])}. Add each with its parent, or with an empty one"
         )
     if not above:
-        raise SecondhandError(f"{begin}: no row has a parent, so there is no tree; leave it out")
+        raise SecondhandError(
+            f"{begin}: no row has a parent, so this is not a tree. Fill in the column parent or leave out "
+            "--classes-table"
+        )
     names = (*classes, *(name for name in parents if name in above))
     place = {name: number for number, name in enumerate(names)} | {"": TOP}
     return Tree(names, np.array([place[parents[name]] for name in names]), len(classes))
@@ -228,12 +237,14 @@ def _rows(file: Path) -> dict[int, tuple[str, str]]:
     begin = f"classes table {file}"
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise SecondhandError(f"{begin}: larger than {MAX_BYTES >> 20} MiB")
+            raise SecondhandError(f"{begin} is larger than {MAX_BYTES >> 20} MiB. Make it smaller")
         lines = file.read_text(encoding="utf-8-sig").splitlines()
         columns, rows = read_dicts(lines, strict=True)
         if not {*COLUMNS} <= {*columns}:
-            found_columns = ", ".join(columns)[:200] or "none"
-            raise SecondhandError(f"{begin}: columns {found_columns}; label and parent are needed")
+            columns_text = ", ".join(columns)[:200] or "none"
+            raise SecondhandError(
+                f"{begin} has the columns {columns_text}; it needs the columns label and parent"
+            )
         return {
             number: (clean_label(row["label"] or ""), clean_label(row["parent"] or ""))
             for number, row in enumerate(rows, start=2)
@@ -242,31 +253,32 @@ def _rows(file: Path) -> dict[int, tuple[str, str]]:
         raise
     except (OSError, ValueError, csv.Error) as error:
         raise SecondhandError(
-            f"{begin}: cannot be read as CSV in UTF-8 ({str(error)[:200]})"
+            f"{begin} cannot be read as CSV in UTF-8 ({str(error)[:200]})"
         ) from None
 
 
-def _check_steps(parents: Mapping[str, str], of: Mapping[str, int], begin: str) -> None:
-    """Raise SecondhandError for a circle or more than `MAX_DEPTH` steps to the top."""
+def _check_steps(parents: Mapping[str, str], row_numbers: Mapping[str, int], begin: str) -> None:
+    """Raise SecondhandError for a circle, or for more than `MAX_DEPTH` steps to the top."""
     depths = {"": 0}
     for name in parents:
-        way: list[str] = []
-        at, wrong = name, ""
-        while at not in depths and not wrong:
-            if at in way:
-                wrong = f"in a circle: {' > '.join([*way[way.index(at) :], at])}"
-            elif len(way) == MAX_DEPTH:
-                wrong = f"more than {MAX_DEPTH} steps below the top"
-            way.append(at)
+        steps: list[str] = []
+        at, fault = name, ""
+        while at not in depths and not fault:
+            if at in steps:
+                fault = f"is its own ancestor: {' > '.join([*steps[steps.index(at) :], at])}"
+            elif len(steps) == MAX_DEPTH:
+                fault = f"is more than {MAX_DEPTH} steps below the top"
+            steps.append(at)
             at = parents[at]
-        if not wrong:
-            for node in reversed(way):
+        if not fault:
+            for node in reversed(steps):
                 depths[node] = depths[parents[node]] + 1
             if depths[name] > MAX_DEPTH:
-                wrong = f"more than {MAX_DEPTH} steps below the top"
-        if wrong:
+                fault = f"is more than {MAX_DEPTH} steps below the top"
+        if fault:
             raise SecondhandError(
-                f"{begin}, row {of[name]}: {quoted(name)} is {wrong}"[:600] + "; correct a parent"
+                f"{begin}, row {row_numbers[name]}: {quoted(name)} {fault}"[:600]
+                + ". Correct its parent"
             )
 
 
@@ -280,7 +292,7 @@ class Naming:
     def name(self, z: Floats, probabilities: Floats) -> tuple[Ints, Floats, Floats]:
         """Named node, its probability and its msp score, for scaled logits ``z [n, classes]``.
 
-        How siblings below the node share the probability does not lower the score.
+        Doubt between the children of the node does not lower its score.
         """
         named, sure = self.tree.named(probabilities, self.reach)
         msp = MSP().score(None, z)
@@ -289,24 +301,24 @@ class Naming:
         return named, sure, np.where(named == z.argmax(1), msp, np.log(np.maximum(mass, 1e-300)))
 
     def to_dict(self) -> dict[str, object]:
-        """Settings as JSON; the tree is a file of its own."""
+        """Settings as JSON; the tree has its own file, ``classes.csv``."""
         return {"reach": self.reach}
 
     @classmethod
     def from_dict(cls, values: object, tree: Tree) -> Naming:
         """The naming from `to_dict`, with checked values."""
-        return cls(tree, read_as(_Stored, values, "confidence.tree").reach)
+        return cls(tree, read_as(_StoredNaming, values, "confidence.tree").reach)
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredNaming:
     reach: float = ranged(0, 1)
 
 
-def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
-    """Messages about depths whose summed probabilities are overconfident on the calibration ``labels``.
+def overconfident_depths(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
+    """Messages on depths whose summed probabilities are overconfident for the calibration ``labels``.
 
-    Depths have no temperature of their own.
+    Depths are not calibrated separately, so these probabilities are not corrected.
     """
     messages = []
     for name, nodes in tree.levels[:-1]:
@@ -314,7 +326,9 @@ def too_sure(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
         best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth)
         if best.low > 1:
             limits = f"{best.value:.2f} [{best.low:.2f}, {best.high:.2f}]"
-            messages.append(f"{name}: its probabilities are too sure (a temperature of {limits})")
+            messages.append(
+                f"The probabilities at {name} are overconfident: they would need a temperature of {limits}"
+            )
     return messages
 
 
@@ -327,15 +341,25 @@ def guaranteed(
     target: float,
     groups: Groups = None,
 ) -> tuple[Threshold, Floats, list[str]]:
-    """Thresholds by tree name [names] with the guarantee of `threshold_for_accuracy` at each depth.
+    """Thresholds [names] by tree name with the guarantee of `threshold_for_accuracy` at each depth.
 
-    Items ``[n]`` have the name ``named``; those that have not ``passed`` are refused anyway. An item's depth
-    depends on its probabilities alone, not on its label, so the items of a depth are a sample of their own and
-    ``target`` of those accepted there are right. The depths share one risk of 5 % in equal parts (Bonferroni; the
-    thresholds within a depth follow `threshold_for_accuracy`, arXiv:2110.01052). A depth with fewer items than
-    twice what the target needs shares its threshold with the next one above, the topmost with those below. A
-    depth without a guarantee is not answered if others have one. Returns the overall threshold, the thresholds
-    and notes.
+    The depth of an item depends on its probabilities alone, not on its label. So the items of a depth are a sample
+    of their own, and ``target`` of those accepted there are right. The depths share a risk of 5 % in equal parts
+    (Bonferroni); within a depth the thresholds follow `threshold_for_accuracy` (arXiv:2110.01052). A depth with fewer
+    than twice the items that the target needs shares its threshold with the next depth above, and the topmost with
+    those below. A depth without a guarantee is never predicted if another depth has one.
+
+    Parameters
+    ----------
+    named : [n], class or tree node that names each item.
+    score, right : [n], score of each item, and whether its name is right.
+    passed : bool [n], items that the gates before the threshold accept.
+    target : accuracy to guarantee, above 0 and below 1.
+    groups : [n] group numbers; None if items are independent.
+
+    Returns
+    -------
+    The overall threshold, the thresholds [names], and notes.
     """
     classes = np.arange(len(tree.names)) < tree.classes
     levels = np.where(classes, tree.depths.max(), tree.depths - 1)
@@ -363,11 +387,13 @@ def guaranteed(
             "the classes" if level == deepest else f"depth {level + 1}" for level in pool
         )
         if threshold.message and len(pools) > 1:
-            notes.append(f"{names}: not answered, for {threshold.message}")
+            notes.append(f"{names}: never predicted. {threshold.message}")
             continue
         by_level[pool] = threshold.value
         if len(pool) > 1:
-            notes.append(f"{names}: one threshold and one promise, for few items are named there")
+            notes.append(
+                f"{names}: these share one threshold and one guarantee, because few items are named there"
+            )
     supported = [pool for pool in pool_thresholds if not pool[0].message] or pool_thresholds
     n_accepted = np.array([round(threshold.coverage * count) for threshold, count in supported])
     hits = np.array([threshold.accuracy for threshold, _ in supported])

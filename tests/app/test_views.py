@@ -166,7 +166,7 @@ def test_the_limits_of_all_right_are_exact(n):
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
          "; chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.999, "score": "knn"}, ("threshold", "probability", NAN),
-         "Its target is not reached: these 200 calibration items cannot support"),
+         "Its target is not reached: 200 calibration items cannot guarantee"),
     ],
 )  # fmt: skip
 def test_the_rule_in_force_is_the_models_own(options, rule, words):
@@ -194,12 +194,10 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
 
 
 def test_probabilities_are_called_calibrated_only_where_they_are():
-    few = replace(
-        FITTED, n=36, message="not enough to calibrate: 36 items, at least 100 are needed"
-    )
+    few = replace(FITTED, n=36, message="36 calibration items are too few")
     text = Seen(answer_html(SURE, RULE, few)).text
     assert "Uncalibrated probabilities" in text
-    assert "Not enough to calibrate: 36 items, at least 100 are needed." in text
+    assert "36 calibration items are too few." in text
     assert "Calibrated probabilities" in Seen(answer_html(SURE, RULE, FITTED)).text
 
 

@@ -240,8 +240,8 @@ def test_a_bundle_without_reference_features_says_what_is_off(folder, others, ca
     (model / CONFIG).write_text(json.dumps(config))
     _, report, _ = judged(model, others, "--unknown", others / "strange")
     printed = capsys.readouterr().out
-    assert "distance off" in printed
-    assert "score combined needs reference features: msp instead" in printed
+    assert "no reference features" in printed
+    assert "score combined needs reference features; the model uses msp" in printed
     rows = next(rows for title, rows in report["tables"].items() if title.startswith("Scores"))
     assert {row["score"] for row in rows} == {"msp"}
 

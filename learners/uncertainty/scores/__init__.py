@@ -16,7 +16,7 @@ from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.scores.rmds import RMDS
 
 SCORES: tuple[str, ...] = get_args(ScoreName)
-#: The array of each score that equals the distance's reference and is stored only once.
+#: Array of each score that equals the reference of the distance gate, and is stored only there.
 SHARED = {"knn": "reference", "combined": "knn.reference"}
 
 
@@ -29,7 +29,7 @@ def make_score(name: str) -> Score:
 
 
 def fit_score(name: str, knn: KNN | None, train: Outputs | None) -> Score:
-    """The score fitted to training items; it shares ``knn`` with the distance where it uses it."""
+    """The score ``name``, fitted to training items; it reuses ``knn`` of the distance gate."""
     if name == "knn" and knn is not None:
         return knn
     score = make_score(name)
@@ -37,13 +37,16 @@ def fit_score(name: str, knn: KNN | None, train: Outputs | None) -> Score:
         score.parts = {part: fit_score(part, knn, train) for part in score.parts}
     elif score.needs == "features":
         if train is None or train.labels is None:
-            raise SecondhandError(f"score {name} needs the training items' logits and labels too")
+            raise SecondhandError(
+                f"--score {name} needs the features, logits and labels of the training items; use --score msp, "
+                "which needs the logits only"
+            )
         score.fit(train.features, train.logits, train.labels)
     return score
 
 
 def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Score:
-    """The score ``name`` of a saved model; it shares the reference with the distance ``knn``."""
+    """The score ``name`` of a saved model; it takes its reference from ``knn`` of the distance gate."""
     score = make_score(name)
     values = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
     if knn is not None and name in SHARED:
@@ -51,5 +54,8 @@ def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Sco
     try:
         score.restore(values)
     except KeyError as error:
-        raise SecondhandError(f"score.{error.args[0]}: missing for score {name}") from None
+        raise SecondhandError(
+            f"score.{error.args[0]} is missing in reference.safetensors, and the score {name} needs it: export the "
+            "model again"
+        ) from None
     return score

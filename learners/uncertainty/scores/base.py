@@ -11,15 +11,15 @@ from datasets.core.errors import SecondhandError
 from learners.uncertainty.arrays import Floats
 
 Floats32 = NDArray[np.float32]
-#: Variances below this fraction of the largest count as rounding.
+#: Variances below this fraction of the largest are rounding errors.
 LEAST = 1e-6
 
 
 class Score:
     """Base class of scores. Features are ``[n, d]``, logits ``[n, classes]``, labels ``[n]``.
 
-    ``needs`` is "features" (and logits) or "logits" (features may then be None). ``parts`` are the scores that a
-    combined score consists of, by name.
+    ``needs`` is "features" (features and logits) or "logits" (features may be None). ``parts`` are the scores that
+    a combined score consists of, by name.
     """
 
     needs = "features"
@@ -29,7 +29,7 @@ class Score:
         """Fit to training items."""
 
     def calibrate(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        """Scores ``[n]`` of the calibration items, each compared with the others; call after `fit`."""
+        """Scores ``[n]`` of the calibration items, each ranked within these items; call it after `fit`."""
         return self.score(features, logits)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
@@ -37,7 +37,7 @@ class Score:
         raise NotImplementedError
 
     def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
-        """The scores ``known`` from `calibrate`, with the msp scores ``old`` replaced by ``new``."""
+        """The scores ``known`` from `calibrate`, recomputed with the msp scores ``new`` instead of ``old``."""
         return known
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -53,22 +53,26 @@ def check_features(
 ) -> Floats32:
     """Features ``[n, d]`` as float32. Raises SecondhandError naming the first file that is not finite."""
     if features is None:
-        raise SecondhandError("this score needs penultimate features, and none were given")
+        raise SecondhandError(
+            "this score needs penultimate features: give them, or use --score msp"
+        )
     values = np.asarray(features, dtype=np.float32)
     if values.ndim != 2 or values.shape[1] == 0 or (n is not None and len(values) != n):
         raise SecondhandError(f"features of shape {values.shape}: expected [{n or 'items'}, d]")
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(bad):
         name = paths[bad[0]] if paths is not None else f"item {bad[0]}"
-        raise SecondhandError(f"{name}: the network's features are not finite; look at the file")
+        raise SecondhandError(f"{name}: the network's features are not finite. Check the file")
     return values
 
 
 def check_width(features: ArrayLike | None, width: int) -> Floats32:
-    """`check_features`, and that each item has ``width`` features."""
+    """Like `check_features`; also checks that each item has ``width`` features."""
     values = check_features(features)
     if values.shape[1] != width:
-        raise SecondhandError(f"features of {values.shape[1]} numbers: expected {width}")
+        raise SecondhandError(
+            f"features of width {values.shape[1]}: the model's have width {width}"
+        )
     return values
 
 
@@ -83,8 +87,8 @@ def stored(
     fits = values.ndim == 2 and all(s in (-1, n) for s, n in zip(shape, values.shape, strict=True))
     if not fits or values.size == 0 or not np.isfinite(values).all():
         raise SecondhandError(
-            f"{key} of shape {values.shape} in reference.safetensors: expected finite numbers, "
-            f"shape {shape} (-1 is any); export the model again"
+            f"{key} of shape {values.shape} in reference.safetensors: expected finite numbers of "
+            f"shape {shape} (-1 is any). Export the model again"
         )
     return values
 
@@ -96,8 +100,10 @@ def normalise(features: Floats32) -> Floats32:
 
 
 def check_sorted(values: ArrayLike, name: str) -> Floats:
-    """``[n]`` finite ascending values, as calibration scores are stored under ``name``."""
+    """Calibration scores ``[n]`` stored under ``name``; raises SecondhandError unless finite and ascending."""
     out = np.asarray(values, dtype=np.float64)
     if out.ndim != 1 or not np.isfinite(out).all() or (np.diff(out) < 0).any():
-        raise SecondhandError(f"{name}: expected finite numbers in ascending order")
+        raise SecondhandError(
+            f"{name} in reference.safetensors: expected finite numbers in ascending order. Export the model again"
+        )
     return out

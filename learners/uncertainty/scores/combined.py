@@ -16,15 +16,18 @@ from learners.uncertainty.scores.rmds import RMDS
 
 
 def conformal_p(calibration: Floats, score: Floats) -> Floats:
-    """``(1 + #{calibration at most as known}) / (n + 1)``; ``calibration`` sorted (2104.08279)."""
+    """Conformal p-value (arXiv:2104.08279) of each ``score``: ``(1 + #{calibration <= score}) / (n + 1)``.
+
+    ``calibration`` [n] is ascending.
+    """
     return (1 + np.searchsorted(calibration, score, side="right")) / (len(calibration) + 1)
 
 
 class Combined(Score):
     """Fisher's combination of conformal p-values: the sum of log p over `msp`, `knn` and `rmds`.
 
-    The parts find different unknown items: msp those between two classes, knn those far from every training
-    item, rmds those that differ from every class in the directions that tell classes apart.
+    The parts detect different unknown items: msp those between two classes, knn those far from every training
+    item, rmds those that differ from every class in the directions that separate classes.
     """
 
     def __init__(self) -> None:
@@ -36,7 +39,7 @@ class Combined(Score):
             part.fit(features, logits, labels)
 
     def calibrate(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        """Store the calibration items' scores; returns each one's combined score among the others."""
+        """Store the scores of the calibration items; return the combined score of each, ranked within them."""
         total = np.zeros(len(np.asarray(logits)))
         for name, part in self.parts.items():
             scores = part.score(features, logits)
@@ -52,11 +55,11 @@ class Combined(Score):
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         if set(self.calibration) != set(self.parts):
-            raise SecondhandError("the combined score was not calibrated: call calibrate() first")
+            raise SecondhandError("the combined score is not calibrated: call calibrate() first")
         return self.join({name: p.score(features, logits) for name, p in self.parts.items()})
 
     def join(self, scores: Mapping[str, Floats]) -> Floats:
-        """`score` from the parts' scores, if already computed."""
+        """Like `score`, from the computed ``scores`` of the parts."""
         logs = [np.log(conformal_p(self.calibration[name], scores[name])) for name in self.parts]
         return np.sum(logs, axis=0)
 

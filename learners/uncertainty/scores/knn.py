@@ -18,20 +18,20 @@ from learners.uncertainty.scores.base import (
     stored,
 )
 
-#: Items compared with all training items at once: 512 x 5000 similarities are 10 MB.
+#: Number of items that are compared with all training items at once: 512 x 5000 similarities take 10 MB.
 BLOCK = 512
 
 
 class KNN(Score):
-    """Minus the Euclidean distance to the k-th nearest training item (2204.06507, equation 3).
+    """Minus the Euclidean distance to the k-th nearest training item (arXiv:2204.06507, equation 3).
 
-    Features are scaled to length 1, so scores run from -2 to 0. ``k`` is 1 by default: with a few
-    dozen items a class, of several kinds each, a later neighbour is already of another kind.
+    Features are scaled to length 1, so scores range from -2 to 0. ``k`` is 1 by default: with a few dozen varied
+    items per class, the second neighbour often shows another variety.
     """
 
     def __init__(self, k: int = 1) -> None:
         if k < 1:
-            raise SecondhandError(f"k {k}: expected at least 1")
+            raise SecondhandError(f"k={k}: expected at least 1")
         self.k = k
         self.reference: Floats32 = np.empty((0, 0), np.float32)
 
@@ -40,7 +40,7 @@ class KNN(Score):
 
     def _set(self, reference: Floats32) -> None:
         if len(reference) < 1:
-            raise SecondhandError("no reference features: at least 1 training item is needed")
+            raise SecondhandError("there are no reference features: give at least 1 training item")
         self.reference = np.ascontiguousarray(reference)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
@@ -54,7 +54,7 @@ class KNN(Score):
         return out
 
     def apart(self, labels: Ints) -> Floats:
-        """``[m]`` minus the distance of each training item to the nearest one with another label; empty for one class."""
+        """Minus the distance of each training item to the nearest one of another class, ``[m]``; empty for one class."""
         out = np.empty(len(labels) if len(np.unique(labels)) > 1 else 0)
         for start in range(0, len(out), BLOCK):
             similar = self.reference[start : start + BLOCK] @ self.reference.T
@@ -69,7 +69,7 @@ class KNN(Score):
         reference = stored(arrays, "reference")
         if (np.linalg.norm(reference, axis=1) > 1.001).any():
             raise SecondhandError(
-                "reference: expected rows of length 1 at most; export the model again"
+                "reference in reference.safetensors: expected rows of length 1 at most. Export the model again"
             )
         self._set(reference)
 

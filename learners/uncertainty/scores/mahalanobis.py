@@ -23,11 +23,11 @@ PER_AXIS, AXES = 4, 256
 
 
 class Mahalanobis(Score):
-    """Minus the squared Mahalanobis distance to the nearest class mean (1807.03888, equation 2).
+    """Minus the squared Mahalanobis distance to the nearest class mean (arXiv:1807.03888, equation 2).
 
-    One covariance for all classes. Features are scaled to length 1 first, which makes classes of
-    unequal norm comparable (2505.18032), and taken to their principal axes, `PER_AXIS` times fewer
-    than items and at most `AXES`: with fewer items than features no covariance has an inverse.
+    All classes share one covariance. Features are scaled to length 1, which makes classes of unequal norm
+    comparable (arXiv:2505.18032), and projected on their principal axes. There is one axis per `PER_AXIS` items, and
+    at most `AXES`: the covariance of fewer items than features has no inverse.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Mahalanobis(Score):
         classes, index = np.unique(y, return_inverse=True)
         means = np.stack([x[index == c].mean(axis=0) for c in range(len(classes))])
         within = (x - means[index]) @ sphere
-        # Each axis has a total variance of 1; this is the part within classes.
+        # Each axis has a total variance of 1. These are the variances within classes.
         values, vectors = np.linalg.eigh(within.T @ within / len(x))
         whiten = sphere @ (vectors / np.sqrt(np.maximum(values, LEAST)))
         self.whiten = whiten.astype(np.float32)
@@ -76,7 +76,7 @@ def _sphere(x: Floats) -> Floats:
 
 
 def squares(x: Floats32, whiten: Floats32, means: Floats32) -> Floats:
-    """``[n, means]`` squared distances, in float64: means may be far from 0 compared with their distances."""
+    """Squared distances ``[n, means]``, in float64: the means may be much longer than the distances between them."""
     z, m = x.astype(np.float64) @ whiten, means.astype(np.float64)
     squares = (z**2).sum(axis=1)[:, None] - 2 * z @ m.T + (m**2).sum(axis=1)
     return np.asarray(np.maximum(squares, 0))

@@ -10,7 +10,7 @@ from learners.uncertainty.scores.base import Score
 
 
 class MSP(Score):
-    """The log of the top probability (1610.02136): the same order, and it does not saturate at 1."""
+    """The log of the highest probability (arXiv:1610.02136), which ranks alike and does not saturate at 1."""
 
     needs = "logits"
 

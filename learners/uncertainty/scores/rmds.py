@@ -15,7 +15,7 @@ from learners.uncertainty.scores.mahalanobis import Mahalanobis, squares
 class RMDS(Mahalanobis):
     """`Mahalanobis` minus the distance to one Gaussian of all items (arXiv:2106.09022, equation 3).
 
-    Properties unusual for every class, such as the light, then cancel.
+    Properties that are unusual for every class, such as the lighting, cancel.
     """
 
     def __init__(self) -> None:

@@ -129,6 +129,6 @@ def test_what_a_file_says_of_itself_is_no_reason_of_its_own() -> None:
     """Its detail is a library's text, which may begin like anything."""
     reason = Reason(Why.BAD_FILE, "no such moment: it says")
     assert reason.why is Why.BAD_FILE
-    assert {one for one in TEXTS if one.unanswered} == {reason, "no such moment: 4 s is outside"}
+    assert {one for one in TEXTS if one.failed} == {reason, "no such moment: 4 s is outside"}
     with pytest.raises(ValueError, match="'bored' is not a valid Why"):
         Why("bored")

@@ -78,12 +78,12 @@ def test_each_label_keeps_the_precision_it_guarantees():
         broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
         assert model.threshold_gate.guarantees[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
-    assert "cannot support" in model.threshold_gate.guarantees[2].message
+    assert "cannot guarantee a precision" in model.threshold_gate.guarantees[2].message
     assert (
         model.threshold_gate.guarantees[2].value == 0.8
     )  # above that of the default rule, here 0.5
-    assert "ask for less" in model.threshold_gate.guarantees[2].message
-    assert any(note.startswith("once: not enough to calibrate") for note in model.notes)
+    assert "--target-accuracy" in model.threshold_gate.guarantees[2].message
+    assert any(note.startswith("once: too few calibration items") for note in model.notes)
 
 
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
@@ -92,8 +92,8 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     model = Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
     rare = model.threshold_gate.guarantees[2]
     assert rare.value == ConfidenceSettings().threshold > 0.8
-    assert "nothing is guaranteed of it" in rare.message
-    assert "ask for less" in rare.message
+    assert "without a guarantee" in rare.message
+    assert "--target-accuracy" in rare.message
 
 
 def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
@@ -121,8 +121,8 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
         assert not found.predicted.any()
         assert {str(reason) for reason in found.reason} == {"out of distribution"}
         assert (found.distance_p < 0.05).all()
-    assert "distance off" in Confidence.from_dict(stored).notes[-1]
-    with pytest.raises(SecondhandError, match="features are needed"):
+    assert "no reference features" in Confidence.from_dict(stored).notes[-1]
+    with pytest.raises(SecondhandError, match="without features"):
         again.decide(z)
 
 
@@ -154,9 +154,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
     few = Confidence.fit_labels(Outputs(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
-    assert few.threshold_gate.guarantees[2].message.endswith(
-        "calibrated as all labels together are"
-    )
+    assert few.threshold_gate.guarantees[2].message.endswith("calibrated with all labels together")
     assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
 

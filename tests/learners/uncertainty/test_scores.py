@@ -200,11 +200,11 @@ def test_foreign_arrays_are_refused_by_name(name, key, bad):
 def test_bad_requests_are_quoted():
     with pytest.raises(SecondhandError, match=r"'mps'.*msp"):
         make_score("mps")
-    with pytest.raises(SecondhandError, match="k 0"):
+    with pytest.raises(SecondhandError, match="k=0"):
         KNN(0)
     score = KNN()
     with pytest.raises(SecondhandError, match="needs penultimate features"):
         score.fit(None, np.zeros((3, 2)), np.zeros(3, int))
     score.fit(np.ones((3, 4)), np.zeros((3, 2)), np.zeros(3, int))
-    with pytest.raises(SecondhandError, match="5 numbers: expected 4"):
+    with pytest.raises(SecondhandError, match="width 5.*width 4"):
         score.score(np.ones((1, 5)), None)

@@ -87,7 +87,7 @@ def test_the_joint_risk_is_that_of_simulation():
 def test_data_that_cannot_support_the_target_say_so():
     p, right = draw(100, 1)
     found = threshold_for_accuracy(p, right, 0.99)
-    assert "cannot support an accuracy of 0.99" in found.message
+    assert "100 calibration items cannot guarantee an accuracy of 0.99" in found.message
     assert "299" in found.message  # log(0.05) / log(0.99)
     assert found.accuracy_low < 0.99
     assert 0 <= found.value <= 1
@@ -99,7 +99,7 @@ def test_all_right_and_all_wrong():
     none = threshold_for_accuracy(p, np.zeros(400, bool), 0.95)
     assert none.message
     assert none.accuracy_low == 0
-    assert "cannot support" in threshold_for_accuracy([], [], 0.95).message
+    assert "cannot guarantee" in threshold_for_accuracy([], [], 0.95).message
 
 
 @pytest.mark.parametrize("target", [0, 1, 1.1, -0.5, float("nan")])
@@ -264,7 +264,7 @@ def test_every_target_counts_groups() -> None:
     groups = np.repeat(np.arange(10), 30)
     score, right = np.random.default_rng(0).random(300), np.ones(300, bool)
     found = threshold_for_accuracy(score, right, 0.9, groups=groups)
-    assert "300 calibration items, which belong together and are worth 10 indep" in found.message
+    assert "300 calibration items from 10 groups, which count as 10 indep" in found.message
     assert found.accuracy_low < 0.9 < threshold_for_accuracy(score, right, 0.9).accuracy_low
     tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
     labels = np.arange(300) % 2
@@ -337,20 +337,21 @@ def test_each_class_has_the_lowest_threshold_that_its_items_support() -> None:
         assert cut.coverage == (mine[0] >= cut.value).mean()
     # Nothing speaks against the rare one; against the other, this does.
     assert rare.value == 0.5
-    assert "cannot support" in rare.message
+    assert "cannot guarantee" in rare.message
     assert limits(*(v[named == 3] for v in (score, right)), 0.5, 0.05)[1] < 0.9
     assert (wrong.value, wrong.coverage) == (np.inf, 0)
     n = int((score[named == 2] >= 0.5).sum())
-    assert said[0].startswith("calibration items do not suffice to promise 0.9 of these")
-    assert said[0].endswith(
-        f"answered from the threshold of all classes on: rare ({n} of {n} right)"
+    assert said[0].startswith(
+        f"Too few calibration items to guarantee 0.9 for: rare ({n} of {n} right)"
     )
-    assert "answered nowhere: wrong (" in said[1]
+    assert "threshold of all classes" in said[0]
+    assert "wrong (" in said[1]
+    assert "never predicted" in said[1]
 
 
 def test_where_all_together_reach_nothing_only_classes_that_do_are_answered() -> None:
     named, score, right = by_score([150, 0, 12, 0], 3)
-    cut = Threshold(0.5, 1.0, 0.9, 0.8, "cannot support", 0.9)
+    cut = Threshold(0.5, 1.0, 0.9, 0.8, "cannot guarantee", 0.9)
     _, found, _ = thresholds_by_class(cut, named, score, right, NAMES)
     assert [one.value == np.inf for one in found] == [False, True, True, True]
     few = named == 2
@@ -385,7 +386,7 @@ def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -
     fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
     guaranteed = [k for k, cut in enumerate(fitted.threshold_gate.guarantees) if not cut.message]
     assert 2 <= len(guaranteed) < 4
-    assert any("do not suffice" in note and NAMES[3] in note for note in fitted.notes)
+    assert any("Too few calibration items" in note and NAMES[3] in note for note in fitted.notes)
     bundle = make_bundle(NAMES, distance=False)
     bundle.confidence = fitted
     folder = save_bundle(bundle, tmp_path / "model")
@@ -415,5 +416,5 @@ def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -
     config = json.loads((folder / "config.json").read_text())
     config["confidence"]["threshold"]["guarantees"].pop()
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SecondhandError, match=r"confidence\.guarantees: expected a list"):
+    with pytest.raises(SecondhandError, match=r"confidence\.guarantees: .*4 classes"):
         load_bundle(folder)

@@ -16,7 +16,14 @@ from learners.model.bundle import load_bundle, save_bundle
 from learners.uncertainty import Outputs, thresholds
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.tree import MAX_DEPTH, TOP, Tree, guaranteed, read_tree, too_sure
+from learners.uncertainty.tree import (
+    MAX_DEPTH,
+    TOP,
+    Tree,
+    guaranteed,
+    overconfident_depths,
+    read_tree,
+)
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ["apple", "pear", "leek", "milk"]
@@ -91,17 +98,17 @@ def test_a_tree_is_written_as_it_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["name,parent", "apple,"], "columns name, parent; label and parent are needed"),
-        ([*FRUIT, "pear,food"], "row 8: 'pear' is in row 5 too"),
-        ([*FRUIT, "Fruit,food"], "row 8: 'Fruit' is in row 3 too, perhaps cased otherwise"),
-        ([*FRUIT, "Unknown,"], "row 8: 'unknown' is reserved"),
+        (["name,parent", "apple,"], "columns name, parent; it needs the columns label and parent"),
+        ([*FRUIT, "pear,food"], "row 8: 'pear' is also in row 5"),
+        ([*FRUIT, "Fruit,food"], "row 8: 'Fruit' is also in row 3"),
+        ([*FRUIT, "Unknown,"], "row 8: the name 'unknown' is reserved"),
         ([*FRUIT, ",food"], "row 8: the label '' is empty"),
-        ([*FRUIT[:1], *FRUIT[2:]], "row 2: 'food', the parent of 'fruit', has no row: add one"),
-        ([*FRUIT, "fig,fruit"], "row 8: 'fig' is no class of the data, and nothing is below it"),
-        (FRUIT[:-1], "the class 'milk' has no row (1 such): add it"),
-        ([*FRUIT, "cream,milk"], "row 7: 'milk' is a class and has others below it"),
-        (["label,parent", "food,fruit", *FRUIT[2:]], "row 2: 'food' is in a circle: food > fruit > food"),
-        (["label,parent", "milk,milk", *FRUIT[1:-1]], "row 2: 'milk' is in a circle: milk > milk"),
+        ([*FRUIT[:1], *FRUIT[2:]], "row 2: 'food', the parent of 'fruit', has no row of its own. Add one"),
+        ([*FRUIT, "fig,fruit"], "row 8: 'fig' is not a class of the data"),
+        (FRUIT[:-1], "1 class of the data without a row, such as 'milk'"),
+        ([*FRUIT, "cream,milk"], "row 7: 'milk' is a class, so nothing can be below it"),
+        (["label,parent", "food,fruit", *FRUIT[2:]], "row 2: 'food' is its own ancestor: food > fruit > food"),
+        (["label,parent", "milk,milk", *FRUIT[1:-1]], "row 2: 'milk' is its own ancestor: milk > milk"),
         (["label,parent", *(f"{c}," for c in CLASSES)], "no row has a parent"),
         (["label,parent", "n0,", *(f"n{n},n{n - 1}" for n in range(1, 60)), *FRUIT[1:]],
          f"row {MAX_DEPTH + 2}: 'n{MAX_DEPTH}' is more than {MAX_DEPTH} steps below the top"),
@@ -195,7 +202,7 @@ def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.Monke
     assert answered > 60
 
 
-def test_depths_with_few_items_share_a_promise() -> None:
+def test_depths_with_few_items_share_a_guarantee() -> None:
     tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
     rng = np.random.default_rng(0)
     nodes = np.where(rng.random(300) < 0.1, 4, 0)
@@ -203,14 +210,14 @@ def test_depths_with_few_items_share_a_promise() -> None:
     whole, cut, notes = guaranteed(tree, nodes, score, right, ALL[: len(right)], 0.95)
     assert cut[4] == cut[0] == whole.value <= score.min()
     assert notes == [
-        "the classes, depth 1: one threshold and one promise, for few items are named there"
+        "the classes, depth 1: these share one threshold and one guarantee, because few items are named there"
     ]
     many = np.tile(nodes, 10)
     wrong = np.tile(nodes == 0, 10)  # never right above the classes
     whole, cut, notes = guaranteed(tree, many, np.tile(score, 10), wrong, ALL[: len(many)], 0.95)
     assert np.isinf(cut[4])
     assert cut[0] == whole.value
-    assert notes[0].startswith("depth 1: not answered, for these")
+    assert notes[0].startswith("depth 1: never predicted. ")
     assert whole.accuracy == 1
 
 
@@ -218,9 +225,9 @@ def test_sums_that_claim_too_much_are_told() -> None:
     tree = Tree(("a", "b", "c", "ab"), np.array([3, 3, TOP, TOP]), 3)
     rng = np.random.default_rng(0)
     labels = rng.choice(3, 500, p=[0.35, 0.35, 0.3])
-    assert too_sure(tree, np.tile([0.36, 0.33, 0.31], (500, 1)), labels) == []
-    (said,) = too_sure(tree, np.tile([0.49, 0.49, 0.02], (500, 1)), labels)
-    assert said.startswith("depth 1: its probabilities are too sure (a temperature of ")
+    assert overconfident_depths(tree, np.tile([0.36, 0.33, 0.31], (500, 1)), labels) == []
+    (said,) = overconfident_depths(tree, np.tile([0.49, 0.49, 0.02], (500, 1)), labels)
+    assert said.startswith("The probabilities at depth 1 are overconfident")
     p = rng.dirichlet(np.ones(9), 20)
     tree, labels = random_tree(rng, 9), rng.integers(-1, 9, 20)
     for _, nodes in tree.levels:
@@ -319,6 +326,6 @@ def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
     assert asked.score_gate.floors == plain.score_gate.floors
     assert asked.naming is not None
     assert (asked.naming.reach, asked.threshold_gate.each) == (0.9999, None)
-    assert any("Nothing is guaranteed" in note for note in asked.notes)
+    assert any("default rule" in note for note in asked.notes)
     strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
     assert not ((strict >= 0) & (loose < 0)).any()
