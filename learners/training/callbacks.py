@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 def mixed_precision(precision: str, device: str) -> list[Callback]:
     """The callback for a resolved precision; an empty list for fp32.
 
-    It applies to training steps only. Validation runs in fp32, as prediction does on every device, so
-    epochs are compared by the metrics of the network that will predict.
+    It affects training steps only. Validation runs in fp32, like prediction on every device, so the metrics of the
+    epochs are those of the predicting network.
     """
     if precision == "fp32":
         return []
@@ -82,10 +82,10 @@ class CpuAutocast(Callback):
 
 
 class ValidationLoss(Callback):
-    """Validates with the mean NLL (nats) of the items, whatever loss training minimises.
+    """Validates with the mean NLL (nats) of the items, whichever loss is used for training.
 
-    Without label smoothing and class weights it is the NLL that the report gives (as in timm's
-    train.py). A weighted loss would also depend on how items are batched.
+    Without label smoothing and class weights this is the NLL of the report (timm's train.py does the same). A
+    weighted loss would also depend on how items are batched.
     """
 
     order = 10
@@ -102,10 +102,10 @@ class ValidationLoss(Callback):
 
 
 class FrozenBatchNorms(Callback):
-    """Keeps BatchNorms in eval mode during training, so that they use and keep their running averages.
+    """Keeps BatchNorms in eval mode during training, so that they use their running averages unchanged.
 
-    A fitted head expects the features that the body gives with these averages, not with the statistics
-    of small batches. With batches of one item, which have no variance, all BatchNorms are frozen.
+    A fitted head expects the features that the body computes with these averages, not with the statistics of small
+    batches. With batches of one item, which have no variance, all BatchNorms are frozen.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class FrozenBatchNorms(Callback):
         network = distributed.plain_model(self.learn)
         norms = batch_norms(network if single or not self.body else network[0])
         if single and norms and not self.epoch:
-            log.debug("batches of one item: BatchNorms normalise by their averages")
+            log.debug("Batches of one item: BatchNorms use their running averages")
         for norm in norms if single or self.body else ():
             norm.eval()
 
@@ -130,9 +130,8 @@ class FrozenBatchNorms(Callback):
 class Ema(EMACallback):
     """Exponential moving average of the weights, with a decay that follows the length of the fit.
 
-    decay = 1 - 1 / (horizon · steps), so the average covers about the last ``horizon`` of the optimizer
-    steps, at least two of them. The running averages of BatchNorm are averaged too. Validation uses the
-    averaged weights.
+    decay = 1 - 1 / (horizon · steps), so the average covers about the last ``horizon`` of the optimizer steps, and
+    at least two of them. The running averages of BatchNorm are averaged too. Validation uses the averaged weights.
 
     Parameters
     ----------
@@ -140,7 +139,7 @@ class Ema(EMACallback):
     """
 
     def __init__(self, horizon: float = 0.1) -> None:
-        # foreach: without it fastxtend pairs each buffer with itself, and BatchNorm never moves.
+        # Without foreach, fastxtend averages each BatchNorm buffer with itself, so it never changes.
         super().__init__(foreach=True)
         self.horizon = horizon
 
@@ -150,8 +149,8 @@ class Ema(EMACallback):
         self.decay = 1 - 1 / reach
         self.inverse_decay = 1 - self.decay
         super().before_fit()
-        # fastxtend copies integer buffers (BatchNorm's batch counts) from the model to itself; they
-        # belong in the average.
+        # fastxtend copies integer buffers (BatchNorm's batch counts) from the model to itself instead of to the
+        # average.
         if self.run:
             self._counts = [
                 (source, average)
@@ -159,9 +158,9 @@ class Ema(EMACallback):
                 if not source.is_floating_point()
             ]
             if steps == 1:
-                log.warning("--ema: one step alone, so there is nothing to average")
+                log.warning("--ema has no effect: the training has only one step")
             else:
-                log.debug("averaged weights reach over %.3g of %d steps", reach, steps)
+                log.debug("The weights are averaged over %.3g of %d steps", reach, steps)
             self.model_buffers: list[Tensor] = []
             self.ema_buffers: list[Tensor] = []
 
@@ -173,11 +172,11 @@ class Ema(EMACallback):
 
 
 class Compile(Callback):
-    """Runs the forward pass of training steps through ``torch.compile``; all else uses the network itself.
+    """Compiles the forward pass of training steps with ``torch.compile``; everything else runs eagerly.
 
-    Each change of mode, of the frozen parameters or of the batch shape compiles another graph; beyond 8
-    graphs dynamo falls back to eager mode with only a warning. Validation therefore stays outside, and
-    a whole fine-tuning compiles two graphs: frozen and unfrozen.
+    Each change of mode, of the frozen parameters or of the batch shape compiles another graph, and beyond 8 graphs
+    dynamo falls back to eager mode with only a warning. Validation is therefore not compiled, and a fine-tuning
+    compiles two graphs: frozen and unfrozen.
     """
 
     order = 60  # after everything that changes the model
@@ -198,20 +197,20 @@ class Compile(Callback):
 
 
 def phase_of(learn: Learner) -> str:
-    """ "frozen" where only the head is trained, "unfrozen" where the body is trained too."""
+    """The phase of training: "frozen" if only the head is trained, "unfrozen" if the body is trained too."""
     return "frozen" if learn.opt.frozen_idx == len(learn.opt.param_lists) - 1 else "unfrozen"
 
 
 def epoch_name(learn: Learner) -> str:
-    """Name of an epoch on the terminal: in the frozen phase the head alone learns."""
+    """Name of an epoch on the terminal."""
     return "Head only, epoch" if phase_of(learn) == "frozen" else "Epoch"
 
 
 class Seeds(Callback):
     """Seeds each epoch and each item; stops a training whose files can no longer be read.
 
-    The generators of an epoch are seeded by (seed, phase, epoch), those of an item by its number too. A
-    new process can therefore resume at any epoch, and results do not depend on the number of workers.
+    The random generators of an epoch are seeded with (seed, phase, epoch), and those of an item also with its
+    number. So a new process can resume at any epoch, and results do not depend on the number of workers.
 
     Parameters
     ----------
@@ -239,7 +238,7 @@ class Seeds(Callback):
         if self.searching:
             return
         seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
-        # Dropout differs between processes, the order of the items must not.
+        # Dropout differs between processes, but the order of the items must be the same.
         set_seed(seed if distributed.is_first() else seed_of(seed, distributed.rank()))
         self.dls.train.begin(seed)
 
@@ -258,13 +257,13 @@ class Seeds(Callback):
     def _check(self, part: str) -> None:
         if not self.searching and not any(distributed.all_values(self.seen)):
             raise SecondhandError(
-                f"no file of the {part} part can be read any more: is their folder still there?"
+                f"No {part} file can be read any more. Check that their folder still exists"
             )
 
 
 @contextmanager
 def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
-    """Restore all random generators at the end of the block, including CUDA's and the loaders'."""
+    """Restore the state of all random generators at the end of the block, including CUDA's and the loaders'."""
     loaders = list(dls.loaders) if dls is not None else []
     orders = [(loader, loader.rng, loader.rng.getstate()) for loader in loaders]
     states = get_random_states()
@@ -274,7 +273,7 @@ def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
         set_random_states(**states)
         for loader, rng, state in orders:
             rng.setstate(state)
-            loader.rng = rng  # fastai makes a new generator for every epoch
+            loader.rng = rng  # fastai creates a new generator for every epoch
 
 
 class LossGuard(Callback):
@@ -285,8 +284,8 @@ class LossGuard(Callback):
     def after_loss(self) -> None:
         if self.training and not torch.isfinite(self.loss.detach()).all():
             raise SecondhandError(
-                f"the loss is {self.loss.item()} in epoch {self.epoch + 1}, batch {self.iter + 1}: "
-                "lower --lr, or set --clip 1"
+                f"The loss is {self.loss.item()} in epoch {self.epoch + 1}, batch {self.iter + 1}. "
+                "Lower --lr or set --clip 1"
             )
 
 
@@ -305,8 +304,10 @@ class LossesAsFloats(Callback):
 
 
 class ShowProgress(Callback):
-    """Reports the batches of each epoch, training and validation together. ``close`` it after training: an
-    interrupted one ends without fastai's last event."""
+    """Shows the progress of each epoch in batches, training and validation together.
+
+    Call ``close`` after training, because an interrupted training ends without fastai's last event.
+    """
 
     order = 70  # after everything that works on the batch
 
@@ -338,8 +339,8 @@ class ShowProgress(Callback):
 class EpochEnd(Callback):
     """Base of callbacks that act at the end of a training epoch.
 
-    They do not act during the learning rate search, for epochs that an earlier process trained, or
-    while predictions are collected.
+    They do not act during the learning rate search, on epochs that an earlier process trained, or while predictions
+    are computed.
     """
 
     has_trained = False
@@ -370,7 +371,7 @@ class History(EpochEnd):
     Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
     """
 
-    order = 64  # before the best weights are saved, so that saved weights always have a history
+    order = 64  # before the best weights are saved, so that their epoch is always in the history
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -382,7 +383,7 @@ class History(EpochEnd):
         figures, phase = self.figures(), phase_of(self.learn)
         row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1, **figures}
         row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
-        # Rewritten as a whole and renamed, so that no reader sees half a row.
+        # The file is rewritten and renamed, so that no reader sees half a row.
         lines = io.StringIO(
             self.file.read_bytes().decode() if self.file.exists() else "", newline=""
         )

@@ -25,14 +25,14 @@ from learners.training.callbacks import Ema, EpochEnd, phase_of
 
 log = logging.getLogger(__name__)
 
-#: File in a network's checkpoint folder once its training is complete.
+#: File in the checkpoint folder of a network whose training is complete.
 TRAINED = "trained.json"
 #: Number of states kept: the newest, and one more in case the newest is damaged.
 KEPT = 2
 FORMAT = 1
 
-#: Parts of the way from the linear probe to the last weights that are tried (2109.01903), and their names;
-#: the first is preferred, for it answers files of other places and refuses unknown classes best.
+#: Interpolation coefficients between linear probe (0) and last weights (1) that are tried (arXiv:2109.01903), with
+#: their names. The first is preferred: it is best on data from another source and at refusing unknown classes.
 BLENDS = {0.5: "half", 0.25: "a quarter"}
 #: A difference of up to this many correct files may be chance (two-sided sign test, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
@@ -46,11 +46,11 @@ class KeepBest(EpochEnd):
     With ``last`` it keeps the last epoch instead, for validation files that must not select anything:
     a published fold, an unseen speaker.
 
-    Both phases of a fine-tuning compete, and with EMA the averaged weights do: the weights that are
-    kept are those that were validated. After a fitted head, interpolations between that linear probe
-    and the last weights are candidates too (WiSE-FT, arXiv:2109.01903). An interpolation is kept if its
-    validation loss is within one standard error of the lowest, 0.5 before 0.25: few files cannot
-    separate smaller differences. Weights clearly worse than the probe are never kept.
+    The epochs of both phases are candidates. With EMA the averaged weights are validated, and kept. After a fitted
+    head, interpolations between that linear probe and the last weights are candidates too (WiSE-FT,
+    arXiv:2109.01903). An interpolation is kept if its validation loss is within one standard error of the lowest,
+    0.5 before 0.25: few files cannot separate smaller differences. Weights that are clearly worse than the probe are
+    never kept.
 
     Parameters
     ----------
@@ -73,14 +73,14 @@ class KeepBest(EpochEnd):
         self._offer(self.figures(), self._model(), phase, self.epoch + 1)
 
     def try_blends(self, epochs: int) -> None:
-        """Validate the interpolations `BLENDS`, and keep the first within one standard error of the lowest.
+        """Validate the interpolations `BLENDS`; keep the first within one standard error of the lowest loss.
 
-        The standard deviation of the loss is about its mean, so the standard error over n items is
-        about mean / sqrt(n). Probe and last weights are read from their files, which are deleted at the
-        end: a run that was stopped here resumes here.
+        The standard deviation of the loss is about as large as its mean, so the standard error over n items is about
+        mean / sqrt(n). Probe and last weights are read from files that are deleted at the end, so a run that stops
+        here resumes here.
         """
         files = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
-        distributed.all_values(None)  # wait until the first process has written them
+        distributed.all_values(None)  # wait until the first process has written the files
         if not all(file.exists() for file in files):  # also with --keep last
             return
         probe, last = map(load_file, files)
@@ -101,15 +101,16 @@ class KeepBest(EpochEnd):
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
             figures_of[share] = figures = distributed.share(dict(zip(names, values, strict=True)))
             shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
-            log.debug("%s of the way from the head-only model  %s", name, shown)
-        lowest = min(self.kept["lowest"], *(one["valid_loss"] for one in figures_of.values()))
+            log.debug("Blend, %s of the way from the head-only model: %s", name, shown)
+        losses = (figures["valid_loss"] for figures in figures_of.values())
+        lowest = min(self.kept["lowest"], *losses)
         limit = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
         for share, figures in figures_of.items():
             if figures["valid_loss"] <= limit:
                 model.load_state_dict(blend(share))
                 self._keep(figures, model, f"{BLENDS[share]} of the way", epochs, lowest)
                 break
-        distributed.all_values(None)  # wait until all processes have read them
+        distributed.all_values(None)  # wait until all processes have read the files
         if distributed.is_first():
             for file in files:
                 file.unlink()
@@ -119,7 +120,7 @@ class KeepBest(EpochEnd):
         return distributed.plain_model(self.learn) if ema is None else ema.ema_model
 
     def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
-        """Keep these weights if none validated better; of equal ones the later."""
+        """Keep these weights if none has a lower validation loss; of equal ones the later."""
         value = figures["valid_loss"]
         if not self.kept or self.last or value <= self.kept["value"]:
             self._keep(figures, model, phase, epoch, value)
@@ -158,28 +159,28 @@ class KeepBest(EpochEnd):
             what = "the head-only model"
         why = "the lowest"
         if self.last:
-            why = "the last, as --keep last asks"
+            why = "the last epoch (--keep last)"
         elif kept["value"] > kept["lowest"]:
-            why = f"the lowest but for chance ({kept['lowest']:.3g})"
-        words = f"{what}: validation loss {kept['value']:.3g}, {why}"
+            why = f"within one standard error of the lowest ({kept['lowest']:.3g})"
+        sentence = f"{what}: validation loss {kept['value']:.3g}, {why}"
         if "accuracy" not in kept["reached"]:
-            return words
+            return sentence
         right = round(n * kept["reached"]["accuracy"])
-        words += f"; {right} of {n} right"
+        sentence += f"; {right} of {n} right"
         if probe is None or probe == kept["reached"]:
-            return words
+            return sentence
         before = round(n * probe["accuracy"])
-        words += f". Head-only: loss {probe['valid_loss']:.3g}, {before} right"
+        sentence += f". Head-only: loss {probe['valid_loss']:.3g}, {before} right"
         if 0 < before - right <= CHANCE:
-            words += f"; with {n} files {before - right} more may be chance"
-        return words
+            sentence += f"; with {n} files a difference of {before - right} may be chance"
+        return sentence
 
     def read_best(self) -> None:
-        """Read which epoch an earlier process kept as the best.
+        """Read which epoch an earlier process kept.
 
         Raises
         ------
-        BadFile : its weights are damaged.
+        BadFile : the kept weights are damaged.
         """
         file = self.folder / "best.safetensors"
         if file.exists():
@@ -188,10 +189,10 @@ class KeepBest(EpochEnd):
                     kept = dict(json.loads(opened.metadata()["best"]))
                     self.kept = kept | {"value": float(kept["value"])}
             except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
-                raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
+                raise BadFile(file, f"damaged ({error}). Start again with --overwrite") from None
 
     def restore(self, model: nn.Module) -> bool:
-        """Load the best weights into ``model``; return False where no epoch was finished.
+        """Load the best weights into ``model``; return False if no epoch was finished.
 
         Raises
         ------
@@ -204,7 +205,7 @@ class KeepBest(EpochEnd):
         try:
             model.load_state_dict(load_file(file))
         except (SafetensorError, OSError) as error:
-            raise BadFile(file, f"damaged ({error}); begin anew with --overwrite") from None
+            raise BadFile(file, f"damaged ({error}). Start again with --overwrite") from None
         return True
 
 
@@ -238,7 +239,7 @@ class Checkpoints(EpochEnd):
         return (self.folder / TRAINED).is_file()
 
     def resume(self, learn: Learner, best: KeepBest) -> bool:
-        """Resume from the newest intact checkpoint, at `position`; return False where there is none.
+        """Resume from the newest intact checkpoint, at `position`; return False if there is none.
 
         Raises
         ------
@@ -252,7 +253,7 @@ class Checkpoints(EpochEnd):
             return False
         tensors, record = self.pending
         best.read_best()
-        # Before the fit begins, for EMA starts as a copy of these weights.
+        # Before the fit begins, because EMA starts as a copy of these weights.
         learn.model.load_state_dict(_with_prefix(tensors, "model"))
         self.position, self.rate = Position(*record["position"]), record["rate"]
         if distributed.is_first():
@@ -295,8 +296,8 @@ def collect_state(learn: Learner, *, within: bool) -> State:
 
     Parameters
     ----------
-    within : inside a phase: also the optimizer's moments (fastai drops them when a phase begins), the
-        averaged weights, the loss scaler and the smoothed loss.
+    within : the next step is in the same phase. Then also collect the optimizer's moments (fastai drops them when
+        a phase begins), the averaged weights, the loss scaler and the smoothed loss.
     """
     tensors = {
         f"model.{name}": value
@@ -337,7 +338,7 @@ def restore_state(learn: Learner, tensors: dict[str, Tensor], numbers: dict[str,
 
 
 def write_state(folder: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Save a state under the next number; the JSON file, written last, makes it valid.
+    """Save a state under the next number. It is valid once the JSON file is written, which comes last.
 
     Raises
     ------
@@ -365,7 +366,7 @@ def read_state(folder: Path) -> State | None:
         try:
             return _read_state(file)
         except (BadFile, OSError) as error:
-            log.warning("%s; going on from the checkpoint before it", error)
+            log.warning("%s. Resuming from the previous checkpoint", error)
             _remove(folder, number)
     return None
 
@@ -392,7 +393,7 @@ def state_numbers(folder: Path) -> list[int]:
 
 
 def remove_states(folder: Path) -> None:
-    """Remove all states: the training is over, or begins anew."""
+    """Remove all states, when the training is complete or starts again."""
     for suffix in (".json", ".safetensors"):
         for file in folder.glob(f"state-*{suffix}"):
             file.unlink(missing_ok=True)

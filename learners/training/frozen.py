@@ -1,8 +1,7 @@
 """Trains the head of a frozen body on cached features, which the body computes once.
 
-The body computes features of a few augmented versions of each training file and of each validation
-file; the head then trains on these. fastai's loop, callbacks, optimizer and saved weights are those of
-any other epoch.
+The body computes features of each validation file and of a few augmented versions of each training file. The head
+then trains on these features, with the same fastai loop, callbacks and optimizer as in any other epoch.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from learners.training.callbacks import Compile, undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
-#: Features of more bytes than this are kept in a memory-mapped file.
+#: Largest size of features in bytes that is kept in memory; larger ones go to a memory-mapped file.
 IN_MEMORY = 2**31
-#: Layers without weights at the start of a head; features are cached behind them, not as maps.
+#: Layers without weights at the start of a head. Features are cached after them, so pooled and not as maps.
 PASSIVE = (Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
 
 
@@ -46,27 +45,27 @@ PASSIVE = (Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
 def frozen_features(
     learn: Learner, versions: int, epochs: int, *, adapt: bool = True, plain: bool = False
 ) -> Iterator[None]:
-    """Train the head on cached features within this block: the learner's loaders give features.
+    """Train the head on cached features within this block: the learner's loaders yield features.
 
-    Each epoch uses the next version of each file, cyclically. The augmentation is seeded by torch's
-    initial seed, so a resumed run gets the same features; random generators outside are unchanged.
+    Each epoch uses the next version of each file, cyclically. The augmentation is seeded with torch's
+    initial seed, so a resumed run gets the same features; other random generators are unchanged.
 
-    The body is in eval mode, except for its BatchNorms with ``adapt``: they normalise by batch, as they
-    will when all weights are trained, and their running averages become those of the training files,
-    which validation uses. (fastai's frozen phase also trains their weights and biases, with a backward
-    pass through the whole body.) Without a second phase (a linear probe) they stay as published.
+    The body is in eval mode, except for its BatchNorms with ``adapt``. These normalise by batch, as they do later
+    when all weights are trained, and validation uses their running averages over the training files. (fastai's
+    frozen phase also trains their weights and biases, with a backward pass through the whole body.) Without a second
+    phase (a linear probe) the BatchNorms keep their published averages.
 
     Parameters
     ----------
     learn : a frozen learner whose network is ``Sequential(body, head)``.
     versions : augmented versions of each training file, at most ``epochs``; 0 changes nothing.
     epochs : epochs of the fit.
-    adapt : let the BatchNorms adapt to the training files.
+    adapt : adapt the BatchNorms to the training files.
     plain : open training files as validation files, without augmentation.
     """
     versions = min(versions, epochs)
     if versions and (why := _reason_not_to_cache(learn)) is not None:
-        log.debug("head-only epochs run through the whole network: %s", why)
+        log.debug("Features are not cached, so head-only epochs run the whole network: %s", why)
         versions = 0
     if not versions:
         yield
@@ -74,17 +73,17 @@ def frozen_features(
     start, original_loaders = time.monotonic(), learn.dls
     layers = [learn.model[0]]
     layers += takewhile(lambda layer: isinstance(layer, PASSIVE), learn.model[1].children())
-    compiled = [cb for cb in learn.cbs if isinstance(cb, Compile)]  # nothing of the body will run
+    compiled = [cb for cb in learn.cbs if isinstance(cb, Compile)]  # the body does not run
     with (
         tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder,
         learn.removed_cbs(compiled),
     ):
         with undisturbed_randomness(original_loaders):
             learn.dls = _feature_loaders(learn, layers, versions, adapt, plain, Path(folder))
-        count_text = "1 view" if versions == 1 else f"{versions} views"
+        versions_text = "1 version" if versions == 1 else f"{versions} versions"
         seconds = time.monotonic() - start
         log.debug(
-            "features of %d files, %s each: %.1f s", len(learn.dls.train_ds), count_text, seconds
+            "Features of %d files, %s each: %.1f s", len(learn.dls.train_ds), versions_text, seconds
         )
         # DistributedDataParallel waits for the gradient of every trainable parameter.
         trainable = [p for p in learn.model[0].parameters() if p.requires_grad]
@@ -97,7 +96,7 @@ def frozen_features(
             learn.dls = original_loaders
             for parameter in trainable:
                 parameter.requires_grad_(True)
-            # Also in the averaged weights, which the learner keeps from the last fit.
+            # Also in the averaged model, which the learner keeps after the fit.
             for network in (learn.model, getattr(learn, "model_ema", None)):
                 restore_modules(network.modules() if network is not None else ())
 
@@ -125,7 +124,7 @@ class FeatureLoader(Repeatable):
         self.versions, self.epoch, self.numbers = versions, epoch, numbers
 
     def create_item(self, s: int) -> tuple[Tensor, Tensor]:
-        """Features and target of row ``s``, for a process that loads its part of each batch."""
+        """Features and target of row ``s``; used where each process loads a part of each batch."""
         features, targets = self.versions[self.epoch() % len(self.versions)]
         return features[s], targets[s]
 
@@ -137,9 +136,9 @@ class FeatureLoader(Repeatable):
 
 
 def _reason_not_to_cache(learn: Learner) -> str | None:
-    """Why features cannot be cached for this training; None if they can."""
+    """Why features cannot be cached in this training; None if they can."""
     if any(isinstance(cb, MixUp) for cb in learn.cbs):
-        return "--mixup mixes pictures"
+        return "--mixup mixes the inputs"
     if not learn.opt or not learn.opt.frozen_idx:
         return "the body is not frozen"
     return None
@@ -167,7 +166,7 @@ def _feature_loaders(
     numbers = loader.order
     loader = valid.new(shuffle=False, drop_last=False)
     validation = _compute_features(layers, loader, folder / "valid", nullcontext())
-    # As with files: a training set smaller than a batch is one batch.
+    # As with the loaders of files, a training set smaller than a batch is one batch.
     bs = max(1, min(train.bs, *(len(targets) for _, targets in features)))
     epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
@@ -186,9 +185,9 @@ def _feature_loaders(
 
 @contextmanager
 def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
-    """Let BatchNorms normalise by batch, and average their statistics over all items.
+    """Make BatchNorms normalise by batch and average their statistics over all items.
 
-    Yields a function to be called with the number of items before each batch.
+    Yields a function to call with the number of items before each batch.
     """
     norms = batch_norms(body) if adapt else []
     momenta = [norm.momentum for norm in norms]
@@ -219,7 +218,7 @@ def _compute_features(
     precision: AbstractContextManager[Any],
     count: Callable[[int], None] = lambda items: None,
 ) -> tuple[Tensor, Tensor]:
-    """Outputs of the layers for all items of a loader, and their targets.
+    """Outputs of the layers for all items of a loader, [n, ...] float32, and their targets [n].
 
     Raises
     ------
@@ -243,16 +242,16 @@ def _compute_features(
             advance(filled)
     if features is None:
         raise SecondhandError(
-            "no file of a part can be read any more: is their folder still there?"
+            "No training or validation file can be read any more. Check that their folder still exists"
         )
     return features[:filled], torch.cat(targets)
 
 
 def _merge_single_items(batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches in order; a batch of one item joins the next batch, the last one the previous.
+    """Yield the batches in order. A batch of one item is merged with the next batch, or at the end with the previous.
 
-    BatchNorm cannot normalise a single item with a 1 x 1 map. This cannot be done in the loader, for
-    each of its workers makes batches of its own.
+    BatchNorm cannot normalise a single item with a 1 x 1 map. The loader cannot merge batches, because each of its
+    workers makes its own.
     """
     pending: tuple[Tensor, ...] | None = None
     single: tuple[Tensor, ...] | None = None
@@ -277,7 +276,7 @@ def _concatenate(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple
 
 
 def _autocast(learn: Learner) -> Any:
-    """Autocast context of the precision that the learner trains in."""
+    """Autocast context of the learner's training precision."""
     if hasattr(learn, "cpu_autocast"):
         return torch.autocast("cpu", torch.bfloat16)
     if hasattr(learn, "mixed_precision"):

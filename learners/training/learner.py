@@ -81,7 +81,7 @@ def make_learner(
         "opt_func": partial(OptimWrapper, opt=torch.optim.AdamW, eps=1e-8, fused=True),
         "metrics": objective.metrics,
         "wd": settings.wd,
-        "train_bn": not fits_head,  # also trains the norms of frozen groups: a backward pass more
+        "train_bn": not fits_head,  # training the norms of frozen groups takes another backward pass
         "cbs": [
             FrozenBatchNorms(body=fits_head),
             ValidationLoss(objective.plain_loss),
@@ -113,18 +113,18 @@ def fine_tune(
 ) -> None:
     """Fine-tune in two phases: the head alone, then all weights by the one-cycle policy (arXiv:1803.09820).
 
-    A single-layer head on a pretrained body is solved as a logistic regression (`probe.fit_head`). The
-    second phase then changes the body only a little (LP-FT, arXiv:2202.10054), and its first group not
-    at all (`unfreeze_body`). Any other head takes gradient steps in the first phase, as in fastai's
-    ``fine_tune``; with 0 frozen epochs that phase is skipped.
+    A single-layer head on a pretrained body is solved as a logistic regression (`probe.fit_head`). The second phase
+    then changes the body only a little (LP-FT, arXiv:2202.10054), and its first group not at all (`unfreeze_body`).
+    Any other head is trained by gradient descent in the first phase, as in fastai's ``fine_tune``. With 0 frozen
+    epochs the first phase is skipped.
 
     Parameters
     ----------
     settings : resolved settings, see `TrainSettings.of`.
     objective : the objective given to `make_learner`.
     groups : group number of each training item; cross-validation of the head keeps groups together.
-    warm_start : the head is already trained: its fit starts from the present weights.
-    checkpoints, best : callbacks of the learner: the position to resume from, and the weights to keep.
+    warm_start : the head is already trained, so its fit starts from its weights.
+    checkpoints, best : callbacks of the learner that hold the position to resume from and the weights to keep.
     """
     position = Position() if checkpoints is None else checkpoints.position
     frozen_epochs = settings.freeze_epochs
@@ -138,20 +138,20 @@ def fine_tune(
                 learn.fit(1, lr=0.0)  # a learning rate of 0 only evaluates the head
         unfreeze_body(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
-            log.debug("frozen: the stem and a third of the body's blocks")
+            log.debug("The stem and the first third of the body's blocks stay frozen")
         peak_rate = _learning_rate(learn, settings, checkpoints) if settings.epochs else 0.0
     else:
         peak_rate = _learning_rate(learn, settings, checkpoints)
         if frozen_epochs:
             learn.freeze()
             if position.phase == 0:
-                # Several processes augment their own part of each batch: nothing is cached.
+                # With several processes, each augments its part of each batch, so nothing is cached.
                 versions = FROZEN_VERSIONS if distributed.count() == 1 else 0
                 with frozen_features(learn, versions, frozen_epochs, adapt=settings.epochs > 0):
                     learn.fit_one_cycle(
                         frozen_epochs,
                         slice(peak_rate),
-                        # Without a second phase the cycle anneals here.
+                        # Without a second phase the learning rate anneals here.
                         **({"pct_start": 0.99} if settings.epochs else CYCLE),
                         start_epoch=position.epoch,
                     )
@@ -178,7 +178,7 @@ def unfreeze_body(learn: Learner, settings: TrainSettings) -> None:
 def _learning_rate(
     learn: Learner, settings: TrainSettings, checkpoints: Checkpoints | None
 ) -> float:
-    """Learning rate of the settings, of the resumed training, or of the range test."""
+    """The learning rate from the settings, from the resumed training, or from a range test."""
     if settings.lr != "auto":
         assert settings.lr is not None
         return settings.lr
@@ -186,8 +186,8 @@ def _learning_rate(
         return checkpoints.rate
     with distributed.single_process(learn):
         rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
-    named = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
-    log.debug("learning rate %.2g (%s)", rate, named)
+    suggestions_text = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
+    log.debug("Learning rate %.2g (%s)", rate, suggestions_text)
     if checkpoints is not None:
         checkpoints.rate = rate
     return float(rate)
@@ -196,12 +196,12 @@ def _learning_rate(
 def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
     """Return the learning rate of a range test (arXiv:1506.01186), and the suggestion of each method.
 
-    The rate is the valley method's. Weights, optimizer and random state of the learner are restored.
+    The learning rate is that of the valley method. Weights, optimizer and random state of the learner are restored.
     """
     with undisturbed_randomness(learn.dls):
         frozen_to = learn.opt.frozen_idx if learn.opt is not None else 0
         by_method = learn.lr_find(suggest_funcs=(slide, valley), show_plot=False)
-        # fastai restores the weights, but the optimizer would keep its moments.
+        # fastai restores the weights, but not the optimizer's moments.
         learn.create_opt()
         learn.freeze_to(frozen_to)
     suggestions = {name: float(value) for name, value in by_method._asdict().items()}
@@ -222,7 +222,7 @@ def tracking_callbacks(name: str, folder: Path) -> list[Callback]:
             from fastai.callback.tensorboard import TensorBoardCallback
 
             class NumbersOnly(TensorBoardCallback):
-                """fastai's callback fails on optimizer settings that are None; this logs loss and rates only."""
+                """Logs only loss and learning rates: fastai's callback fails on optimizer settings that are None."""
 
                 def after_batch(self) -> None:
                     self.writer.add_scalar("train_loss", self.smooth_loss, self.train_iter)
@@ -233,12 +233,14 @@ def tracking_callbacks(name: str, folder: Path) -> list[Callback]:
         disable_telemetry()
         from fastai.callback.wandb import WandbCallback
     except ImportError as error:
-        raise SecondhandError(f"--track {name}: pip install {name} ({error})") from None
+        raise SecondhandError(
+            f"--track {name} needs the package {name} ({error}). Install it: pip install {name}"
+        ) from None
     return [WandbCallback(log_preds=False, log_model=False)]
 
 
 def _is_convolutional(network: nn.Sequential) -> bool:
-    """Whether the head starts with pooling, so the body gives a feature map."""
+    """Whether the head starts with pooling, so that the body outputs a feature map."""
     head = network[1]
     assert isinstance(head, nn.Sequential)
     return isinstance(head[0], nn.AdaptiveAvgPool2d)

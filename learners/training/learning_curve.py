@@ -1,4 +1,4 @@
-"""Learning curve: linear probes fitted to fractions of the training labels show whether more would help."""
+"""Learning curve: linear probes fitted to fractions of the training labels show whether more labels would help."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREDICTIONS = "learning_curve.csv"
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 #: Random draws of each fraction below 1.
 DRAWS = 3
-#: Subsets with fewer labels per class, on average, are left out.
+#: Least mean number of labels per class in a subset; smaller subsets are not used.
 MIN_PER_CLASS = 2
 
 
@@ -45,7 +45,7 @@ class FeatureRows(NamedTuple):
 
 
 class LearningCurveProbes(Callback):
-    """Writes `predictions_by_fraction` with the items' paths, once per run, where features are cached.
+    """Writes `predictions_by_fraction` with the paths of the items, once per run, when features are cached.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class LearningCurveProbes(Callback):
             features, targets = loader.versions[-1]
             if len(loader.numbers) != len(targets) or len(targets) != in_split.sum():
                 log.warning(
-                    "no learning curve: some training or validation files could not be read. Put them back "
+                    "No learning curve: some training or validation files cannot be read any more. Put them back "
                     "and train again"
                 )
                 return
@@ -103,29 +103,27 @@ class LearningCurveProbes(Callback):
         write_beside(self.file, csv_text(predictions).encode())
         seconds = time.monotonic() - start
         log.debug(
-            "learning curve: %d linear probes on subsets of the labels, %.1f s",
+            "Learning curve: %d linear probes on subsets of the labels, %.1f s",
             len(predictions.columns) - 3,
             seconds,
         )
 
 
 def item_numbers(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Item number of each row, int64 [n]; windows of one recording share theirs."""
-    given_numbers = rows.get("item", pd.Series(np.nan, rows.index))
-    numbers = given_numbers.fillna(
-        pd.Series(-1 - np.arange(len(given_numbers)), given_numbers.index)
-    )
+    """Item number of each row, int64 [n]; windows of one recording have the same number."""
+    recordings = rows.get("item", pd.Series(np.nan, rows.index))
+    numbers = recordings.fillna(pd.Series(-1 - np.arange(len(recordings)), recordings.index))
     return np.asarray(numbers, dtype=np.int64)
 
 
 def label_fractions(
     labels: NDArray[np.int64], classes: int, draws: Mapping[float, int], seed: int = 0
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Yield stratified, nested subsets: the name "LABELS-DRAW" and a mask [n] of the items in it.
+    """Yield stratified, nested subsets: the name "LABELS-DRAW" and a bool mask [n] of the items in it.
 
     Parameters
     ----------
-    labels : class numbers [n]; numbers from ``classes`` on are background, not counted in LABELS.
+    labels : class numbers [n]. Numbers from ``classes`` on are background, which LABELS does not count.
     classes : number of classes.
     draws : number of random draws for each fraction of the labels.
     """
@@ -180,8 +178,7 @@ def predictions_by_fraction(
         logits = validation.features[torch.from_numpy(known)].float().cpu() @ layer.weight.T
         probabilities = (logits + layer.bias)[:, : len(classes)].softmax(1).numpy()
         sums = np.zeros((len(items), len(classes)))
-        np.add.at(
-            sums, item_index, probabilities
-        )  # a recording is predicted by the sum over its windows
+        # A recording is predicted by the sum over its windows.
+        np.add.at(sums, item_index, probabilities)
         columns[name] = np.array(classes, object)[sums.argmax(1)]
     return pd.DataFrame(columns)

@@ -68,7 +68,7 @@ def train_members(
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
     The first writes ``history.csv`` and ``checkpoint/``, the second ``history-2.csv`` and
-    ``checkpoint/member-2/``, and so on. Ctrl-C keeps the networks so far and the best epoch of the
+    ``checkpoint/member-2/``, and so on. Ctrl-C keeps the finished networks and the best epoch of the
     current one. A training that an earlier process began is resumed.
 
     Parameters
@@ -81,12 +81,12 @@ def train_members(
 
     Returns
     -------
-    For each network a sentence on the kept epoch; and whether Ctrl-C ended the training.
+    A sentence on the kept epoch of each network, and whether Ctrl-C ended the training.
 
     Raises
     ------
     SecondhandError : a setting does not suit the network or the machine.
-    KeyboardInterrupt : Ctrl-C before the first epoch ended: there is nothing to keep.
+    KeyboardInterrupt : Ctrl-C before the end of the first epoch, when there is nothing to keep.
     """
     train, network = settings.train, first_member(bundle.network)
     trained_on = items.rows.loc[items.rows["split"].eq("train")]
@@ -115,7 +115,7 @@ def train_members(
         )
         checkpoints = Checkpoints(member_folder, history)
         if checkpoints.trained and best.restore(network):
-            log.debug("trained already: kept %s", best.summary())
+            log.debug("Already trained. Kept %s", best.summary())
             members.append(network.eval())
             kept.append(best.summary())
             continue
@@ -164,12 +164,10 @@ def train_members(
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds
                     raise
-                log.warning(
-                    "interrupted: the best epoch so far is kept; the run is completed with it"
-                )
+                log.warning("Interrupted. The run is completed with the best epoch so far")
                 interrupted = True
         if distributed.first_process_value(partial(best.restore, network)):
-            log.debug("kept %s", best.summary())
+            log.debug("Kept %s", best.summary())
             members.append(network.eval())
             kept.append(best.summary())
         if interrupted:
@@ -178,8 +176,8 @@ def train_members(
     if not members:
         raise KeyboardInterrupt
     if items.labels != items.table.classes:
-        for one in members:
-            drop_background_row(one)
+        for network in members:
+            drop_background_row(network)
     multi_label = bundle.spec.multi_label
     bundle.network = (
         Ensemble(members, multi_label=multi_label).eval() if len(members) > 1 else members[0]
@@ -195,7 +193,7 @@ def _log_network(
     side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)
     where = f"{side} px, {device}, {describe_speed(speed, workers)}"
     if speed.precision != "fp32":
-        where += " (validated in fp32, as it will answer)"
+        where += " (validation and prediction in fp32)"
     log.debug("%s at %s: %.1f M parameters", spec.backbone, where, size)
 
 
@@ -209,11 +207,12 @@ def build_network(
 ) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
     """Build a pretrained body with a new head; return network, spec and preprocessing.
 
-    With ``origin`` it is that model's network ``number``, whose head gets a row for each present class.
+    With ``origin`` the weights are those of that model's network ``number``, and the head keeps the rows of the
+    classes that are still present.
 
     Raises
     ------
-    SecondhandError : the network cannot be loaded or saved, or does not suit the items.
+    SecondhandError : the network cannot be loaded, does not suit the items, or does not fit on the disk.
     """
     with distributed.in_turn():
         if origin is None:
@@ -240,8 +239,8 @@ def build_network(
         _copy_weights_of(origin, plain_network, items.labels, number)
     elif spec.width is not None and items.table.kind != "sound":
         raise SecondhandError(
-            f"--backbone {settings.network.backbone} is a network of sound, and these are of kind "
-            f"{items.table.kind}"
+            f"--backbone {settings.network.backbone} is a network for sounds, but the data are of kind "
+            f"{items.table.kind}. Choose another --backbone"
         )
     elif items.spectrogram is not None:
         preprocessing = replace(preprocessing, squish=True)
@@ -260,11 +259,11 @@ def _copy_weights_of(origin: Bundle, new: nn.Sequential, labels: list[str], numb
         return
     for what, names in (
         ("kept", [name for name in labels if name in numbers]),
-        ("new", [name for name in labels if name not in numbers]),
-        ("gone", [name for name in origin.classes if name not in labels]),
+        ("added", [name for name in labels if name not in numbers]),
+        ("dropped", [name for name in origin.classes if name not in labels]),
     ):
         if names:
-            log.debug("%d rows of the head are %s: %s", len(names), what, ", ".join(names))
+            log.debug("Classes %s: %s", what, ", ".join(names))
 
 
 def _build_loaders(
@@ -333,46 +332,46 @@ def _picture_paths(items: Loaded) -> tuple[list[str], list[str]]:
 def check_disk_space(folder: Path, network: nn.Module, members: int = 1) -> None:
     """Check that the disk has room for the checkpoints and the model.
 
-    Each of ``members`` networks needs its weights four times: twice in the checkpoint, twice in the
-    model. The network in training has up to three states of weights, two moments and an average.
+    Each of ``members`` networks needs four times the size of its weights: twice for the checkpoint, twice for the
+    model. The network in training also needs up to three states, each with weights, two moments and an average.
 
     Raises
     ------
-    SecondhandError : less is free.
+    SecondhandError : the disk has less free space.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
     need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
     if free < need:
         raise SecondhandError(
-            f"--out {folder}: {free >> 20} MiB are free there and a run needs {need >> 20}: free "
-            "some room or choose another folder"
+            f"--out {folder}: the run needs {need >> 20} MiB, but only {free >> 20} MiB are free on this disk. Free "
+            "some space or choose another folder"
         )
 
 
 @contextmanager
 def explain_errors() -> Iterator[None]:
-    """Turn errors of memory and worker processes into a SecondhandError that names the remedy."""
+    """Turn errors about memory and worker processes into a SecondhandError that names the remedy."""
     try:
         yield
     except SecondhandError as error:
         raise SecondhandError(_without_location(str(error))) from None
     except (MemoryError, torch.cuda.OutOfMemoryError) as error:
-        raise SecondhandError(f"out of memory ({_first_line(error)}): {LESS}") from None
+        raise SecondhandError(f"Out of memory ({_first_line(error)}). {LESS_MEMORY}") from None
     except RuntimeError as error:
         text = str(error)
         if "DataLoader worker" in text and "Caught" not in text:
             raise SecondhandError(
-                f"a process that opens files died ({_first_line(error)}), perhaps for want of memory: "
-                "try fewer --workers, or 0"
+                f"A process that opens files died ({_first_line(error)}), perhaps for lack of memory. Use fewer "
+                "--workers, or --workers 0"
             ) from None
         if any(
             words in text for words in ("can't allocate memory", "out of memory", "MemoryError")
         ):
-            raise SecondhandError(f"out of memory ({_first_line(error)}): {LESS}") from None
+            raise SecondhandError(f"Out of memory ({_first_line(error)}). {LESS_MEMORY}") from None
         raise
 
 
-LESS = "try fewer --workers; or begin anew with a smaller --bs or --size"
+LESS_MEMORY = "Use fewer --workers, or start again with a smaller --bs or --size"
 
 
 def _without_location(text: str) -> str:

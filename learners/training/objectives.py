@@ -1,7 +1,6 @@
 """Objectives of training: loss, metrics, mixup and linear probe for one class per item or for multi-label.
 
-Multi-label targets are [n, classes]: 1 present, 0 absent, NaN unknown; unknown ones are left out of the
-loss.
+Multi-label targets are [n, classes]: 1 present, 0 absent, NaN unknown. Unknown targets do not count in the loss.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from torch import Tensor, nn
 from learners.cli.settings import TrainSettings
 from learners.training.probe import LinearProbe, fit_multi_label_probe, fit_probe
 
-_MIXED_SHARE = 0.5  # share of a batch's items that are mixed with another
-_FOCUS, _MARGIN = 4, 0.05  # of the asymmetric loss, as published
+_MIXED_SHARE = 0.5  # fraction of the items of a batch that are mixed with another item
+_FOCUS, _MARGIN = 4, 0.05  # published values of the asymmetric loss
 
 
 class Objective(NamedTuple):
-    """Loss, metrics and probe that a training uses.
+    """Loss, metrics and probe of a training.
 
     Attributes
     ----------
@@ -50,9 +49,9 @@ def class_objective(
 
     Parameters
     ----------
-    counts : training items of each class, for ``settings.class_weights`` and the background.
-    background : the last class is the background. Its total weight is at most that of an average class,
-        so that many background files do not outvote the classes.
+    counts : number of training items of each class, for ``settings.class_weights`` and the background class.
+    background : the last class is the background class. Its total weight is at most that of an average class, so
+        that many background files do not dominate the loss.
     """
     weight, last = None, 1.0
     if settings.class_weights:
@@ -86,8 +85,8 @@ def label_objective(settings: TrainSettings) -> Objective:
 class MaskedLabelLoss(nn.Module):
     """Binary cross-entropy in nats, averaged over the known labels of a batch.
 
-    ``asymmetric``, for rare labels: a negative costs ``-q ** 4 * log(1 - q)`` with q = max(p - 0.05, 0),
-    so the many easy negatives do not outweigh the few positives (arXiv:2009.14119, equation 7).
+    ``asymmetric`` suits rare labels: the loss of a negative is ``-q ** 4 * log(1 - q)`` with q = max(p - 0.05, 0), so
+    the many easy negatives do not outweigh the few positives (arXiv:2009.14119, equation 7).
     """
 
     def __init__(self, *, asymmetric: bool = False) -> None:
@@ -110,10 +109,10 @@ class MaskedLabelLoss(nn.Module):
 
 
 class MixedClips(MixUp):
-    """Mixes half of a batch's clips with another clip; the result has the labels of both.
+    """Mixes half of the clips of a batch with another clip; the result has the labels of both.
 
-    The mix is the maximum of the two spectrograms: in decibels the louder clip dominates each time and
-    band, and the sum of powers is at most 3 dB above it. Like mixup for audio tagging (Kong et al.,
+    The mix is the maximum of the two spectrograms. In decibels the louder clip dominates at each time and in each
+    band, and the sum of powers is at most 3 dB above it. This is mixup for audio tagging (Kong et al.,
     arXiv:1912.10211), but labels stay 0 or 1.
     """
 

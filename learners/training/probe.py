@@ -30,10 +30,11 @@ Floats = NDArray[np.float64]
 
 #: Candidates for the inverse strength of the L2 penalty, scikit-learn's C.
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
-#: Most rows used to choose among them.
+#: Largest number of rows used to choose between them.
 MAX_ROWS = 2000
+#: Number of cross-validation folds.
 FOLDS = 3
-#: Penalty of a bias relative to a weight, where a class may lack rows: keeps the bias finite.
+#: L2 penalty of a bias relative to that of a weight. It keeps the bias of a class without rows finite.
 ON_BIAS = 0.01
 
 
@@ -66,17 +67,18 @@ def fit_probe(
 ) -> LinearProbe:
     """Fit a multinomial logistic regression on standardised features; cross-validate its L2 penalty.
 
-    The penalty pulls the weights towards zero, or towards ``start``: a layer trained on more data
+    The penalty pulls the weights towards zero, or towards ``start``. A layer that was trained on more data then
     changes only where these rows contradict it.
 
     Parameters
     ----------
     features : float [n, width].
-    targets : int64 [n], from 0 to ``n_classes`` - 1; a class without rows gets the bias of half a row.
-    balanced : weight classes by 1 / their number of rows.
-    last : sample weight of the last class, that of the background; other classes have 1.
+    targets : int64 [n], from 0 to ``n_classes`` - 1. A class without rows gets the bias of half a row.
+    balanced : weight each class by 1 / its number of rows.
+    last : sample weight of the last class if it is the background class; other classes have 1.
+    seed : seed of the cross-validation folds.
     start : weight and bias to start from.
-    groups : group number of each row; a group is never on both sides of a fold.
+    groups : group number of each row; no group is split between folds.
     """
     y = targets.cpu()
     offsets = torch.zeros(len(y), n_classes, dtype=torch.float64)
@@ -84,7 +86,7 @@ def fit_probe(
         old_weight, old_bias = (tensor.float().cpu() for tensor in start)
         offsets = (features.float().cpu() @ old_weight.T + old_bias).double()
     x, mean, scale = standardise(features)
-    with threadpool_limits(1):  # the products are too small for several threads
+    with threadpool_limits(1):  # the matrices are too small for several threads
         rows, axes = principal_axes(x)
 
         def fit(
@@ -95,7 +97,7 @@ def fit_probe(
             weights = torch.where(classes_of_rows == n_classes - 1, last, 1.0).double()
             if balanced:
                 weights *= len(classes_of_rows) / ((counts > 0).sum() * counts[classes_of_rows])
-            # Without a start, classes without rows are left out; their bias is set below.
+            # Without a start, classes without rows are excluded from the fit; their bias is set below.
             absent = (counts == 0) & (start is None)
 
             def loss(logits: Tensor) -> Tensor:
@@ -131,12 +133,12 @@ def fit_multi_label_probe(
     groups: NDArray[np.int64] | None = None,
     start: None = None,
 ) -> LinearProbe:
-    """`fit_probe` for multi-label items: a logistic regression per label with one common penalty.
+    """Like `fit_probe`, for multi-label items: a logistic regression per label, with a common penalty.
 
     Parameters
     ----------
     features : float [n, width].
-    targets : float [n, classes], NaN where unknown.
+    targets : float [n, classes]: 1 present, 0 absent, NaN unknown.
     criterion : mean loss over the known labels.
     groups : as in `fit_probe`.
     start : not supported: multi-label models cannot be warm-started.
@@ -180,13 +182,13 @@ def choose_strength(
     loss_of: Callable[[Tensor, Tensor], float],
     folds: NDArray[np.int64],
 ) -> tuple[float, float]:
-    """Strength with the lowest cross-validated loss, and that mean loss per row.
+    """The strength with the lowest cross-validated loss, and this loss as mean per row.
 
     Parameters
     ----------
-    fit : takes row numbers, a strength, an initial layer and a tolerance, as in `regress`.
-    loss_of : summed loss of the rows with these numbers under a fitted layer.
-    folds : fold number of each row; rows with -1 are left out.
+    fit : fits a layer, given row numbers, a strength, an initial layer and a tolerance, as in `regress`.
+    loss_of : summed loss of a layer on the rows with these numbers.
+    folds : fold number of each row; rows with -1 are not used.
     """
     sums = dict.fromkeys(STRENGTHS, 0.0)
     for fold in range(folds.max() + 1):
@@ -205,8 +207,8 @@ def choose_strength(
 def principal_axes(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
     """Coordinates of rows [n, width] on their principal axes, float64 [n, rank], and the axes [width, rank].
 
-    An L2-penalised linear regression gives the same result in these coordinates, for directions
-    orthogonal to all rows get no weight; and few rows have a rank far below the width.
+    An L2-penalised linear regression gives the same result in these coordinates, because directions orthogonal to
+    all rows get no weight. With few rows the rank is far below the width, so the fit is faster.
     """
     full = torch.from_numpy(x).double()
     few = len(full) < full.shape[1]
@@ -218,7 +220,7 @@ def principal_axes(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
     return full @ vectors, vectors
 
 
-#: Tolerances of `regress`: logits accurate to 1e-3; cross-validated losses accurate to 1e-3.
+#: Tolerances of `regress`: EXACT gives logits accurate to 1e-3, ROUGH cross-validated losses accurate to 1e-3.
 EXACT, ROUGH = 1e-7, 1e-3
 
 
@@ -234,9 +236,9 @@ def regress(
 ) -> Tensor:
     """Linear layer that minimises ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``.
 
-    L-BFGS with each axis scaled by 1 / sqrt(estimated curvature): on principal axes the Hessian is
-    nearly diagonal, and scaling saves half to nine tenths of the steps. The curvature falls as the
-    probabilities approach 0 and 1, so it is estimated at the start and again near the end.
+    Uses L-BFGS with each axis scaled by 1 / sqrt(estimated curvature). On principal axes the Hessian is nearly
+    diagonal, so this scaling saves 50 % to 90 % of the steps. The curvature decreases as the probabilities approach
+    0 and 1, so it is estimated at the start and again near the end.
 
     Parameters
     ----------
@@ -257,7 +259,7 @@ def regress(
     signs = torch.randint(2, (len(rows), classes), generator=torch.Generator().manual_seed(0))
 
     def slopes_at(layer: Tensor, *, twice: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, loss times strength, and its slopes by the logits."""
+        """Logits, loss times strength, and the derivative of this product with respect to the logits."""
         logits = (rows @ layer[:-1] + layer[-1]).requires_grad_()
         cost = strength * loss(logits)
         (slopes,) = torch.autograd.grad(cost, logits, create_graph=twice)
@@ -265,7 +267,7 @@ def regress(
 
     with torch.enable_grad():
         for goal in (100 * ROUGH, tolerance):
-            # Hutchinson: for random signs v, v * (Hessian v) estimates the diagonal of the Hessian.
+            # Hutchinson's estimator: for random signs v, the mean of v * (Hessian v) is the diagonal.
             logits, _, slopes = slopes_at(layer, twice=True)
             v = 2.0 * signs - 1
             (curvature,) = torch.autograd.grad(slopes, logits, v)
@@ -299,9 +301,9 @@ def unstandardise(
 def standardise(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
     """Standardise features [n, width]; return them with mean and scale, both [width].
 
-    The scale is hypot(own standard deviation, half the root mean square of all standard deviations).
-    With its own deviation alone, a feature that is nearly constant in training dominates wherever it
-    does vary: unknown files lay at 35 000 deviations. Constant features become 0.
+    The scale of a feature is hypot(its standard deviation, half the root mean square of all standard deviations).
+    With its standard deviation alone, a feature that is nearly constant in training would dominate elsewhere: in
+    files of unknown classes it reached 35 000 deviations. Constant features become 0.
     """
     x = features.float().cpu().numpy()
     mean, deviations = x.mean(0), x.std(0)
@@ -311,7 +313,7 @@ def standardise(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
 
 
 def last_layer(network: nn.Sequential) -> nn.Linear | None:
-    """The only layer with weights of a head, if it is linear with a bias; else None."""
+    """The linear layer of a head that has no other weights; None for other heads, or without a bias."""
     weighted = [layer for layer in network[1].children() if list(layer.parameters())]
     layer = weighted[0] if len(weighted) == 1 else None
     return layer if isinstance(layer, nn.Linear) and layer.bias is not None else None
@@ -330,14 +332,14 @@ def fit_head(
     ----------
     probe : ``probe`` of the objective.
     groups : group number of each training item, in the order of the learner's items.
-    warm_start : start the fit from the present weights.
+    warm_start : start the fit from the layer's weights.
     """
     layer = last_layer(learn.model)
     assert layer is not None
     start_time = time.monotonic()
     loader = distributed.plain_loaders(learn)[0]
     ((features, targets),) = loader.versions
-    if groups is not None:  # not where a file has disappeared since: numbers would not match
+    if groups is not None:  # unless a file has disappeared, so that the numbers do not match
         groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None
     start = (layer.weight.detach(), layer.bias.detach()) if warm_start else None
     with progress.step("Fitting the head to the features"):
@@ -346,6 +348,6 @@ def fit_head(
         layer.weight.copy_(fitted.weight)
         layer.bias.copy_(fitted.bias)
     log.debug(
-        "head fitted to %d files: C %g, cross-validated loss %.3f, %.1f s",
+        "Head fitted to %d files: C %g, cross-validated loss %.3f, %.1f s",
         len(targets), fitted.strength, fitted.loss, time.monotonic() - start_time,
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Resolves the speed settings that are left open, by fixed rules and without timing anything.
+"""Resolves the speed settings that the user left open, by fixed rules and without timing anything.
 
-Timings on a busy machine would make the same command train with another precision, to other weights.
+With timings, the same command could train with another precision on a busy machine, and give other weights.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from learners.machine import SpeedSettings
 
 
 def resolve_speed(speed: SpeedSettings, network: nn.Module, device: str) -> SpeedSettings:
-    """Settings with precision and threads resolved; values that the user gave stay.
+    """Settings with precision and threads resolved; values that the user chose are unchanged.
 
-    ``workers`` stays open: it depends on the free disk space and does not change results.
+    ``workers`` stays open: it depends on the free disk space and does not affect results.
 
     Parameters
     ----------
@@ -32,10 +32,10 @@ def resolve_speed(speed: SpeedSettings, network: nn.Module, device: str) -> Spee
 
 
 def workers_for(speed: SpeedSettings, device: str, *, decoded: bool) -> int:
-    """Number of processes that open files: the given number, else one less than the CPU cores.
+    """Number of processes that open files: the chosen number, else one less than the CPU cores.
 
-    0 where pictures are cached ``decoded`` and the network runs on the CPU, for then workers cost more
-    than they save; and where processes are not forked, for then each would import all libraries.
+    It is 0 if pictures are cached ``decoded`` and the network runs on the CPU, because workers then cost more than
+    they save. It is also 0 if processes cannot be forked, because each would import all libraries.
     """
     if speed.workers is not None:
         return speed.workers
@@ -55,14 +55,14 @@ def resolve_precision(precision: str, device: str, network: nn.Module) -> str:
     an older GPU     fp16                           fp16
     a CPU with AMX   bf16                           fp32
     any other CPU    fp32                           fp32
-    a GPU of Apple   fp32                           fp32
+    an Apple GPU     fp32                           fp32
     ===============  =============================  ======================
 
     Depthwise convolutions cannot use AMX's matrix units, and CPUs without them emulate bf16.
 
     Raises
     ------
-    SecondhandError : fp16 on a CPU (slow and unstable), or fp16 or bf16 on Apple's GPU (untested).
+    SecondhandError : fp16 on a CPU (slow and unstable), or fp16 or bf16 on an Apple GPU (untested).
     """
     check_precision(precision, device)
     if precision != "auto":
@@ -76,17 +76,19 @@ def resolve_precision(precision: str, device: str, network: nn.Module) -> str:
 
 
 def check_precision(precision: str, device: str) -> None:
-    """Raise SecondhandError for fp16 on a CPU, and for all but fp32 on a GPU of Apple."""
+    """Raise SecondhandError for fp16 on a CPU, and for fp16 or bf16 on an Apple GPU."""
     if device == "mps" and precision in ("fp16", "bf16"):
         raise SecondhandError(
-            f"--precision {precision}: a GPU of Apple trains in fp32 here; use auto"
+            f"--precision {precision} is not supported on Apple GPUs, which train in fp32. Use --precision auto"
         )
     if precision == "fp16" and not device.startswith("cuda"):
-        raise SecondhandError("--precision fp16 needs a CUDA GPU: use bf16, fp32 or auto here")
+        raise SecondhandError(
+            f"--precision fp16 needs a CUDA GPU, and the device is {device}. Use bf16, fp32 or auto"
+        )
 
 
 def describe_speed(speed: SpeedSettings, workers: int) -> str:
-    """Resolved settings as words for the log."""
+    """The resolved settings in words, for the log."""
     parts = [
         str(speed.precision),
         *(["compiled"] if speed.compile else []),

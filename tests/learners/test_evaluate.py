@@ -259,7 +259,7 @@ def test_another_threshold_and_score(model, folder, others):
         assert report["unknown_classes"]["score"] == "knn"
     with pytest.raises(SecondhandError, match=r"threshold 1\.1: expected a number from 0 to 1"):
         main([*command, "--out", str(others / "r"), "--threshold", "1.1"])
-    with pytest.raises(SecondhandError, match="'rmds' is none that this model holds"):
+    with pytest.raises(SecondhandError, match="--score rmds"):
         main([by_knn, *command[1:], "--out", str(others / "r"), "--score", "rmds"])
     with pytest.raises(SecondhandError, match="files of kind picture"):
         main([*command, "--out", str(others / "r"), "--kind", "sound"])
@@ -441,5 +441,5 @@ def test_calibration_counts_what_belongs_together(folder):
         settings = ConfidenceSettings(target_accuracy=0.05)
         calibrate(Predictor(made), rows.assign(group=group), rows, settings, TrainSettings())
         notes.append(" ".join(made.decider.notes))
-    assert "belong together" not in notes[0]
-    assert "calibration items, which belong together and are worth" in notes[1]
+    assert "which count as" not in notes[0]
+    assert "which count as" in notes[1]

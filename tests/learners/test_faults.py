@@ -205,9 +205,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     out = tmp_path / "run"
     words = ["--data", str(data), *QUICK, "--out", str(out)]
     gone = Stop(1, "after_epoch", lambda: data.rename(tmp_path / "away"))
-    with pytest.raises(
-        SecondhandError, match=r"^no file of the training part can be read any more"
-    ):
+    with pytest.raises(SecondhandError, match=r"^No training file can be read any more"):
         with_callback(monkeypatch, gone, words)
     assert f"Resume it: {resume_command(out)}" in capsys.readouterr().err
     with pytest.raises(SecondhandError, match="there is no such folder"):
@@ -223,9 +221,9 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     [
         (
             lambda: os.kill(os.getpid(), signal.SIGKILL),
-            r"a process that opens files died.*--workers",
+            r"A process that opens files died.*--workers",
         ),
-        (lambda: np.empty(1 << 50, dtype=np.uint8), r"^out of memory \(.*--bs"),
+        (lambda: np.empty(1 << 50, dtype=np.uint8), r"^Out of memory \(.*--bs"),
     ],
     ids=["dies", "more memory than the machine has"],
 )

@@ -232,7 +232,7 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert nll == pytest.approx(row.valid_loss, abs=1e-5)
     # Which one it was, and why, is said.
     said = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}: validation loss {row.valid_loss:.3g}"
-    assert f"kept {said}, the lowest" in (finished / "log.txt").read_text()
+    assert f"Kept {said}, the lowest" in (finished / "log.txt").read_text()
     assert f"Kept {said}" in (finished / "report/index.html").read_text()
     assert report["provenance"]["kept"].startswith(said)
     # And what the figures rest on, in the report and the model card as in the log's last lines.

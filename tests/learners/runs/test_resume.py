@@ -152,7 +152,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     states[1].write_bytes(content)
     assert main(["--resume", str(out)]) == 0
     said = capsys.readouterr().err
-    assert f"{states[1]}: damaged; going on from the checkpoint before it" in said
+    assert f"{states[1]}: damaged. Resuming from the previous checkpoint" in said
     assert "Resuming: phase 2, epoch 1" in said
     same(whole, out)
     # Both: it begins again.

@@ -67,8 +67,8 @@ def test_it_has_the_network_of_its_model_and_all_classes(root: Path, ran: Path) 
     )  # fmt: skip
     assert new.preprocessing == old.preprocessing
     log = (ran / "log.txt").read_text()
-    assert "2 rows of the head are kept: green, red" in log
-    assert "1 rows of the head are new: blue" in log
+    assert "Classes kept: green, red" in log
+    assert "Classes added: blue" in log
     weights = [dict(bundle.network[0].named_parameters()) for bundle in (old, new)]  # type: ignore[index]
     away = max((weights[0][n] - weights[1][n]).abs().max().item() for n in weights[0])
     assert 0 < away < 0.1, "from its weights, not from others drawn at random"

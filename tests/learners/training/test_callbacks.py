@@ -204,7 +204,7 @@ def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, c
     states: list[dict[str, torch.Tensor]] = []
     learn.add_cb(_AfterEpoch(lambda learn: states.append(_state(learn.model))))
     quietly(learn)
-    assert "BatchNorms normalise by their averages" in caplog.text
+    assert "BatchNorms use their running averages" in caplog.text
     assert torch.isfinite(torch.tensor([float(v) for v in learn.recorder.values[-1]])).all()
     frozen, unfrozen = states
     same = {name for name in frozen if torch.equal(frozen[name], unfrozen[name])}

@@ -525,7 +525,7 @@ def test_another_threshold_or_score_leaves_the_rest():
     assert (both.threshold_gate.threshold.value, both.threshold_gate.on) == (0.5, "probability")
     assert both.score_gate.name == "rmds"
     assert model.with_overrides(None, None) is model
-    with pytest.raises(SecondhandError, match="--score rmds.*knn, msp"):
+    with pytest.raises(SecondhandError, match=r"--score rmds.*knn, msp"):
         fitted(score="knn").with_score("rmds")
     with pytest.raises(SecondhandError, match="give --threshold"):
         fitted(target_accuracy=0.9).with_score("knn")

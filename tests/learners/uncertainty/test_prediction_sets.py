@@ -117,7 +117,7 @@ def test_bad_requests_are_quoted():
     for wrong in ({"coverage": 1.0}, {"penalty": -1.0}, {"rank": -1}):
         with pytest.raises(SecondhandError, match=next(iter(wrong))):
             fit_prediction_sets(p, y, **wrong)
-    with pytest.raises(SecondhandError, match="5 probabilities.*8 classes"):
+    with pytest.raises(SecondhandError, match=r"5 probabilities.*8 classes"):
         fit_prediction_sets(p, y).predict(p[:, :5] / 2)
     with pytest.raises(SecondhandError, match="probabilities"):
         fit_prediction_sets(p * np.nan, y)

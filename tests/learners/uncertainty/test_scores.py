@@ -206,5 +206,5 @@ def test_bad_requests_are_quoted():
     with pytest.raises(SecondhandError, match="needs penultimate features"):
         score.fit(None, np.zeros((3, 2)), np.zeros(3, int))
     score.fit(np.ones((3, 4)), np.zeros((3, 2)), np.zeros(3, int))
-    with pytest.raises(SecondhandError, match="width 5.*width 4"):
+    with pytest.raises(SecondhandError, match=r"width 5.*width 4"):
         score.score(np.ones((1, 5)), None)
