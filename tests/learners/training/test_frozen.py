@@ -231,7 +231,7 @@ def test_mixup_needs_pictures_and_says_so(folder, tmp_path, caplog):  # noqa: F8
     learn = learner(folder, tmp_path, mixup=0.4, cbs=[counts := Counts()])
     frozen_only(learn, epochs=1, views=2)
     assert counts.through == learn.dls.train.n // 8 * 8 + learn.dls.valid.n
-    assert "--mixup mixes pictures" in caplog.text
+    assert "--mixup mixes the inputs" in caplog.text
 
 
 def test_more_features_than_memory_are_mapped_from_a_file(folder, tmp_path, monkeypatch):  # noqa: F811
