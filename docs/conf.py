@@ -70,7 +70,8 @@ def _contents(app: Any, page: str, text: list[str]) -> None:
     and under that on the flags the flags."""
     if page == root_doc:
         groups = "\n".join(
-            f"docs/{group}" for group in ("tutorials", "howto", "reference", "explanation")
+            f"docs/{group}"
+            for group in ("tutorials", "howto", "reference", "explanation", "project")
         )
         text[0] += f"\n```{{toctree}}\n:hidden:\n\n{groups}\n```\n"
     elif page == "docs/flags":

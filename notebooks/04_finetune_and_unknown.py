@@ -150,7 +150,7 @@ assert average.max() < raw.max()
 # %% [markdown]
 # ## Calibrate
 #
-# The averaged model becomes a bundle. On the calibration files, `calibrate` fits a temperature $T$, which divides the
+# The averaged model becomes a model folder (`Bundle`). On the calibration files, `calibrate` fits a temperature $T$, which divides the
 # logits, $p = \operatorname{softmax}(z / T)$, and the distance from the training items beyond which an item is "out of
 # distribution". Then the finished model predicts all other files, and `all_figures` computes the metrics.
 
@@ -237,7 +237,7 @@ assert refused > 0.3
 # %% [markdown]
 # ## Save, load, predict
 #
-# The bundle is a folder of safetensors and JSON: loading it runs no code. Its predictions are the same as before.
+# The model folder holds safetensors and JSON: loading it runs no code. Its predictions are the same as before.
 
 # %%
 folder = save_bundle(bundle, Path(scratch.name) / "model")

@@ -14,7 +14,7 @@
 # %% [markdown]
 # # Improve a model step by step
 #
-# A model is rarely trained once. You predict, correct, add what is missing, and train again. This page goes round once: a
+# A model is rarely trained once. You predict, correct, add what is missing, and train again. This notebook goes through these steps once: a
 # small first model, its mistakes, a correction with a new class, the files that are worth labelling, and files similar to an
 # example.
 #

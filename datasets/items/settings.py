@@ -88,7 +88,7 @@ class DataSettings:
     )
     group_by: str | None = option(
         None,
-        "Regular expression on the file name, such as '^([^_]+)' for SITE_DATE.jpg. Files with the same text in its "
+        "Regular expression on the file name, such as '^(.+?)-' for SITE-DATE.jpg. Files with the same text in its "
         "first group are never divided between training and test.",
         metavar="REGEX",
     )
