@@ -38,9 +38,9 @@ class NetworkSettings:
 
     backbone: str = option(
         "embedded",
-        "Pretrained network: embedded, embedded/speech, embedded/lite1 or embedded/lite2 (need no download), a timm name, hf-hub:USER/NAME, "
-        "local-dir:PATH, torchvision/NAME[:WEIGHTS] or scratch/NAME. auto, or auto:NAME,NAME, compares "
-        "several by a linear probe and trains the best.",
+        "Pretrained network: embedded or embedded/speech (installed with the program), embedded/lite1 or embedded/lite2 "
+        "(the extra bodies), a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS] or "
+        "scratch/NAME. auto, or auto:NAME,NAME, compares several by a linear probe and trains the best.",
         metavar="NAME",
     )
     weights: str = option(
