@@ -32,6 +32,7 @@ _ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
 PANELS = 12  # classes whose learning curve is plotted
 DOTS = 1000  # files on a map
+LOW = (4.2, 2.7)  # inches of a plot that may be low
 LABELLED, COUNTED = 40, 20  # most classes with names at the axes, and with counts in the cells
 
 _INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
@@ -47,7 +48,10 @@ _STYLE: dict[Any, Any] = {
 
 
 def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[Markup]:
-    """Loss, and each metric, by epoch, with a mark at the weights that were kept.
+    """Loss, and each metric, by epoch, with a star at the kept weights.
+
+    Epochs of the head alone stand left of a dotted line and are not joined to those of the whole network: their
+    training loss is that of files without augmentation.
 
     Parameters
     ----------
@@ -55,48 +59,61 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
     kept : ``phase``, ``epoch`` and ``reached`` of the kept weights (`learners.training`): ``valid_loss`` and
         ``accuracy``. A blend with an epoch is marked at that epoch.
     """
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     steps = np.arange(1, len(epochs) + 1)
     frozen = int(epochs["phase"].eq("frozen").sum()) if "phase" in epochs else 0
     step, reached = _kept_step(epochs, kept)
     no_metrics = {"phase", "epoch", "train_loss", "valid_loss", "lr", "seconds"}
+    phases = [slice(0, frozen), slice(frozen, len(steps))]
+
+    def epoch_name(step: float, _: object = None) -> str:
+        number = round(step)
+        if number > frozen:
+            return str(number - frozen)
+        return "" if number < 1 else "head" if frozen == 1 else f"head {number}"
+
+    def line(axes: Axes, name: str, marker: str, colour: str, label: str) -> None:
+        for phase in phases:
+            axes.plot(steps[phase], epochs[name][phase], marker, color=colour, label=label)
+            label = "_" if len(steps[phase]) else label  # one entry in the legend
 
     def finish(axes: Axes) -> None:
         axes.set_xlabel("epoch")
         axes.set_xlim(0.5, len(steps) + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(epoch_name))
         if 0 < frozen < len(epochs):
             axes.axvline(frozen + 0.5, color=INK, alpha=0.5, linestyle=":", linewidth=1)
+        axes.legend()
 
     def mark(axes: Axes, name: str) -> None:
         if step is not None and name in reached:
             axes.plot(
-                step, reached[name], "*", color=INK, markersize=14, markerfacecolor="none", label="kept",
+                step, reached[name], "*", color=INK, linestyle="", markersize=14, markerfacecolor="none",
+                label="kept",
             )  # fmt: skip
 
     with panel(f"Cross-entropy of training and validation over {len(steps)} epochs") as (
         axes,
         out,
     ):
-        axes.plot(steps, epochs["train_loss"], "o-", color=BLUE, label="train")
-        axes.plot(steps, epochs["valid_loss"], "s-", color=ORANGE, label="validation")
+        line(axes, "train_loss", "o-", BLUE, "training")
+        line(axes, "valid_loss", "s-", ORANGE, "validation")
         mark(axes, "valid_loss")
-        axes.set(ylabel="cross-entropy (nats)")
-        axes.legend()
+        axes.set(ylabel="loss: cross-entropy (nats)")
         finish(axes)
     figures = [out()]
     metrics = [name for name in epochs.columns if name not in no_metrics]
     if metrics:
         with panel(f"{', '.join(metrics)} on the validation split by epoch") as (axes, out):
             for name, colour in zip(metrics, (GREEN, BLUE, ORANGE) * len(metrics), strict=False):
-                axes.plot(steps, epochs[name], "s-", color=colour, label=name)
+                line(axes, name, "s-", colour, name)
             if epochs[metrics].to_numpy().max(initial=0) <= 1:
                 axes.set_ylim(min(0.5, float(epochs[metrics].min().min()) - 0.05), 1.02)
             for name in metrics:
                 mark(axes, name)
-            axes.set(ylabel="validation")
-            axes.legend()
+            axes.set(ylabel="validation files")
             finish(axes)
         figures.append(out())
     return figures
@@ -145,7 +162,7 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
             axes.set_xscale("log", base=2)
             axes.set_xticks(ends, [f"{end:.0f}" for end in ends])
             axes.set_xticks([], minor=True)
-            axes.set(xlabel="labels, of all classes" if small else "labels", ylim=(-0.02, 1.04))
+            axes.set(xlabel="labels of all classes", ylim=(-0.02, 1.04))
             if small:
                 axes.set_title(short(name), fontsize=10)
             else:
@@ -205,7 +222,8 @@ def embedding(
     across, sizes, _ = np.linalg.svd(x, full_matrices=False)
     at, variance = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)
     title = f"Map of {len(x)} items: the two main directions of their features, one colour a class"
-    with panel(title, size=(5.6, 4.0)) as (axes, out):
+    names_at: dict[str, tuple[float, float]] = {}
+    with panel(title, size=(4.9, 3.3)) as (axes, out):
         unknown = ~np.isin(names, list(classes))
         if unknown.any():
             axes.plot(*at[unknown].T, "x", color=INK, alpha=0.45, label="unknown")
@@ -214,13 +232,35 @@ def embedding(
             points = at[names == name]
             axes.plot(*points.T, "o", color=colour, alpha=0.75, markeredgewidth=0)
             if len(points) and len(classes) <= COUNTED:
-                middle = np.median(points, axis=0)
-                axes.text(middle[0], middle[1], short(name), fontsize=9, ha="center", va="center")
+                names_at[short(name)] = tuple(np.median(points, axis=0))
+        for name, (place_x, place_y) in _apart(names_at, *np.ptp(at, axis=0)):
+            axes.text(place_x, place_y, name, fontsize=9, ha="center", va="center")
         axes.set(
-            xticks=[], yticks=[], xlabel=f"first direction, {100 * variance[0]:.0f} % of the variance",
-            ylabel=f"second, {100 * variance[1]:.0f} %",
+            xticks=[], yticks=[], xlabel=f"main direction, {100 * variance[0]:.0f} % of the variance",
+            ylabel=f"second direction, {100 * variance[1]:.0f} %",
         )  # fmt: skip
     return out()
+
+
+def _apart(
+    names_at: Mapping[str, tuple[float, float]], width: float, height: float
+) -> list[tuple[str, tuple[float, float]]]:
+    """Names from the top down, lowered where they would cover another one.
+
+    Parameters
+    ----------
+    names_at : middle of each name.
+    width, height : extent of the map, on which a letter takes 1/60 of the width and a line 1/17 of the height.
+    """
+    placed: list[tuple[str, tuple[float, float]]] = []
+    for name, (x, y) in sorted(names_at.items(), key=lambda item: -item[1][1]):
+        for other, (other_x, other_y) in placed:
+            letters = (len(name) + len(other)) / 2
+            if abs(x - other_x) < letters * width / 60 and abs(y - other_y) < height / 17:
+                y = other_y - height / 17
+        placed.append((name, (x, y)))
+        placed.sort(key=lambda item: -item[1][1])
+    return placed
 
 
 def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
@@ -228,59 +268,66 @@ def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
     confidence, accuracy = np.array(bins["confidence"]), np.array(bins["accuracy"])
     errors = np.abs(np.stack([bins["low"], bins["high"]]) - accuracy)
     title = f"Reliability {when}: accuracy against confidence, ECE {ece:.3f}"
-    with panel(title) as (axes, out):
+    with panel(title, size=LOW) as (axes, out):
         axes.plot([0, 1], [0, 1], color=INK, alpha=0.5, linestyle=":", linewidth=1)
+        axes.text(0.45, 0.5, "as stated", rotation=32, ha="center", va="bottom", fontsize=9)
         axes.errorbar(
             confidence, accuracy, yerr=errors, fmt="o", color=BLUE, elinewidth=1, capsize=2
         )
-        axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.04))
+        axes.set(xlabel="stated probability", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.04))
         axes.set_title(f"{when}: ECE {ece:.3f}", fontsize=10)
     return out()
 
 
 def risk_coverage(curve: dict[str, Any]) -> Markup:
-    """Error among answered files against the part answered, with the model's own operating point."""
+    """Error among answered files against the fraction answered, with the model's own operating point."""
     point = curve["point"]
     title = f"Risk against coverage, area {curve['aurc']:.4f}"
     if point["risk"] is not None:
-        title += f"; own rule: {100 * point['coverage']:.0f} % answered, {100 * point['risk']:.1f} % of these wrong"
-    with panel(title) as (axes, out):
+        title += f"; this model: {100 * point['coverage']:.0f} % answered, {100 * point['risk']:.1f} % of these wrong"
+    with panel(title, size=LOW) as (axes, out):
         axes.plot(curve["coverage"], curve["risk"], color=BLUE)
         if point["risk"] is not None:
             axes.plot(
-                point["coverage"], point["risk"], "o", color=ORANGE, markersize=8, label="own rule"
-            )
+                point["coverage"], point["risk"], "o", color=ORANGE, linestyle="", markersize=8,
+                label="this model",
+            )  # fmt: skip
             axes.legend(loc="upper left")
-        axes.set(xlabel="coverage: part answered", ylabel="risk: part of these wrong")
+        axes.set(xlabel="fraction of files answered (coverage)", ylabel="wrong answers (risk)")
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, max(0.02, *curve["risk"], point["risk"] or 0) * 1.1)
     return out()
 
 
 def specificity(curves: dict[str, Any]) -> Markup:
-    """Part of wrong answers against their specificity, with the tree and without."""
+    """Fraction of wrong answers against their specificity, with the tree and without."""
     with panel("Risk against specificity, with the tree of classes and without it") as (axes, out):
         for (name, curve), colour in zip(curves.items(), (BLUE, ORANGE), strict=True):
             axes.plot(curve["specificity"], curve["risk"], color=colour, label=name)
-        axes.set(xlabel="specificity of the answers", ylabel="risk: part of answers wrong")
+        axes.set(xlabel="specificity of the answers", ylabel="wrong answers (risk)")
         axes.set_xlim(0, 1.02)
         axes.legend(loc="upper left")
     return out()
 
 
-def histogram(bins: dict[str, Any], score: str) -> Markup:
-    """Histogram of the model's own score, of known and unknown classes."""
+def histogram(bins: dict[str, Any], score: str, floor: float | None = None) -> Markup:
+    """Histogram of a score of known and unknown classes, with a line at the ``floor`` below which files are refused."""
     edges = np.array(bins["edges"])
     title = f"Histogram of the score {score} of files of known and of unknown classes"
-    with panel(title, size=(5.2, 3.0)) as (axes, out):
+    with panel(title, size=(4.6, 2.7)) as (axes, out):
         for name, colour in (("known", BLUE), ("unknown", ORANGE)):
             counts = np.array(bins[name], float)
             if counts.sum():
                 axes.stairs(
                     counts / counts.sum(), edges, fill=True, color=colour, alpha=0.5, label=name
                 )
-        axes.set(xlabel=f"score {score}: higher is more like a known class", ylabel="part of each")
+        axes.set(
+            xlabel=f"score ({score}): higher is more like a known class", ylabel="fraction of files"
+        )
+        if floor is not None and edges[0] < floor < edges[-1]:
+            axes.axvline(floor, color=INK, linestyle="--", linewidth=1, label="refused to the left")
         if axes.patches:
+            axes.set_ylim(top=1.45 * axes.get_ylim()[1])  # room for the legend
             axes.legend(loc="upper left")
     return out()
 
@@ -292,7 +339,7 @@ def short(name: str) -> str:
 
 @contextmanager
 def panel(
-    title: str, size: tuple[float, float] = (4.2, 3.1)
+    title: str, size: tuple[float, float] = (4.2, 2.8)
 ) -> Iterator[tuple[Axes, Callable[[], Markup]]]:
     """Context of axes to plot on, and a function that returns the SVG after the block."""
     import matplotlib

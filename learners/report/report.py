@@ -105,7 +105,7 @@ def write_report(
     table : the items that were predicted.
     sections : makes the content: `class_sections` or `label_sections`.
     history : the run's history.csv, for the curves.
-    title : by default the data's name and the backbone.
+    title : by default whether it was trained or evaluated, the data's name and the backbone.
     notices : sentences for the top of the page.
     checks : results of the evaluation, one sentence each; folded below the verdict.
     command : the command line of an evaluation.
@@ -126,7 +126,9 @@ def write_report(
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
     everything: dict[str, Any] = jsonable(
         {
-            "title": title or f"{data_name(table.source)}: {bundle.spec.backbone}",
+            "title": title
+            or f"{'Evaluated' if history is None else 'Trained'} on {data_name(table.source)} "
+            f"(backbone {bundle.spec.backbone})",
             "protocol": names(table.protocol),
             "notices": [*notices, *notes, *content.notices],
             "checks": checks,
@@ -160,7 +162,7 @@ def write_estimate(
     usual = 1 - threshold["wrong"] / threshold["n"] if threshold and threshold["n"] else None
     everything: dict[str, Any] = jsonable(
         {
-            "title": f"{last_part(table.source)}, without labels: {bundle.spec.backbone}",
+            "title": f"Unlabelled files of {last_part(table.source)} (backbone {bundle.spec.backbone})",
             **figures,
             "notices": notices,
             "verdict": estimate_verdict(
@@ -206,7 +208,7 @@ def folds_page(
     return render(
         "learners.report",
         "folds.html",
-        title=f"{title}: folds",
+        title=f"{title}, cross-validated",
         figures=rows,
         links=links,
         missing=missing,
@@ -242,12 +244,14 @@ def facts(table: ItemTable) -> dict[str, str]:
     """Facts about the files by name: kind, number, formats, sizes or durations."""
     frame = pd.concat([table.frame, table.unknown_items])
     paths = list(dict.fromkeys(frame["path"]))
-    about = {"kind": table.kind, "files": f"{len(paths)}, {len(frame)} items"}
+    about = {"kind": table.kind, "files": str(len(paths))}
+    if len(frame) != len(paths):
+        about["items"] = str(len(frame))
     endings = Counter(path.rsplit(".", 1)[-1].lower() for path in paths if "." in path)
     about["formats"] = ", ".join(f"{name} {count}" for name, count in endings.most_common(6))
     groups = frame["group"].loc[frame["group"].ne("")].nunique()
-    if groups:
-        about["groups"] = f"{groups}, none of them split"
+    if groups and not table.near_duplicates:
+        about["groups"] = f"{groups}, each in one split"
     if len(table.background):
         learned = int(table.background["split"].eq("train").sum())
         rest = len(table.background) - learned
@@ -264,9 +268,12 @@ def facts(table: ItemTable) -> dict[str, str]:
         sizes = [size for path in sampled if (size := _size(table, path))]
         if sizes:
             small, usual, large = np.quantile([min(size) for size in sizes], (0, 0.5, 1))
-            about["short side"] = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}{sample}"
+            lengths = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}"
+            if small == large:
+                lengths = f"{small:.0f} pixels"
+            about["short side"] = f"{lengths}{sample}"
             (width, height), count = Counter(sizes).most_common(1)[0]
-            about["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)}"
+            about["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)} files"
     elif table.kind == "sound":
         from datasets import audio
 
@@ -278,7 +285,10 @@ def facts(table: ItemTable) -> dict[str, str]:
                 continue
         if headers:
             short, usual, long = np.quantile([header.duration for header in headers], (0, 0.5, 1))
-            about["duration"] = f"{short:.2f} to {long:.2f} s, median {usual:.2f}{sample}"
+            lengths = f"{short:.2f} to {long:.2f} s, median {usual:.2f}"
+            if short == long:
+                lengths = f"{short:.2f} s"
+            about["duration"] = f"{lengths}{sample}"
             rates = Counter(header.rate for header in headers).most_common(4)
             about["rate"] = ", ".join(f"{rate} Hz in {count}" for rate, count in rates)
     return about

@@ -149,12 +149,14 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     """Titles of the tables by the section of the page that shows them, by their columns."""
     sections: dict[str, list[str]] = {
-        name: [] for name in ("good", "refusal", "trust", "files", "made")
+        name: [] for name in ("good", "refusal", "scores", "trust", "files", "made")
     }
     for title, frame in tables.items():
         columns = {str(name) for name in frame.columns}
         section = "good"
-        if columns & {"AUROC", "mean AUROC", "class left out", "threshold"}:
+        if columns & {"AUROC", "mean AUROC", "class left out"}:
+            section = "scores"
+        elif "threshold" in columns:
             section = "refusal"
         elif {"guaranteed", "here"} <= columns:
             section = "trust"
@@ -167,7 +169,7 @@ def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """PathShortener in a sentence."""
+    """Names in a sentence: "a, b and c"."""
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
@@ -180,13 +182,22 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
         "judged": matrix.sum(),
         "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
         "reliability": [
-            plots.reliability(bins, when, errors[when]["ece"]["value"])
+            plots.reliability(bins, f"{when} calibration", errors[when]["ece"]["value"])
             for when, bins in (measured["reliability"] or {}).items()
         ],
         "risk": measured["risk_coverage"] and plots.risk_coverage(measured["risk_coverage"]),
         "specific": measured["tree"] and plots.specificity(measured["tree"]["curves"]),
-        "histogram": unknown and plots.histogram(unknown["histogram"], unknown["score"]),
+        "histogram": unknown
+        and plots.histogram(
+            unknown["histogram"], unknown["score"], _floor(bundle, unknown["score"])
+        ),
     }
+
+
+def _floor(bundle: Bundle, score: str) -> float | None:
+    """The value of a score below which the model refuses a file; None if it refuses none for it."""
+    gate = bundle.confidence and bundle.confidence.score_gate
+    return gate.floors.get(score) if gate and gate.name == score else None
 
 
 def _too_good(same: int, alike: int, judged: int) -> list[str]:

@@ -9,7 +9,7 @@ from learners.templates import percent
 
 #: Part of the files below which a model answers almost nothing.
 ALMOST_NOTHING = 0.1
-#: PathShortener of the splits in sentences.
+#: Names of the splits in sentences.
 PARTS = {"valid": "validation"}
 
 
@@ -72,20 +72,20 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
 
 
 def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
-    name, main = figures["headline"]["split"], figures["evaluated_split"]
-    first, split = figures["splits"][name], figures["splits"][main]
-    files = f"{split['items']} {part_name(main)} files"
+    name = figures["headline"]["split"]
+    split = figures["splits"][name]
+    files = f"{split['items']} {part_name(name)} files"
     answered = _count(split["coverage"], split["items"])
     right = _count(split["accuracy_of_accepted"], answered)
-    accuracy = (
-        f"{_count(first['accuracy'], first['items'])} of {first['items']} {part_name(name)} files are "
-        f"named right ({percent(first['accuracy']['value'])})"
-    )
+    named_right = _count(split["accuracy"], split["items"])
+    accuracy = percent(split["accuracy"]["value"])
     if answered < ALMOST_NOTHING * split["items"]:
-        return Verdict(
-            "red", f"The model answers almost nothing: {answered} of {files}; {accuracy}."
-        )
-    message = f"{accuracy}; the model answers {answered} of {files}, {right} of them right."
+        message = f"The model answers almost nothing, {answered} of {files}; it names {named_right} right ({accuracy})."
+        return Verdict("red", message)
+    message = (
+        f"The model names {named_right} of {files} right ({accuracy}). It answers {answered} of them, "
+        f'{"all" if right == answered else right} right, and says "unknown" for the others.'
+    )
     return Verdict("amber" if problems else "green", message)
 
 
@@ -95,19 +95,19 @@ def _of_checks(
     accepted, coverage = rows["accuracy of accepted"], rows.get("accepted", {})
     files, n = coverage.get("items", accepted["items"]), accepted["items"]
     if not n:
-        return Verdict("red", f"Do not rely on it here: it answers none of {files} files.")
-    limits = f"95 % limits {percent(accepted['low'])} to {percent(accepted['high'])}"
+        return Verdict("red", f"Of no use here: it answers none of {files} files.")
+    limits = f"{100 * accepted['low']:.1f}, {100 * accepted['high']:.1f}"
     result = (
         f"{round(accepted['here'] * n)} of its {n} answers are right "
-        f"({percent(accepted['here'])}, {limits})"
+        f"({percent(accepted['here'])} [{limits}])"
     )
     expected = accepted["guaranteed"]
     if expected is not None and expected > accepted["high"]:
         return Verdict(
             "red", f"Do not rely on it here: {result}, and {percent(expected)} were expected."
         )
-    seen = [f"{copies} of the files look like training files"] if copies else []
-    doubts = [*seen, *_doubts(rows), *(["see the notices below"] if problems else [])]
+    known_files = [f"{copies} of the files look like training files"] if copies else []
+    doubts = [*known_files, *_doubts(rows), *(["see the notices below"] if problems else [])]
     if doubts:
         return Verdict("amber", f"Use it here with care: {result}, but {doubts[0]}.")
     return Verdict("green", f"It holds here: {result}; it answers {n} of {files} files.")
@@ -121,13 +121,13 @@ def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if before is not None and coverage["high"] < before:
         share = percent(coverage["here"])
         doubts.append(
-            f"it answers {share} of the files ({percent(before)} of the calibration files)"
+            f"it answers fewer files than expected, {share} (of the calibration files {percent(before)})"
         )
     outliers = rows.get("refused as out of distribution")
     if outliers is not None and outliers["low"] > outliers["guaranteed"]:
         share = percent(outliers["here"])
         doubts.append(
-            f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} expected)"
+            f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} were expected)"
         )
     temperature = rows.get("temperature")
     if temperature is not None and temperature["low"] > temperature["guaranteed"]:
@@ -140,10 +140,10 @@ def estimate_verdict(
 ) -> Verdict:
     """Verdict of files without labels: green where the accuracy to expect is not below the ``usual`` one."""
     value, high = expected["value"], expected["high"]
-    if value is None or value != value:
-        return Verdict("amber", f"{line[:1].upper()}{line[1:]}.")
-    lower = usual is not None and high < usual
     message = f"{line[:1].upper()}{line[1:]}."
+    if value is None or value != value:
+        return Verdict("amber", message)
+    lower = usual is not None and high < usual
     return Verdict("amber" if lower or problems else "green", message)
 
 

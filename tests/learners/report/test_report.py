@@ -174,24 +174,23 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     assert sum("where the network looked" in str(i["alt"]) for i in page.all("img")) > 5
     wrong = known[known.best.ne(known.truth) & known.best.ne("")]
     assert f"Mistakes ({len(wrong)} of {len(known)})" in page.text
-    assert "Not judged (9)" in page.text
+    assert "Not predicted (9)" in page.text
 
 
 def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     bundle = make_bundle()
     page, found = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
-    split, unknown = found["splits"][found["evaluated_split"]], found["unknown_classes"]
-    first = found["splits"]["calibration"]
+    split, unknown = found["splits"]["calibration"], found["unknown_classes"]
 
     def count(share: dict, n: int) -> int:
         return round(share["value"] * n)
 
     answered = count(split["coverage"], split["items"])
-    right = count(first["accuracy"], first["items"])
+    named_right = count(split["accuracy"], split["items"])
     assert found["verdict"]["message"] == (
-        f"{right} of {first['items']} calibration files are named right "
-        f"({percent(first['accuracy']['value'])}); the model answers {answered} of {split['items']} "
-        f"validation files, {count(split['accuracy_of_accepted'], answered)} of them right."
+        f"The model names {named_right} of {split['items']} calibration files right "
+        f"({percent(split['accuracy']['value'])}). It answers {answered} of them, "
+        f'{count(split["accuracy_of_accepted"], answered)} right, and says "unknown" for the others.'
     )
     (box,) = [p for p in page.all("p") if "verdict" in str(p.get("class"))]
     assert box["class"] == f"verdict {found['verdict']['colour']}"
@@ -201,8 +200,8 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     assert f"and {refused} of {unknown['items']} files of unknown classes." in page.text
     weak = min((c for c in found["classes"] if c["items"]), key=lambda c: c["recall"])
     helps = (
-        f"More labelled files of {weak['class']} would help most: {100 * weak['recall']:.0f} % of its "
-        f"{weak['items']} are named right."
+        f"More labelled files of {weak['class']} would help most: "
+        f"{round(weak['recall'] * weak['items'])} of its {weak['items']} are named right."
     )
     assert (helps in page.text) == (weak["recall"] < 0.9)
     assert weak["recall"] < 0.9, "the other case would show nothing"
@@ -292,7 +291,7 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     for content in [written_text.encode(), *map(base64.b64decode, pictures)]:
         for word in (b"Jane", str(tmp_path).encode(), b"/else", b"/home"):
             assert word not in content
-    assert found["title"].startswith("my photos: ")
+    assert found["title"].startswith("Evaluated on my photos (backbone ")
     assert found["near_duplicates"][0]["path"] == "2/2.jpg"
     assert found["near_duplicates"][0]["train_path"] == "2/5.jpg"
     assert found["copies_of_training_items"] == ["0/0.jpg"]
