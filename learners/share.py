@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 CARD = """
 ## This archive
 
-`python ask.py FILE...` answers for pictures with `model.onnx`; it needs `pip install numpy pillow
-onnxruntime` and nothing else. `picture.py` brings a picture to what the model was trained with.
-Against the model folder: {notes}.
+`python predict.py FILE...` predicts pictures with `model.onnx`. It needs only `pip install numpy
+pillow onnxruntime`. `picture.py` resizes and crops pictures as in training. Compared with the model
+folder: {notes}.
 """
 
 
@@ -144,7 +144,9 @@ def share(model: Path, file: Path, report: Path | None = None) -> None:
             name = file.stem
             archive.write(network, f"{name}/model.onnx")
             archive.writestr(f"{name}/README.md", readme)
-            archive.write(Path(__file__).parent / "inference/ask.py", f"{name}/ask.py")
+            archive.write(
+                Path(__file__).parent / "inference/shared_program.py", f"{name}/predict.py"
+            )
             archive.write(standalone.__file__, f"{name}/picture.py")
             if report is not None:
                 archive.write(report, f"{name}/report.html")

@@ -38,7 +38,7 @@ UNSEEN = {
     "tensorboard": "torch.utils.tensorboard",
     "types-pyyaml": "mypy",
 }
-#: A file that lies beside `learners/inference/ask.py` in the archive that it travels in.
+#: A file that lies beside `learners/inference/shared_program.py` in the archive that it travels in.
 BESIDE = "picture"
 DISTRIBUTIONS = packages_distributions()
 

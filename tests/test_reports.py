@@ -90,4 +90,4 @@ def test_a_shared_models_program_reports_to_nobody(asked: tuple[str, str], tmp_p
     share(["--zip", str(tmp_path / "shared.zip"), asked[0]])
     with zipfile.ZipFile(tmp_path / "shared.zip") as archive:
         archive.extractall(tmp_path)
-    assert watched(tmp_path, str(tmp_path / "shared/ask.py"), asked[1]) == ([], [])
+    assert watched(tmp_path, str(tmp_path / "shared/predict.py"), asked[1]) == ([], [])

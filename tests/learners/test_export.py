@@ -349,16 +349,22 @@ def test_an_archive_answers_as_its_model_does(
     with zipfile.ZipFile(there) as archive:
         archive.extractall(tmp_path)
     inside = {path.name for path in (tmp_path / "shared").iterdir()}
-    assert inside == {"README.md", "ask.py", "model.onnx", "picture.py", "report.html"}
-    assert "python ask.py" in (tmp_path / "shared/README.md").read_text()
-    assert len((tmp_path / "shared/ask.py").read_text().splitlines()) <= 65
+    assert inside == {"README.md", "predict.py", "model.onnx", "picture.py", "report.html"}
+    assert "python predict.py" in (tmp_path / "shared/README.md").read_text()
+    assert len((tmp_path / "shared/predict.py").read_text().splitlines()) <= 65
 
     odd = {"a.png": "alpha", "b.jpg": "upright by EXIF", "c.jpg": "grey", "=d.png": "alpha"}
     for name, kind in odd.items():
         (tmp_path / name).write_bytes(odd_pictures()[kind])
     (tmp_path / "d.png").write_text("no picture")
     files = [str(tmp_path / name) for name in ("a.png", "b.jpg", "c.jpg")]
-    asked = [tmp_path / "shared", tmp_path / "shared/ask.py", *files, tmp_path / "d.png", "=d.png"]
+    asked = [
+        tmp_path / "shared",
+        tmp_path / "shared/predict.py",
+        *files,
+        tmp_path / "d.png",
+        "=d.png",
+    ]
     words = [sys.executable, "-c", ALONE, *map(str, asked)]
     ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 3, ran.stderr

@@ -24,7 +24,7 @@ FILES = sorted(path for name in OURS for path in (ROOT / name).rglob("*.py"))
 MODULES = sorted(
     str(path.relative_to(ROOT)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for path in FILES
-    if path.name != "ask.py"  # a program of its own, which travels in an archive
+    if path.name != "shared_program.py"  # a program of its own, which travels in an archive
 )
 
 PROGRAM = """

@@ -1,4 +1,4 @@
-"""Predicts pictures and prints a CSV row for each: ``python ask.py FILE...``.
+"""Predicts pictures and prints a CSV row for each: ``python predict.py FILE...``.
 
 It needs numpy, pillow and onnxruntime. `model_input` resizes and crops a picture as in training;
 model.onnx contains the rest. A prediction below its threshold is "unknown".
