@@ -110,8 +110,8 @@ def _main(argv: Sequence[str] | None) -> int:
     folders = [model_folder(name) for name in options.models] or [newest_model() or train_demo()]
     if options.host not in ("127.0.0.1", "localhost", "::1") and not auth:
         print(
-            f"warning: on {options.host} everybody who reaches this machine can use the page; "
-            "--auth NAME:PASSWORD requires a password",
+            f"warning: --host {options.host} lets everybody who reaches this machine use the page; "
+            "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
     models = load(folders, limits=limits, device=options.device)
@@ -154,8 +154,8 @@ def train_demo() -> Path:
     In its own process, because the page does not need the training code.
     """
     print(
-        "no model under runs/: fine-tuning a demo on handwritten digits that ship with scikit-learn "
-        "(two short epochs, under a minute); name a model folder to serve your own",
+        "no model in runs/: training a demo on the handwritten digits of scikit-learn first (under a "
+        "minute). To serve your own model, name its folder.",
         file=sys.stderr,
     )
     training = subprocess.run(
@@ -164,14 +164,16 @@ def train_demo() -> Path:
     )
     model = newest_model()
     if training.returncode or model is None:
-        raise SecondhandError("the demo could not be trained (see above): name a model folder")
+        raise SecondhandError(
+            "the demo model could not be trained; the reason stands above. Name a model folder instead"
+        )
     return model
 
 
 def _name_and_password(pair: str) -> tuple[str, str]:
     name, colon, password = pair.partition(":")
     if not (name and colon and password):
-        raise SecondhandError("--auth: give NAME:PASSWORD, both not empty")
+        raise SecondhandError("--auth: the name or the password is missing; write NAME:PASSWORD")
     return name, password
 
 

@@ -46,8 +46,8 @@ _TILES = {
     "test_precision": "precision, test files",
 }
 _FACTS = {
-    "data": "data", "protocol": "evaluation protocol", "note": "note", "items": "items", "trained": "trained",
-    "seconds": "seconds", "machine": "machine",
+    "data": "data", "protocol": "evaluation protocol", "note": "note", "items": "items", "trained": "trained at",
+    "seconds": "training time (s)", "machine": "machine",
 }  # fmt: skip
 COLUMNS = {"path", "label", "best", "probability", "truth", "split", "distance_p"}
 
@@ -111,8 +111,8 @@ class Evidence:
     def predictions(self) -> pd.DataFrame:
         """Predictions for known classes: truth, best, probability, distance_p, split. May be empty."""
         frame = self._table("predictions.csv", COLUMNS)
-        known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
-        frame = frame.loc[known & frame["probability"].between(0, 1)].reset_index(drop=True)
+        of_known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
+        frame = frame.loc[of_known & frame["probability"].between(0, 1)].reset_index(drop=True)
         branches = frame.get("branch", pd.Series("[]", frame.index)).map(_branch)
         return frame.assign(branch=branches)
 
@@ -126,7 +126,7 @@ class Evidence:
 
         Parameters
         ----------
-        threshold : of the probability; None for the model's own rule, which the run used.
+        threshold : of the probability; None for the model's rule, which the run used.
         alpha : files whose ``distance_p`` is below it are refused at any probability.
         """
         rows = self.calibration
@@ -150,7 +150,7 @@ class Evidence:
         return OperatingPoint(accepted.to_numpy(bool), right.to_numpy(bool), units)
 
     def matching_threshold(self) -> float:
-        """The threshold that answers as many calibration files as the model's own rule; 0.5 without any."""
+        """The threshold that answers as many calibration files as the model's rule; 0.5 without any."""
         point = self.operating_point(None, 0.0)
         if point is None or not point.answered:
             return 0.5
@@ -190,7 +190,7 @@ class Evidence:
         try:
             split, bins = self.report["evaluated_split"], self.report["reliability"]["after"]
             ece = self.report["splits"][split]["calibration"]["after"]["ece"]["value"]
-            return reliability(bins, part_name(str(split)), ece)
+            return reliability(bins, f"{part_name(str(split))} files", ece)
         except (LookupError, TypeError, ValueError) as error:
             log.info("no reliability diagram: %r", error)
             return None
@@ -216,8 +216,8 @@ class Evidence:
                 path = Path(str(row["path"]))
                 if path.is_file():
                     gps = row.get("gps")
-                    known = isinstance(gps, float) and np.isfinite(gps)
-                    examples.append(Example(str(label), str(path), gps if known else None))
+                    has_time = isinstance(gps, float) and np.isfinite(gps)
+                    examples.append(Example(str(label), str(path), gps if has_time else None))
                     missing -= 1
         place = {name: i for i, name in enumerate([*self.classes, "unknown"])}
         return sorted(examples, key=lambda item: place[item.label])[:limit]
@@ -260,6 +260,10 @@ def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
             (name, float(bundle.metrics[key]), _limits(bundle.metrics.get(f"{key}_interval")))
             for key, name in _TILES.items()
             if isinstance(bundle.metrics.get(key), int | float)
+            # Validation files chose the weights: others show better how good the model is.
+            and not (
+                key.startswith("valid_") and key.replace("valid", "calibration") in bundle.metrics
+            )
         ],
         facts={
             "backbone": bundle.spec.backbone,

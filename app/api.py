@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from app.serving import Busy, Limits, Site, Visits
+from app.serving import Busy, Limits, Site, Traffic
 from app.views import under_rule, without_paths
 from datasets.core.errors import SecondhandError
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 REST_OF_FORM = 16 << 10
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _TOP = {"type": "object", "properties": {"label": _TEXT, "probability": _NUMBER}}
-#: The rule of a prediction, `app.views.Rule`: the model's own or a threshold of the request.
+#: The rule of a prediction, `app.views.Rule`: the model's, or a threshold of the request.
 _RULE = {
     "type": "object",
     "properties": {
-        "own": {"type": "boolean"},
+        "of_model": {"type": "boolean"},
         **dict.fromkeys(("kind", "on"), _TEXT),
         **dict.fromkeys(("target", "cut", "alpha"), _NUMBER),
     },
@@ -76,7 +76,7 @@ def raw(component: Any) -> Any:
     def check(path: object) -> None:
         if "://" in str(path) or str(path).lower().startswith(("http:", "https:", "ftp:", "data:")):
             raise gr.Error(
-                "Upload the file itself: this page fetches nothing from an address.",
+                "An address was sent. Upload the file itself: this page downloads nothing.",
                 print_exception=False,
             )
 
@@ -127,9 +127,9 @@ def add_api(site: Site) -> None:
         threshold: float | None = None,
     ) -> list[dict[str, Any]]:
         if not files:
-            raise gr.Error("Name a file.", print_exception=False)
+            raise gr.Error("There is no file. Send at least one.", print_exception=False)
         if threshold is not None and not 0 <= threshold <= 1:
-            raise gr.Error(f"threshold {threshold}: 0 to 1", print_exception=False)
+            raise gr.Error(f"threshold {threshold}: expected 0 to 1", print_exception=False)
         try:
             name = model or site.choose(files)
             if len(files) == 1:
@@ -160,7 +160,7 @@ def add_api(site: Site) -> None:
         predict, [file, model, at, threshold], out, api_name="predict",
         api_description="The prediction for one file: a list with one object. `model` is by default "
         "the first one for the file's kind; `at` is a GPS time in seconds, for strain; `threshold`, a "
-        "probability, replaces the model's own rule. `rule` in the result is the one that was used.", **several,
+        "probability, replaces the model's rule. `rule` in the result is the one that was used.", **several,
     )  # fmt: skip
     button.click(
         predict_many, [files, model, at, threshold], out, api_name="predict_many",
@@ -168,28 +168,28 @@ def add_api(site: Site) -> None:
     )  # fmt: skip
     button.click(
         models, None, gr.JSON(label="models", visible=False), api_name="models",
-        api_description="The models of this page: name, kind, classes, own rule.", **several,
+        api_description="The models of this page: name, kind, classes, rule.", **several,
     )  # fmt: skip
 
 
-def routes(site: Site, auth: Sequence[tuple[str, str]] | None, visits: Visits) -> list[Route]:
+def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic) -> list[Route]:
     """``GET /health`` and ``POST /predict``, a single request without Gradio's client.
 
     A form has ``file`` and, optionally, ``model`` (else the first for the file's kind), ``at`` (a
-    GPS time in seconds, for strain) and ``threshold`` (0 to 1; else the model's own rule). The
+    GPS time in seconds, for strain) and ``threshold`` (0 to 1; else the model's rule). The
     result is one object of `PREDICTIONS`, or ``{"error": …}`` with status 4xx (the request is wrong) or 503 (try
     again in a moment). A file that cannot be read is no error: its label is "unknown" and the reason
     "bad file: …".
 
     Parameters
     ----------
-    auth : names and passwords, given as HTTP Basic; None lets everybody in. Health needs none.
-    visits : counts that ``/health`` reports.
+    auth : names and passwords (HTTP Basic); None lets everybody in. ``/health`` needs none.
+    traffic : counts that ``/health`` reports.
     """
 
     async def health(request: Request) -> JSONResponse:
         waiting = sum(served.waiting for served in site.models.values())
-        counts = {"arriving": visits.arriving, "broken_off": visits.broken_off}
+        counts = {"arriving": traffic.arriving, "broken_off": traffic.broken_off}
         return JSONResponse(
             {"status": "ok", "models": len(site.models), "waiting": waiting, **counts}
         )
@@ -214,9 +214,9 @@ def _let_in(request: Request, auth: Sequence[tuple[str, str]] | None) -> None:
     if not auth:
         return
     kind, _, credentials = request.headers.get("authorization", "").partition(" ")
-    known = [base64.b64encode(f"{name}:{password}".encode()) for name, password in auth]
+    accepted = [base64.b64encode(f"{name}:{password}".encode()) for name, password in auth]
     # All are compared, each in constant time, so the duration reveals nothing.
-    same = [hmac.compare_digest(credentials.strip().encode(), one) for one in known]
+    same = [hmac.compare_digest(credentials.strip().encode(), one) for one in accepted]
     if kind.lower() != "basic" or not any(same):
         raise HTTPException(
             401, "This page needs a name and a password.", {"WWW-Authenticate": "Basic"}
@@ -224,24 +224,29 @@ def _let_in(request: Request, auth: Sequence[tuple[str, str]] | None) -> None:
 
 
 def _measure(request: Request, limits: Limits) -> None:
-    """Refuse a request by its Content-Length, before anything is read; the server reads no more."""
+    """Refuse a request by its Content-Length before its body is read; the server reads no more than that."""
     length = request.headers.get("content-length", "")
     if not length.isascii() or not length.isdigit():
-        raise HTTPException(411, "State the length of the request (Content-Length).")
+        raise HTTPException(
+            411, "The header Content-Length is missing. Send the request's length in it."
+        )
     if int(length) > (limits.megabytes << 20) + REST_OF_FORM:
-        raise HTTPException(413, f"More than the {limits.megabytes} MB that this page takes.")
+        raise HTTPException(
+            413,
+            f"The file is larger than the {limits.megabytes} MB that this page takes. Send a smaller one.",
+        )
 
 
 async def _predict(site: Site, form: Any) -> dict[str, Any]:
     file = form.get("file")
     if not getattr(file, "filename", None):
-        raise HTTPException(400, "Send a form with a file: curl -F file=@photo.jpg")
+        raise HTTPException(400, "The form has no file. Send one: curl -F file=@photo.jpg")
     name = form.get("model") or site.choose([file.filename])
     if name not in site.models:
-        raise HTTPException(400, f"model: this page has {', '.join(site.models)}")
+        raise HTTPException(400, f"model {str(name)[:100]}: this page has {', '.join(site.models)}")
     at, threshold = _number(form, "at"), _number(form, "threshold")
     if threshold is not None and not 0 <= threshold <= 1:
-        raise HTTPException(400, f"threshold {threshold}: 0 to 1")
+        raise HTTPException(400, f"threshold {threshold}: expected 0 to 1")
     folder = Path(site.uploads) / secrets.token_hex(16)
     path = folder / (
         re.sub(r"[^\w.-]", "_", file.filename, flags=re.ASCII)[-80:].lstrip("._") or "file"
@@ -267,7 +272,7 @@ def _number(form: Any, key: str) -> float | None:
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise HTTPException(400, f"{key}: a number is wanted")
+        raise HTTPException(400, f"{key} {str(text)[:100]}: expected a number")
     return value
 
 

@@ -68,23 +68,25 @@ class Feedback:
         label = check_label(label)
         source = Path(file)
         if not source.is_file():
-            raise SecondhandError("The file was deleted meanwhile: upload it again.")
+            raise SecondhandError(
+                f"{source.name} was deleted in the meantime. Please upload it again."
+            )
         size = source.stat().st_size
         with self._corrections.alone():
             if self._bytes + size > MAX_BYTES:
                 raise SecondhandError(
-                    "The folder for corrections is full: tell the owner of this page."
+                    "The folder for corrections is full. Tell the owner of this page."
                 )
-            with open(source, "rb") as opened:
-                name = hashlib.file_digest(opened, "sha256").hexdigest()[:24]
-            kept = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
+            with open(source, "rb") as stream:
+                name = hashlib.file_digest(stream, "sha256").hexdigest()[:24]
+            copy = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
             self._corrections.rows()  # an error if it is another table
-            if not kept.exists():
-                with file_beside(kept) as beside:
+            if not copy.exists():
+                with file_beside(copy) as beside:
                     shutil.copyfile(source, beside)
                 self._bytes += size
             row = {
-                "path": kept.relative_to(self.folder).as_posix(),
+                "path": copy.relative_to(self.folder).as_posix(),
                 "label": label,
                 "gps": "" if gps is None else repr(gps),
                 "answered": answered,
@@ -93,7 +95,7 @@ class Feedback:
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             self._corrections.write(row)
-        return kept
+        return copy
 
 
 class Corrections:
@@ -127,8 +129,8 @@ class Corrections:
         """Append a row and remove others of its item; with ``drop`` only remove them. Within `alone`."""
         fields, rows = self.rows()
         out = io.StringIO()
-        kept = [other for other in rows if item_of(other) != item_of(row)]
-        rows = kept if drop else [*kept, row]
+        others = [other for other in rows if item_of(other) != item_of(row)]
+        rows = others if drop else [*others, row]
         write_rows(out, [fields, *([other.get(name, "") for name in fields] for other in rows)])
         write_beside(self.file, out.getvalue().encode())
 
@@ -137,14 +139,16 @@ class Corrections:
         if not self.file.exists():
             return list(self.columns), []
         try:
-            with open(self.file, newline="", encoding="utf-8-sig") as opened:
-                fields, read = read_dicts(opened, restval="", strict=True)
-                rows = list(read)
+            with open(self.file, newline="", encoding="utf-8-sig") as stream:
+                fields, dicts = read_dicts(stream, restval="", strict=True)
+                rows = list(dicts)
         except (csv.Error, UnicodeDecodeError) as error:
-            raise SecondhandError(f"{self.file.name}: not CSV ({error}); move it away") from None
+            raise SecondhandError(
+                f"{self.file.name}: not a CSV file ({error}); move it elsewhere"
+            ) from None
         if not {"path", "label"} <= set(fields) or any(None in row for row in rows):
             raise SecondhandError(
-                f"{self.file.name}: not a table of corrections (path, label, …); move it away"
+                f"{self.file.name}: not a table of corrections with path and label; move it elsewhere"
             )
         return [*fields, *(name for name in self.columns if name not in fields)], rows
 
@@ -157,7 +161,7 @@ def item_of(row: dict[str, str]) -> tuple[str, ...]:
 
 
 def check_label(label: object) -> str:
-    """A label, cleaned as training does.
+    """A label, cleaned as training cleans it.
 
     Raises
     ------
@@ -165,9 +169,9 @@ def check_label(label: object) -> str:
     """
     plain = clean_label(str(label or ""))
     if not plain:
-        raise SecondhandError("The label is empty: choose a class, or write one.")
+        raise SecondhandError("The label is empty. Choose a class, or write one.")
     if fault := label_error(plain):
-        raise SecondhandError(f"The label {quoted(plain)} {fault}: write another.")
+        raise SecondhandError(f"The label {quoted(plain)} {fault}. Write another one.")
     return plain
 
 

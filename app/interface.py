@@ -31,7 +31,7 @@ from learners.templates import render
 
 TITLE = "Secondhand"
 #: The window of a long recording with the highest probability of the predicted class.
-LOUDEST = "the deciding one"
+SUREST = "the most certain one"
 
 
 def build_page(site: Site, labelling: Labelling | None = None, alike: Alike | None = None) -> Any:
@@ -82,6 +82,14 @@ def _model(
             tab.select(load, None, about, **QUIET)
 
 
+def classes_words(classes: list[str], limit: int = 8) -> str:
+    """What a model knows, for the first look at its page."""
+    names = ", ".join(classes[:limit])
+    return (
+        f"The model knows {len(classes)} classes: {names}{', …' if len(classes) > limit else ''}."
+    )
+
+
 def _input(served: Served, number: int) -> Any:
     shared: dict[str, Any] = {"elem_id": f"file-{number}", "type": "filepath"}
     if served.kind == "picture":
@@ -91,7 +99,7 @@ def _input(served: Served, number: int) -> Any:
     if served.kind == "sound":
         shared |= {"label": "Sound", "sources": ["upload", "microphone"], "buttons": ["download"]}
         return raw(gr.Audio(**shared))
-    ends = ", ".join(end for end in SUFFIXES["strain"] if end != ".gwf")
+    ends = ", ".join(end for end in SUFFIXES["strain"] if end not in (".gwf", ".together"))
     return raw(gr.File(label=f"Strain file ({ends})", **shared))
 
 
@@ -99,13 +107,14 @@ class Rules(NamedTuple):
     """Inputs of the tab *One file* that hold for several files too, and the events of their change."""
 
     at: Any
-    own: Any
+    by_model: Any
     threshold: Any
     changes: tuple[Any, ...]
 
 
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
-    served, waiting = site.models[name], no_answer_html("Choose a file.", "")
+    served = site.models[name]
+    waiting = no_answer_html(f"Choose a file. {classes_words(served.predictor.classes)}", "")
     query = gr.State(Query(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
         with gr.Column(scale=2, min_width=300):
@@ -118,9 +127,9 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             )
             button = gr.Button("Predict", variant="primary")
             with gr.Column(elem_classes="sh-later"):  # on a phone below the answer
-                own = gr.Checkbox(
+                by_model = gr.Checkbox(
                     True,
-                    label="The model's own rule",
+                    label="The model's rule",
                     info="Move the slider to use a threshold of your own.",
                 )
                 start = site.start(name)
@@ -135,18 +144,18 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
                 _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
             result = gr.HTML(waiting, elem_classes="sh-page")
-            window = gr.Dropdown([LOUDEST], value=LOUDEST, label="Window shown", visible=False)
-            seen = gr.HTML("", elem_classes="sh-page")
+            window = gr.Dropdown([SUREST], value=SUREST, label="Window shown", visible=False)
+            panels = gr.HTML("", elem_classes="sh-page")
             if alike is not None:
-                near = alike_part(alike, query, site.rendering)
-                file.change(lambda: "", None, near, queue=False, **QUIET)
+                similar = alike_part(alike, query, site.rendering)
+                file.change(lambda: "", None, similar, queue=False, **QUIET)
             if site.feedback is not None:
                 _correction(site, name, query)
 
     async def predict(
-        path: str | None, moment: float | None, own: bool, cut: float
+        path: str | None, moment: float | None, by_model: bool, cut: float
     ) -> tuple[Any, ...]:
-        hidden = gr.Dropdown(choices=[LOUDEST], value=LOUDEST, visible=False)
+        hidden = gr.Dropdown(choices=[SUREST], value=SUREST, visible=False)
         if not path:
             return Query(), waiting, hidden, ""
         moment = moment or None  # a browser sends an empty field as 0, when no detector was running
@@ -154,9 +163,9 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             answer = await site.predict(name, path, moment)
         except SecondhandError as error:
             return Query(), no_answer_html(without_paths(str(error), path)), hidden, ""
-        rule = site.rule(name, None if own else cut)
-        spans = [LOUDEST, *(span(w) for w in answer.windows)]
-        dropdown = gr.Dropdown(choices=spans, value=LOUDEST, visible=len(spans) > 1)
+        rule = site.rule(name, None if by_model else cut)
+        spans = [SUREST, *(span(w) for w in answer.windows)]
+        dropdown = gr.Dropdown(choices=spans, value=SUREST, visible=len(spans) > 1)
         return Query(path, moment, answer), html(answer, rule), dropdown, ""
 
     def html(answer: Any, rule: Rule) -> str:
@@ -164,13 +173,13 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             judge(answer, rule), rule, served.predictor.confidence.calibrator.temperature
         )
 
-    def apply_rule(last: Query, own: bool, cut: float) -> tuple[Any, ...]:
-        rule = site.rule(name, None if own else cut)
+    def apply_rule(last: Query, by_model: bool, cut: float) -> tuple[Any, ...]:
+        rule = site.rule(name, None if by_model else cut)
         new = gr.skip() if last.answer is None else html(last.answer, rule)
-        # The model's own rule resets the slider.
+        # The model's rule resets the slider.
         return (
-            own,
-            start if own else gr.skip(),
+            by_model,
+            start if by_model else gr.skip(),
             new,
             operating_point_html(site.operating_point(name, rule), rule),
         )
@@ -185,19 +194,19 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     for event in (file.change, button.click, at.submit):
         event(
             predict,
-            [file, at, own, threshold],
-            [query, result, window, seen],
+            [file, at, by_model, threshold],
+            [query, result, window, panels],
             concurrency_limit=None,
             **QUIET,
-        ).then(show, [query, window], seen, **limited)
+        ).then(show, [query, window], panels, **limited)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
-    changed = [own, threshold, result, operating_point]
+    changed = [by_model, threshold, result, operating_point]
     changes = (
         threshold.input(move_slider, [query, threshold], changed, **now),
-        own.input(apply_rule, [query, own, threshold], changed, **now),
+        by_model.input(apply_rule, [query, by_model, threshold], changed, **now),
     )
-    window.input(show, [query, window], seen, **limited)
-    return Rules(at, own, threshold, changes)
+    window.input(show, [query, window], panels, **limited)
+    return Rules(at, by_model, threshold, changes)
 
 
 def _examples(site: Site, name: str, file: Any, at: Any) -> None:
@@ -222,19 +231,19 @@ def _examples(site: Site, name: str, file: Any, at: Any) -> None:
 def _several(site: Site, name: str, rules: Rules) -> None:
     served = site.models[name]
     predictions = gr.State([], time_to_live=3600)
-    label = f"Up to {served.limits.files} files ({served.kind})"
+    label = f"Up to {served.limits.files} {served.kind} files"
     files = raw(
         gr.File(
             elem_id=f"files-{list(site.models).index(name)}", file_count="multiple", label=label
         )
     )
     also = " and GPS time" if served.kind == "strain" else ""
-    gr.HTML(note_html(f"The rule{also} chosen under “One file” holds here too."))
+    gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
     button = gr.Button("Predict", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
     corrected = gr.State({}, time_to_live=3600)
     with gr.Accordion("Correct the table", open=False):
-        kept = "" if site.feedback is None else "; file and label are kept for training"
+        storage = "" if site.feedback is None else "; file and label are stored for training"
         with gr.Row():
             row = gr.Dropdown(
                 [], value=None, label="Row", info="Type to find a file, then arrow down and Enter."
@@ -243,18 +252,18 @@ def _several(site: Site, name: str, rules: Rules) -> None:
                 [*served.predictor.classes, "unknown"],
                 value=None,
                 label="Right label",
-                info=f"Type to find it. It goes into the CSV{kept}.",
+                info=f"Type to find it. It goes into the CSV{storage}.",
             )
         correct = gr.Button("Correct")
         note = gr.HTML("", elem_classes="sh-page")
 
-    def table(answers: list[Any], labels: dict[int, str], own: bool, cut: float) -> str:
-        rule = site.rule(name, None if own else cut)
+    def table(answers: list[Any], labels: dict[int, str], by_model: bool, cut: float) -> str:
+        rule = site.rule(name, None if by_model else cut)
         judged = [judge(answer, rule) for answer in answers]
         return table_html(judged, rule, labels) if answers else ""
 
     async def predict(
-        paths: list[str], moment: float | None, own: bool, cut: float
+        paths: list[str], moment: float | None, by_model: bool, cut: float
     ) -> tuple[Any, ...]:
         none = gr.Dropdown(choices=[], value=None)
         if not paths:
@@ -263,9 +272,13 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             answers = await site.predict_many(name, paths, moment or None)
         except SecondhandError as error:
             return [], {}, none, "", no_answer_html(without_paths(str(error), paths[0]))
-        named = enumerate(answers, start=1)
-        rows = [(f"{n}: {Path(a.path).name}", n - 1) for n, a in named if not a.reason.failed]
-        return answers, {}, gr.Dropdown(choices=rows, value=None), "", table(answers, {}, own, cut)
+        rows = [
+            (f"{n}: {Path(a.path).name}", n - 1)
+            for n, a in enumerate(answers, start=1)
+            if not a.reason.failed
+        ]
+        html = table(answers, {}, by_model, cut)
+        return answers, {}, gr.Dropdown(choices=rows, value=None), "", html
 
     def save(
         answers: list[Any], labels: dict[int, str], row: int | None, label: str | None, *rule: Any
@@ -290,7 +303,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             note_html(f"Row {row + 1}: {label}.", status=True),
         )
 
-    rule = [rules.own, rules.threshold]
+    rule = [rules.by_model, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):
         event(predict, [files, rules.at, *rule], [predictions, corrected, row, note, out], **waited)
@@ -306,7 +319,7 @@ def _correction(site: Site, name: str, query: Any) -> None:
     with gr.Accordion("This is wrong", open=False):
         label = gr.Dropdown(
             [*served.predictor.classes, "unknown"], value=None, allow_custom_value=True,
-            label="It is", info="The file and this label are kept for the next training.",
+            label="It is", info="The file and this label are stored for the next training.",
         )  # fmt: skip
         button = gr.Button("Save the correction")
         thanks = gr.HTML("", elem_classes="sh-page")

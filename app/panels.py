@@ -97,21 +97,21 @@ def panels_html(
         return ""
     windows = answer.windows
     chosen = next((w for w in windows if span(w) == window), None)
-    loudest = max(
+    surest = max(
         (w for w in windows if w.best == answer.best), key=lambda w: w.probability, default=answer
     )
-    displayed = chosen or loudest
+    displayed = chosen or surest
     start, end = (displayed.start, displayed.end) if windows else (None, None)
     number = predictor.classes.index(displayed.best) if displayed.best else None
     try:
         with rendering:
             source = trigger(predictor, Source(query.file, start, end, query.at))
             try:
-                panels = look(predictor, source, number)
+                panels = input_panels(predictor, source, number)
             except SecondhandError as error:
-                panels = look(predictor, source, None)
+                panels = input_panels(predictor, source, None)
                 log.info("no heat map: %s", error)
-            near = resembling(predictor, source)
+            similar = resembling(predictor, source)
     except SecondhandError as error:
         return note_html(without_paths(str(error), query.file))
     return render(
@@ -120,25 +120,26 @@ def panels_html(
         strip=timeline(windows, predictor.classes, windows[-1].end) if windows else "",
         panels=[panel_svg(panel) for panel in panels],
         plain=predictor.spectrogram is None,
-        near=near,
-        known=displayed.label != UNKNOWN,
+        similar=similar,
+        answered=displayed.label != UNKNOWN,
     )
 
 
 def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
     """The training files most similar to a file: name, class and picture ("" if the file is gone)."""
     pictures, cards = Pictures(predictor), []
-    for near in predictor.similar_files(source, 4):
-        card = {"name": Path(near.source.path).name + time_span(near.source), "label": near.label}
+    for similar in predictor.similar_files(source, 4):
+        file = similar.source
+        card = {"name": Path(file.path).name + time_span(file), "label": similar.label}
         try:
-            card["picture"] = page_picture(pictures.render(near.source), 120)
+            card["picture"] = page_picture(pictures.render(file), 120)
         except SecondhandError:  # gone since
             card["picture"] = ""
         cards.append(card)
     return cards
 
 
-def look(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
+def input_panels(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
     """The panels of a file: the model's input, and the heat map of a class.
 
     Raises
@@ -148,8 +149,7 @@ def look(predictor: Predictor, source: Source, class_index: int | None) -> list[
     fit = predictor.bundle.preprocessing.fit
     spectrogram = predictor.spectrogram
     if spectrogram is None:
-        opened = open_picture(source.path, at_least=predictor.bundle.preprocessing.needs)
-        picture = fit(opened)
+        picture = fit(open_picture(source.path, at_least=predictor.bundle.preprocessing.needs))
         whole = Panel(picture, f"Input of the model: {picture.width} x {picture.height} pixels")
         panels = [whole]
     else:
@@ -267,7 +267,7 @@ def _strain_panels(
         ("red", "green", "blue"), spectrogram.durations, rgb.split(), strict=True
     ):
         picture = Image.fromarray(palette[np.asarray(plane)])
-        title = f"Input of the model as its {name} channel: {duration:g} s"
+        title = f"Input of the model, {name} channel: {duration:g} s"
         x = seconds(-duration / 2, duration / 2)
         scans.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
     shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from app.feedback import Corrections, check_label, item_of
-from app.panels import look, panel_svg
+from app.panels import input_panels, panel_svg
 from app.serving import Served
 from app.views import Query, note_html, without_paths
 from datasets.core.errors import SecondhandError
@@ -60,20 +60,22 @@ class Pool(ABC):
 
     def __init__(self, served: Served, folder: Path) -> None:
         if served.folder is None:
-            raise SecondhandError(f"{self.flag}: a model in a folder is needed")
+            raise SecondhandError(
+                f"{self.flag}: the model {served.name} is not in a folder; name a model folder"
+            )
         self.model, self.model_name, self.folder = served.folder, served.name, folder.absolute()
         self.failed, self.done, self.closed = "", 0, False
         self.ready = threading.Event()
         skipped: Counter[str] = Counter()
-        self.files = self._found(served.kind, skipped)
+        self.files = self._list_files(served.kind, skipped)
         self.predictor = Predictor(self.model, device=served.predictor.device)
         self.predictor.start()  # before there are connections, which its processes would inherit
         self._thread = threading.Thread(target=self._run, name=self.flag, daemon=True)
 
-    def _found(self, kind: str, skipped: Counter[str]) -> list[str]:
+    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
         if not self.folder.is_dir():
             raise SecondhandError(
-                f"{self.flag} {self.folder}: no folder; name one with files in it"
+                f"{self.flag} {self.folder}: there is no such folder; name one with files in it"
             )
         return list(some_files([str(self.folder)], kind, skipped))
 
@@ -92,7 +94,7 @@ class Pool(ABC):
     def waiting(self) -> str:
         """Message while the pool is not ready, or cannot be used; "" otherwise."""
         if not self.ready.is_set():
-            return f"Looking through the pool: {self.done} of {len(self.files)} files."
+            return f"Reading the pool: {self.done} of {len(self.files)} files."
         return self.failed
 
     @abstractmethod
@@ -103,10 +105,10 @@ class Pool(ABC):
         try:
             self.prepare(self._each())
         except SecondhandError as error:
-            self.failed = self.named(str(error))
+            self.failed = self.without_folders(str(error))
             log.warning("%s: %s", self.flag, error)
         except Exception:
-            self.failed = "The pool cannot be used: the log of the page says why."
+            self.failed = "The pool cannot be used. The log of the page says why."
             log.exception("%s", self.flag)
         self.ready.set()
 
@@ -123,7 +125,7 @@ class Pool(ABC):
         inside = path.is_relative_to(self.folder)
         return str(path.relative_to(self.folder) if inside else path.name) + time_span(source)
 
-    def named(self, message: str) -> str:
+    def without_folders(self, message: str) -> str:
         """A message without the folders above the pool."""
         return message.replace(f"{self.folder}{os.sep}", "").replace(str(self.folder), "the pool")
 
@@ -136,7 +138,7 @@ class Pool(ABC):
 class Labelling(Pool):
     """The files to label next, and the labels, in a table beside the pool: ``new-labels.csv`` for ``new/``.
 
-    The table is all that is kept, so labelling continues where it stopped.
+    Nothing else is stored, so labelling continues where it stopped.
     """
 
     flag = "--label"
@@ -200,19 +202,19 @@ class Labelling(Pool):
     def html(self, number: int, turn: int) -> str:
         """A file to label, as HTML; ``turn`` tells the page that it has changed."""
         suggestion = self.order[number]
-        source, panels, player, wrong = suggestion.source, [], "", ""
+        source, panels, player, error_message = suggestion.source, [], "", ""
         try:
             if self.predictor.spectrogram is None:
                 picture = open_picture(source.path, at_least=SIDE)
                 picture.thumbnail((SIDE, SIDE))
                 panels = [data_uri(picture)]
             else:
-                panels = [panel_svg(panel) for panel in look(self.predictor, source, None)]
+                panels = [panel_svg(panel) for panel in input_panels(self.predictor, source, None)]
                 player = self.player(source)
         except SecondhandError as error:
-            wrong = self.named(str(error))
+            error_message = self.without_folders(str(error))
         return render(
-            "app", "label.html", file=self.name(source), panels=panels, player=player, wrong=wrong,
+            "app", "label.html", file=self.name(source), panels=panels, player=player, error=error_message,
             plain=self.predictor.spectrogram is None, guess=suggestion.guess, why=suggestion.why,
             labelled=self.labelled, count=len(self.order), turn=turn,
         )  # fmt: skip
@@ -232,7 +234,9 @@ class Labelling(Pool):
             with self.table.alone():
                 self.table.write(row, drop=drop)
         except OSError as error:
-            raise SecondhandError(f"It could not be kept: {error.strerror}.") from None
+            raise SecondhandError(
+                f"The label could not be saved in {self.table.file.name}: {error.strerror}."
+            ) from None
 
 
 class Alike(Pool):
@@ -244,25 +248,27 @@ class Alike(Pool):
         super().__init__(served, folder)
         self._temporary = tempfile.TemporaryDirectory(prefix="secondhand-pool-")
         stored = not self.files
-        self.kept = Embeddings(
+        self.embeddings = Embeddings(
             self.folder if stored else Path(self._temporary.name, "pool.parquet"), self.model,
             self.predictor,
         )  # fmt: skip
         if stored:
-            self.kept.check()
+            self.embeddings.check()
         self._alone = threading.Lock()  # its predictor takes one file at a time
 
-    def _found(self, kind: str, skipped: Counter[str]) -> list[str]:
-        return [] if self.folder.suffix == ".parquet" else super()._found(kind, skipped)
+    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
+        return [] if self.folder.suffix == ".parquet" else super()._list_files(kind, skipped)
 
     def prepare(self, files: Iterator[str]) -> None:
         if not self.files:
             return
-        extended = self.kept.extend(files)
+        extended = self.embeddings.extend(files)
         for bad in extended.rejected:
             log.warning("%s: %s", bad.path, bad.reason)
         if not extended.new:
-            raise SecondhandError(f"{self.folder}: no file of it can be used")
+            raise SecondhandError(
+                f"{self.flag} {self.folder}: none of its files can be read; name another folder"
+            )
 
     def close(self) -> None:
         super().close()
@@ -276,9 +282,9 @@ class Alike(Pool):
         SecondhandError : the file cannot be used, or the embeddings.
         """
         with self._alone:
-            near = self.kept.search(Source(file, at=at), top=top)
+            similar = self.embeddings.search(Source(file, at=at), top=top)
         pictures, cards = Pictures(self.predictor), []
-        for source, cosine in near:
+        for source, cosine in similar:
             card: dict[str, Any] = {"name": self.name(source), "cosine": cosine, "player": ""}
             try:
                 card["picture"] = page_picture(pictures.render(source))
@@ -313,15 +319,15 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
     small: dict[str, Any] = {"min_width": 130, "size": "sm"}
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
-            seen = gr.HTML(note_html("Loading."), elem_id="label-seen", elem_classes="sh-page")
+            shown = gr.HTML(note_html("Loading."), elem_id="label-shown", elem_classes="sh-page")
         with gr.Column(scale=2, min_width=300):
             with gr.Row():
-                named = [*keys_of(labelling.classes).items(), ("u", "unknown")]
+                key_labels = [*keys_of(labelling.classes).items(), ("u", "unknown")]
                 keys = {
                     name: gr.Button(
                         name if name == key else f"{key}  {name}", elem_id=f"label-{key}", **small
                     )
-                    for key, name in named
+                    for key, name in key_labels
                 }
             other = gr.Dropdown(
                 labelling.classes, value=None, allow_custom_value=True, label="Another class",
@@ -332,13 +338,13 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
                 back = gr.Button("z  undo", elem_id="label-z", **small)
             message = gr.HTML("", elem_classes="sh-page")
             gr.HTML(
-                note_html(f"Labels are kept in {labelling.table.file.name} for the next training.")
+                note_html(f"Labels are saved in {labelling.table.file.name} for the next training.")
             )
 
     def show(turn: Turn) -> str:
         if turn.number is None:
             count = f"{labelling.labelled} of {len(labelling.order)}"
-            return note_html(f"{count} files are labelled; none is left.", turn=turn.count)
+            return note_html(f"{count} files are labelled; no more are left.", turn=turn.count)
         with rendering:
             return labelling.html(turn.number, turn.count)
 
@@ -355,9 +361,9 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
 
     def stay(turn: Turn, why: str) -> tuple[Any, ...]:
         turn = turn.to(turn.number, turn.done)  # a key may be pressed again
-        return turn, show(turn), gr.skip(), note_html(labelling.named(why), status=True)
+        return turn, show(turn), gr.skip(), note_html(labelling.without_folders(why), status=True)
 
-    def give(turn: Turn, label: object) -> tuple[Any, ...]:
+    def save(turn: Turn, label: object) -> tuple[Any, ...]:
         if turn.number is None:
             return stay(turn, "There is no file to label.")
         try:
@@ -377,18 +383,18 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
         turn = turn.to(turn.done[-1], turn.done[:-1])
         return turn, show(turn), None, ""
 
-    out = [turn, seen, other, message]
-    tab.select(begin, turn, [turn, seen], concurrency_limit=None, **QUIET)
+    out = [turn, shown, other, message]
+    tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
     for name, button in keys.items():
-        button.click(partial(give, label=name), turn, out, **QUIET)
-    use.click(give, [turn, other], out, **QUIET)
+        button.click(partial(save, label=name), turn, out, **QUIET)
+    use.click(save, [turn, other], out, **QUIET)
     back.click(undo, turn, out, **QUIET)
 
 
 def alike_part(alike: Alike, query: Any, rendering: AbstractContextManager[object]) -> Any:
-    """The button *More like this*; returns its result, which is cleared for another file."""
+    """The button *More like this*; returns its gallery, which is cleared for another file."""
     button = gr.Button("More like this")
-    near = gr.HTML("", elem_classes="sh-page")
+    gallery = gr.HTML("", elem_classes="sh-page")
 
     def result(last: Query) -> str:
         if alike.waiting:
@@ -397,7 +403,7 @@ def alike_part(alike: Alike, query: Any, rendering: AbstractContextManager[objec
             with rendering:
                 return alike.html(last.file, last.at)
         except SecondhandError as error:
-            message = alike.named(without_paths(str(error), last.file))
+            message = alike.without_folders(without_paths(str(error), last.file))
             return note_html(message, status=True)
 
     async def search(last: Query) -> AsyncIterator[str]:
@@ -409,5 +415,5 @@ def alike_part(alike: Alike, query: Any, rendering: AbstractContextManager[objec
             await asyncio.sleep(0.5)
         yield await asyncio.to_thread(result, last)
 
-    button.click(search, query, near, concurrency_limit=None, **QUIET)
-    return near
+    button.click(search, query, gallery, concurrency_limit=None, **QUIET)
+    return gallery

@@ -23,7 +23,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
-from app.serving import Limits, Served, Site, Visits
+from app.serving import Limits, Served, Site, Traffic
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import wait_for_gradio_server
 from learners.machine import disable_telemetry
@@ -78,11 +78,12 @@ def serve(
     for name, served in models.items():
         if flags and not served.predictor.confidence.exclusive:
             raise SecondhandError(
-                f"{', '.join(flags)}: takes one label an item, and those of {name} have several; leave it out"
+                f"{' and '.join(flags)}: {name} is a multi-label model, and a file gets only one label here; "
+                f"leave {' and '.join(flags)} out"
             )
     port = free_port(host, port)
     first = next(iter(models.values()))
-    visits, stop = Visits(names_of(host, names)), threading.Event()
+    traffic, stop = Traffic(names_of(host, names)), threading.Event()
     with ExitStack() as opened:
         uploads = opened.enter_context(_uploads())
         from app.api import routes
@@ -119,17 +120,17 @@ def serve(
                 css=render("app", "page.css"),
                 head=None if labelling is None else render("app", "keys.html"),
                 app_kwargs={
-                    "routes": routes(site, auth, visits),
-                    "middleware": [Middleware(Door, limits=first.limits, visits=visits)],
+                    "routes": routes(site, auth, traffic),
+                    "middleware": [Middleware(Door, limits=first.limits, traffic=traffic)],
                     "docs_url": None,
                     "redoc_url": None,
                 },
-                _frontend=False,  # no look at the page that ends it where an answer takes three seconds
+                _frontend=False,  # Gradio's check of the page would end it if it took over three seconds
             )
         # Wait until the page answers, however long that takes, without a proxy.
         build_opener(ProxyHandler({})).open(f"{url}health").close()
         if link:
-            visits.names.add(urlsplit(link).hostname or "")
+            traffic.names.add(urlsplit(link).hostname or "")
         sweeper = (uploads, first.limits.keep, stop)
         threading.Thread(target=_sweep, args=sweeper, daemon=True).start()
         for one in (labelling, alike):
@@ -164,7 +165,8 @@ def free_port(host: str, port: int) -> int:
             trial.bind((host, port))
             return int(trial.getsockname()[1])
     except (OSError, OverflowError) as error:
-        raise SecondhandError(f"--host {host} --port {port}: {error}; choose another") from None
+        reason = getattr(error, "strerror", None) or error
+        raise SecondhandError(f"--host {host} --port {port}: {reason}; choose another") from None
 
 
 def _sweep(folder: str, keep: float, stop: threading.Event) -> None:
@@ -208,19 +210,19 @@ class Door:
 
     Parameters
     ----------
-    limits : number of bodies that are read at once, and time limit of each.
-    visits : host names of the page, and counters.
+    limits : number of requests that are read at once, and time limit of each.
+    traffic : host names of the page, and counters.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, visits: Visits) -> None:
-        self.app, self.limits, self.visits = app, limits, visits
+    def __init__(self, app: ASGIApp, limits: Limits, traffic: Traffic) -> None:
+        self.app, self.limits, self.traffic = app, limits, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        message = wrong_host(headers, self.visits.names) or cross_site(
+        message = wrong_host(headers, self.traffic.names) or cross_site(
             headers, scope.get("method", "")
         )
         if message:
@@ -231,22 +233,25 @@ class Door:
             await self.app(scope, receive, send)
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.visits.arriving >= self.limits.arriving:
-            message = f"Busy: {self.visits.arriving} requests are arriving already. Try again in a moment."
+        if self.traffic.arriving >= self.limits.arriving:
+            message = f"Busy: {self.traffic.arriving} requests are arriving already. Try again in a moment."
             await refuse(503, message, {"Retry-After": "1"})(scope, receive, send)
             return
-        body, answered = _Body(receive, self.limits.patience, self.visits), False
+        body, responded = _Body(receive, self.limits.patience, self.traffic), False
 
-        async def answer(message: Message) -> None:
-            nonlocal answered
-            answered = True
+        async def respond(message: Message) -> None:
+            nonlocal responded
+            responded = True
             await send(message)
 
         try:
-            await self.app(scope, body.receive, answer)
+            await self.app(scope, body.receive, respond)
         except ClientDisconnect:
-            if body.late and not answered:
-                message = f"Too slow: {body.bytes} bytes in {body.seconds:.0f} s."
+            if body.late and not responded:
+                message = (
+                    f"Too slow: {body.bytes} bytes arrived in {body.seconds:.0f} s. "
+                    "Send a smaller file, or use a faster connection."
+                )
                 await refuse(408, message)(scope, receive, send)
         finally:
             body.end()
@@ -255,11 +260,11 @@ class Door:
 class _Body:
     """The body of a request, with a time limit of ``patience`` and one second for each `SLOWEST` bytes."""
 
-    def __init__(self, receive: Receive, patience: float, visits: Visits) -> None:
-        self._receive, self._patience, self._visits = receive, patience, visits
+    def __init__(self, receive: Receive, patience: float, traffic: Traffic) -> None:
+        self._receive, self._patience, self._traffic = receive, patience, traffic
         self._began, self._open = asyncio.get_running_loop().time(), True
         self.bytes, self.late = 0, False
-        visits.arriving += 1
+        traffic.arriving += 1
 
     @property
     def seconds(self) -> float:
@@ -277,14 +282,14 @@ class _Body:
             self.late, message = True, {"type": "http.disconnect"}
         self.bytes += len(message.get("body", b""))
         if message["type"] == "http.disconnect":
-            self._visits.broken_off += 1
+            self._traffic.broken_off += 1
         if not message.get("more_body"):
             self.end()
         return message
 
     def end(self) -> None:
         """Stop counting it as arriving."""
-        self._visits.arriving -= self._open
+        self._traffic.arriving -= self._open
         self._open = False
 
 
@@ -301,10 +306,7 @@ def wrong_host(headers: Headers, names: set[str]) -> str:
         ipaddress.ip_address(host)
     except ValueError:
         if host not in names:
-            return (
-                f"Host {header[:100]!r}: this page does not have that name; start it with "
-                "--allow-host NAME to add one"
-            )
+            return f"Host {header[:100]!r}: not a name of this page. Its owner can add one: --allow-host NAME"
     return ""
 
 
@@ -321,7 +323,10 @@ def cross_site(headers: Headers, method: str) -> str:
             return ""
     elif method == "GET" and headers.get("sec-fetch-mode") == "navigate":
         return ""
-    return f"A page of another site ({(origin or site or '')[:100]}) may not use this one; a proxy has to pass on the Host header."
+    return (
+        f"{(origin or site or '')[:100]}: a page of another site may not use this one. If this is a proxy's address, "
+        "let the proxy pass on the Host header."
+    )
 
 
 def _host(header: str) -> str:

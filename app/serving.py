@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from app.about import Evidence, OperatingPoint
 from app.feedback import Feedback
-from app.views import Rule, own_rule, without_paths
+from app.views import Rule, model_rule, without_paths
 from datasets import audio
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import call_isolated
@@ -36,7 +36,7 @@ log.addHandler(logging.NullHandler())
 #: Seconds to wait until a batch is as large as the one before it.
 PATIENCE = 0.02
 #: The C library that reads GWF ends the process at a damaged frame.
-NO_FRAMES = "GWF frames are not opened here; convert it to HDF5"
+NO_FRAMES = "GWF files are not opened on this page; convert it to HDF5"
 #: Seconds of a recording. Highly compressed, days of sound fit into one upload.
 LONGEST = 3600.0
 
@@ -75,9 +75,13 @@ class Limits:
             "queue": (self.queue, 10_000),
             "bs": (self.batch, 1024),
         }
-        wrong = [f"--{n} {value}" for n, (value, most) in ranges.items() if not 1 <= value <= most]
+        wrong = [
+            f"--{flag} {value}: expected 1 to {most}"
+            for flag, (value, most) in ranges.items()
+            if not 1 <= value <= most
+        ]
         if wrong:
-            raise SecondhandError(f"out of range: {', '.join(wrong)}; see --help")
+            raise SecondhandError("; ".join(wrong))
 
 
 class Busy(SecondhandError):
@@ -85,8 +89,7 @@ class Busy(SecondhandError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"Busy: {limit} requests are waiting already, which is this page's limit. "
-            "Try again in a moment."
+            f"Busy: {limit} requests are waiting already, this page's limit. Try again in a moment."
         )
 
 
@@ -167,7 +170,7 @@ class Served:
         while True:
             with self._ready:
                 self._ready.wait_for(partial(self._has, 1))
-                # Programs that were served together return together, though not at once.
+                # Clients of one batch send their next requests at about the same time.
                 self._ready.wait_for(partial(self._has, count), PATIENCE)
                 if self._closed:
                     return
@@ -223,14 +226,14 @@ def load(
 
 
 @dataclass
-class Visits:
-    """Connections of one page.
+class Traffic:
+    """Counts of a page's requests, and the host names that they may use.
 
     Attributes
     ----------
     names : host names of the page, in small letters; a numeric address is always allowed.
     arriving : requests whose bodies are being read.
-    broken_off : requests whose bodies never arrived whole: the client left, or was too slow.
+    broken_off : requests that never arrived completely: the client left, or was too slow.
     """
 
     names: set[str] = field(default_factory=set)
@@ -247,7 +250,7 @@ class Site:
     models : by their names on the page.
     uploads : folder of uploaded files; nothing outside it is opened.
     feedback : where corrections are kept; None switches them off.
-    evidence : the run of each model.
+    evidence : predictions and items of each model's run.
     rendering : lets two heat maps or spectrograms be rendered at a time.
     """
 
@@ -259,7 +262,7 @@ class Site:
 
     def __post_init__(self) -> None:
         for name, served in self.models.items():
-            # The evidence of a run is that of a single-label model.
+            # Evidence is read of single-label models only.
             confidence = served.predictor.confidence
             folder = served.folder if confidence.exclusive else None
             self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
@@ -269,21 +272,21 @@ class Site:
         return next(iter(self.models.values())).limits
 
     def rule(self, name: str, threshold: float | None) -> Rule:
-        """The model's own rule, or that of a threshold of the probability."""
+        """The model's rule, or that of a threshold on the probability."""
         predictor = self.models[name].predictor
         confidence, classes = predictor.confidence, predictor.classes
         if threshold is None:
-            return own_rule(confidence, classes)
+            return model_rule(confidence, classes)
         cut = min(max(float(threshold), 0.0), 1.0)
         cuts = None if confidence.exclusive else dict.fromkeys(classes, cut)
-        return Rule(cut, confidence.distance.alpha, own=False, cuts=cuts)
+        return Rule(cut, confidence.distance.alpha, of_model=False, cuts=cuts)
 
     def operating_point(self, name: str, rule: Rule) -> OperatingPoint | None:
         """Coverage and accuracy of a rule on the model's calibration files."""
-        return self.evidence[name].operating_point(None if rule.own else rule.cut, rule.alpha)
+        return self.evidence[name].operating_point(None if rule.of_model else rule.cut, rule.alpha)
 
     def start(self, name: str) -> float:
-        """Position of the slider for the model's own rule: it answers as many calibration files."""
+        """Position of the slider at which as many calibration files are answered as by the model's rule."""
         rule = self.rule(name, None)
         if rule.on == "probability":
             return rule.cut
@@ -303,9 +306,10 @@ class Site:
         fit = [name for name, kind in models.items() if kinds == {kind}]
         if fit:
             return fit[0]
-        known = " and ".join(sorted(kind for kind in kinds if kind))
+        file_kinds = " and ".join(sorted(kind for kind in kinds if kind))
         raise SecondhandError(
-            f"{known or 'a file of no known ending'}: name the model. This page has "
+            f"{f'{file_kinds} files' if file_kinds else 'a file of no known ending'}: no model of this page "
+            "is for them. Name the model: "
             + ", ".join(f"{name} ({kind})" for name, kind in models.items())
         )
 
@@ -322,8 +326,8 @@ class Site:
         uploads = os.path.join(os.path.realpath(self.uploads), "")
         if not os.path.realpath(file).startswith(uploads):  # links followed
             raise SecondhandError("Only files that were uploaded here are opened.")
-        if (why := await asyncio.to_thread(refusal, file, served.kind)) is not None:
-            return refused_prediction(Source(file), BadFile(file, why))
+        if (reason := await asyncio.to_thread(refusal, file, served.kind)) is not None:
+            return refused_prediction(Source(file), BadFile(file, reason))
         future = served.submit(
             Source(file, at=at if served.kind == "strain" else None), admitted=admitted
         )
@@ -333,7 +337,8 @@ class Site:
             )
         except TimeoutError:
             raise SecondhandError(
-                f"This took longer than {served.limits.seconds:g} s and was given up."
+                f"The prediction took longer than {served.limits.seconds:g} s and was stopped. "
+                "Send a shorter file, or try again when the page is less busy."
             ) from None
         why, detail = prediction.reason.why, prediction.reason.detail
         return prediction._replace(reason=Reason(why, without_paths(detail, file)))
@@ -343,7 +348,8 @@ class Site:
         limits = self.models[name].limits
         if len(files) > limits.files:
             raise SecondhandError(
-                f"{len(files)} files are more than the {limits.files} that this page takes at once."
+                f"{len(files)} files are more than the {limits.files} that this page takes at once. "
+                "Send fewer."
             )
         if self.models[name].waiting >= limits.queue:
             raise Busy(limits.queue)
@@ -363,7 +369,7 @@ def refusal(file: str, kind: str) -> str | None:
             if opened.read(4) == b"IGWD":
                 return NO_FRAMES
         if kind == "sound" and (duration := call_isolated(_duration, file, 0.0)) > LONGEST:
-            return f"{duration / 3600:.1f} hours are more than this page takes; cut it to one hour"
+            return f"it lasts {duration / 3600:.1f} hours, and this page takes one hour at most; cut it"
     except (OSError, SecondhandError):
         pass  # the reader reports what is wrong
     return None

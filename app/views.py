@@ -44,18 +44,18 @@ class Rule:
 
     Attributes
     ----------
-    cut : least value of ``on``. alpha : least ``distance_p``.
-    own : True for the model's own rule, False for a visitor's threshold.
+    cut : lowest accepted value of ``on``. alpha : lowest accepted ``distance_p``.
+    of_model : True for the model's rule, False for a visitor's threshold.
     on : the probability, another score, or `EACH` for a threshold of each class.
     kind, target : how the cut was chosen, and for which target (NaN for a plain threshold).
-    missed : why the target is not reached; "" if it is.
+    missed : why the target is not reached; "" if it is reached.
     cuts : of multi-label models the threshold of each label by its name, else None.
-    score, floor : name and least value of a second score; "" and NaN without one.
+    score, floor : name and lowest accepted value of a second score; "" and NaN without one.
     """
 
     cut: float
     alpha: float
-    own: bool = True
+    of_model: bool = True
     on: str = "probability"
     kind: str = "threshold"
     target: float = math.nan
@@ -73,8 +73,8 @@ class Rule:
         return values
 
 
-def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
-    """The rule in a model's confidence."""
+def model_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
+    """The rule that a model was fine-tuned with."""
     if not confidence.exclusive:
         cuts = {
             name: each.value
@@ -98,7 +98,7 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     if confidence.threshold_gate.guarantees:
         on, kind, target = (
             EACH,
-            "target accuracy of each",
+            "target accuracy of each class",
             confidence.threshold_gate.guarantees[0].target,
         )
     elif not math.isnan(cut.target) and not cut.message:
@@ -110,7 +110,7 @@ def own_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
 
 def judge(answer: Prediction, rule: Rule) -> Prediction:
     """The prediction under another rule, from its stored probabilities: fast enough for a slider."""
-    if rule.own or not answer.best:
+    if rule.of_model or not answer.best:
         return answer
     out_of_distribution = answer.distance_p < rule.alpha  # NaN: never
     windows = tuple(judge(window, rule) for window in answer.windows)
@@ -120,14 +120,15 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
             if out_of_distribution
             else join_labels(name for name, p in answer.top if p >= rule.cuts[name])
         )
-        none = (
-            OUT_OF_DISTRIBUTION
+        reason = (
+            Reason()
+            if label
+            else OUT_OF_DISTRIBUTION
             if out_of_distribution
             else BACKGROUND
             if answer.probability < 0.5
             else AMBIGUOUS
         )
-        reason = Reason() if label else none
         return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
     named = deepest_label(answer.best, answer.probability, answer.branch, rule.cut)
     reason = (
@@ -152,34 +153,37 @@ def explanation(answer: Prediction, rule: Rule) -> str:
     """Why a prediction is unknown, in plain words; "" for an answer."""
     why, detail = answer.reason.why, answer.reason.detail
     if answer.branch and answer.label not in (UNKNOWN, answer.best):
-        return f"{path_words(answer)}. The model is not sure enough of a class below."
+        return (
+            f"{path_words(answer)}. The model is not sure enough of a class below {answer.label}."
+        )
     if why is Why.AMBIGUOUS:
-        guess = f"The best guess is {answer.best}, {percent(answer.probability)} sure"
+        guess = f"Not sure enough. The best guess is {answer.best} ({percent(answer.probability)})"
         if rule.on != "probability":
-            return f"Not sure enough. {guess}; the model's own rule needs more."
+            return f"{guess}; the model's rule requires more."
         cut = rule.cut if rule.cuts is None else rule.cuts[answer.best]
-        return f"Not sure enough. {guess}; the model answers from {percent(cut)}."
+        return f"{guess}; the model answers from {percent(cut)}."
     if why is Why.OUT_OF_DISTRIBUTION:
         return (
-            "Unlike the training files: at most "
-            f"{percent(answer.distance_p)} of the known files lie this far from them. "
-            f"The nearest class is {answer.best}."
+            f"Unlike the training files: at most {percent(answer.distance_p)} of files of known classes are "
+            f"as unlike them. The nearest class is {answer.best}."
         )
     if why is Why.UNUSUAL:
         return (
-            f"Unusual. The best guess is {answer.best}, {percent(answer.probability)} sure, but most known "
-            "files are surer or more like the training files. Files of unknown classes often look like "
-            "this."
+            f"Unusual. The best guess is {answer.best} ({percent(answer.probability)}), but most files of "
+            "known classes are more certain or more like the training files. Unknown classes often look "
+            "like this."
         )
     if why is Why.BACKGROUND and rule.cuts is not None:
-        return f"No label is likely. The nearest is {answer.best}."
+        return (
+            f"No label is likely. The most likely is {answer.best} ({percent(answer.probability)})."
+        )
     if why is Why.BACKGROUND:
         return (
             "More like the background files, which show none of the classes, than like any class. "
-            f"The nearest class is {answer.best}."
+            f"The most likely class is {answer.best}."
         )
     if why is Why.NO_SIGNAL:
-        return "There is no signal: nothing is louder than 60 dB below full scale."
+        return "There is no signal: the whole file is more than 60 dB below full scale."
     if why is Why.NO_MOMENT:
         return f"This moment cannot be used: {detail}."
     if why is Why.BAD_FILE:
@@ -207,12 +211,18 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
     words = explanation(answer, rule)
     if not words:
         near = bool(rule.score) or answer.distance_p >= rule.alpha  # NaN: the distance is off
+        sure = percent(answer.probability)
         words = (
-            f"{percent(answer.probability)} sure{', and like its training files' if near else ''}."
+            f"{sure[:1].upper()}{sure[1:]} sure{', and like its training files' if near else ''}."
         )
         if rule.cuts is not None:
             words = "Each label has its own threshold, the line in its bar."
         words += f" {path_words(answer)}." if answer.branch else ""
+    if answer.windows:
+        words += (
+            f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction "
+            "below."
+        )
     return render(
         "app",
         "answer.html",
@@ -238,16 +248,13 @@ def note_html(words: str, *, status: bool = False, turn: int | None = None) -> M
 
 def rule_words(rule: Rule) -> str:
     """The rule in plain words."""
-    if not rule.own:
+    if not rule.of_model:
         return f"Your threshold: the model answers if it is at least {percent(rule.cut)} sure."
     condition = f"it answers if it is at least {percent(rule.cut)} sure"
     if rule.score:
-        condition += (
-            f" and the file is enough like its training files (score {rule.score} at least "
-            f"{rule.floor:.4g})"
-        )
+        condition += " and the file looks like its training files"
     if rule.on != "probability":
-        condition = f"it answers if the score {rule.on} is at least {rule.cut:.4g}"
+        condition = f"it answers if the file's score ({rule.on}) is at least {rule.cut:.4g}"
     if rule.on == EACH:
         condition = "it answers if the probability reaches the threshold of the class"
     if rule.cuts is not None:
@@ -258,7 +265,7 @@ def rule_words(rule: Rule) -> str:
         share = "" if math.isnan(rule.target) else f" of {percent(rule.target)}"
         aim = f"; chosen for a {rule.kind}{share}"
     missed = rule.missed and f" Its target is not reached: {rule.missed}."
-    return f"The model's own rule: {condition}{aim}.{missed}"
+    return f"The model's rule: {condition}{aim}.{missed}"
 
 
 def operating_point_html(operating_point: OperatingPoint | None, rule: Rule) -> Markup:

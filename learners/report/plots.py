@@ -267,7 +267,7 @@ def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
     """Reliability diagram: accuracy against confidence in bins, with exact 95 % limits."""
     confidence, accuracy = np.array(bins["confidence"]), np.array(bins["accuracy"])
     errors = np.abs(np.stack([bins["low"], bins["high"]]) - accuracy)
-    title = f"Reliability {when}: accuracy against confidence, ECE {ece:.3f}"
+    title = f"Reliability, {when}: accuracy against confidence, ECE {ece:.3f}"
     with panel(title, size=LOW) as (axes, out):
         axes.plot([0, 1], [0, 1], color=INK, alpha=0.5, linestyle=":", linewidth=1)
         axes.text(0.45, 0.5, "as stated", rotation=32, ha="center", va="bottom", fontsize=9)

@@ -73,20 +73,20 @@ def test_groups_widen_the_limits_of_an_operating_point(run):
             assert widths == pytest.approx(0.5 if apart else 1.0, abs=0.05)
 
 
-def test_the_operating_point_of_the_own_rule_is_that_of_the_run(run):
+def test_the_operating_point_of_the_models_rule_is_that_of_the_run(run):
     folder, frame = run
     held = frame.iloc[:40]
-    own = held.loc[held["label"] != "unknown"]
-    right = (own["best"] == own["truth"]).sum()
+    answered_rows = held.loc[held["label"] != "unknown"]
+    right = (answered_rows["best"] == answered_rows["truth"]).sum()
     evidence = Evidence(folder / "model", CLASSES)
     operating_point = evidence.operating_point(None, 0.5)
     assert (operating_point.items, operating_point.answered, operating_point.right.sum()) == (
         40,
-        len(own),
+        len(answered_rows),
         right,
     )
     matched = evidence.operating_point(evidence.matching_threshold(), 0.0)
-    assert matched.answered == len(own)
+    assert matched.answered == len(answered_rows)
 
 
 @pytest.mark.parametrize("content", [None, "", "path,best\n1,2", "\x00\xff", "a" * 1000])
@@ -122,9 +122,9 @@ def test_the_tab_on_the_model(tmp_path):
     assert "Confusion matrix: 36 calibration files" in seen.text
     assert "made by a test" in seen.text
     assert "90.0\u00a0%" in seen.text
-    assert "calibration: ECE" in seen.text
+    assert "calibration files: ECE" in seen.text
     alone = about_html(predictor, Evidence(None, predictor.classes))
-    assert "beside no run" in alone
+    assert "Not known" in alone
     assert "<dt>evaluation protocol</dt><dd>a random split of tests</dd>" in html
 
 
@@ -142,7 +142,7 @@ def test_the_diagrams_are_those_of_the_report(tmp_path):
     assert evidence.judged() == "21 calibration files"
     assert "ECE 0.321" in evidence.reliability()
     bins = report["reliability"]["after"]
-    assert evidence.reliability() == reliability(bins, "calibration", 0.321)
+    assert evidence.reliability() == reliability(bins, "calibration files", 0.321)
     other = Evidence(tmp_path / "model", ["x", "y"])
     assert not other.confusion.any()
     assert other.reliability() is None

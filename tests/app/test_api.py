@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 
 from app.api import routes
 from app.server import sweep
-from app.serving import Limits, Served, Site, Visits
+from app.serving import Limits, Served, Site, Traffic
 from datasets.core.errors import SecondhandError
 from learners.inference.predictor import Prediction, Predictor
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
@@ -180,13 +180,13 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
         own = predict(file, model="strict")
         close_to(own, right)
         assert own["rule"] == {
-            "own": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
+            "of_model": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
             "cut": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip
         other = predict(file, model="strict", threshold=0.5)
         accepted = right.probability >= 0.5 and not right.distance_p < confidence.distance.alpha
         assert (other["label"] != "unknown") == accepted
-        assert (other["rule"]["own"], other["rule"]["on"]) == (False, "probability")
+        assert (other["rule"]["of_model"], other["rule"]["on"]) == (False, "probability")
         assert other["rule"]["cut"] == 0.5
 
 
@@ -201,7 +201,7 @@ def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
     for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
         rule = site.rule("strict", threshold)
         taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
-        assert not rule.own
+        assert not rule.of_model
         assert site.operating_point("strict", rule).answered == taken.sum()
 
 
@@ -268,7 +268,7 @@ def test_uploads_are_capped(up, client, tmp_path):
     soundfile.write(days, np.zeros(8000 * 3700, np.int16), 8000)
     assert days.stat().st_size < 2 << 20
     (answer,) = client.predict(handle_file(str(days)), model="tones", api_name="/predict")
-    assert "1.0 hours are more than this page takes" in answer["reason"]
+    assert "lasts 1.0 hours" in answer["reason"]
 
 
 def test_nothing_else_of_this_machine_is_served(up):
@@ -280,10 +280,10 @@ def test_nothing_else_of_this_machine_is_served(up):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model": "../run"}, "model: this page has colours, tones, bursts, strict"),
-        ({"threshold": 7}, "threshold 7.0: 0 to 1"),
-        ({"threshold": "nan"}, "threshold: a number is wanted"),
-        ({"at": "noon"}, "at: a number is wanted"),
+        ({"model": "../run"}, "model ../run: this page has colours, tones, bursts, strict"),
+        ({"threshold": 7}, "threshold 7.0: "),
+        ({"threshold": "nan"}, "threshold nan: "),
+        ({"at": "noon"}, "at noon: "),
         ({"a": 1, "b": 2, "c": 3, "d": 4}, "Too many fields"),
     ],
 )
@@ -315,7 +315,7 @@ def test_too_long_requests_are_not_read(up):
 
 def test_a_full_queue_is_busy(up, pictures, tmp_path):
     served = Served("one", Predictor(up.folder / "run" / "model"), limits=Limits(queue=1))
-    app = Starlette(routes=routes(Site({"one": served}, str(tmp_path)), None, Visits()))
+    app = Starlette(routes=routes(Site({"one": served}, str(tmp_path)), None, Traffic()))
     with served._ready:  # nobody is answered now
         served._waiting.append((None, None))
 

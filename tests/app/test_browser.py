@@ -150,12 +150,12 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
         page.locator(".sh-alike figure").first.inner_text().endswith(("red_000.jpg", "red_001.jpg"))
     )
     page.get_by_role("tab", name="Label").click()
-    turn = page.locator("#label-seen [data-turn]")
+    turn = page.locator("#label-shown [data-turn]")
 
     def press(key: str) -> None:
         before = turn.get_attribute("data-turn")
         page.keyboard.press(key)
-        page.locator(f"#label-seen [data-turn]:not([data-turn='{before}'])").wait_for()
+        page.locator(f"#label-shown [data-turn]:not([data-turn='{before}'])").wait_for()
 
     def kept() -> list[str]:
         return pd.read_csv(up.folder / "new-labels.csv")["label"].tolist()
@@ -187,12 +187,12 @@ def test_unknown_and_the_slider(opened, pictures, up):
     before = page.locator(".sh-note", has_text="calibration files").inner_text()
     assert "Of 36 calibration files" in before
     slider = page.get_by_role("slider", name="Threshold").first
-    own = page.get_by_label("The model's own rule").first
-    assert own.is_checked()
+    by_model = page.get_by_label("The model's rule").first
+    assert by_model.is_checked()
     slider.focus()
     page.keyboard.press("Home")
     shows(page, re.compile("blue|green|red"))
-    assert not own.is_checked()
+    assert not by_model.is_checked()
     note = page.locator(".sh-note", has_text="calibration files")
     everything = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
     assert everything.search(note.inner_text())
@@ -202,7 +202,7 @@ def test_unknown_and_the_slider(opened, pictures, up):
     sure = frame.loc[frame["split"].eq("calibration"), "probability"].ge(1).mean()
     assert sure < 1
     assert not everything.search(note.inner_text())
-    own.check()
+    by_model.check()
     shows(page, "unknown")
     from playwright.sync_api import expect
 

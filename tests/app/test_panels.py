@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.panels import Panel, log_ticks, look, mel_ticks, panel_svg, ticks, timeline, trigger
+from app.panels import (
+    Panel,
+    input_panels,
+    log_ticks,
+    mel_ticks,
+    panel_svg,
+    ticks,
+    timeline,
+    trigger,
+)
 from datasets.audio.settings import MelSettings
 from datasets.spectrograms.pictures import Source
 from learners.inference.predictor import Predictor
@@ -71,7 +80,7 @@ def test_svg_is_well_formed_and_escaped():
 def test_the_panel_of_a_picture_is_the_input_of_the_network(tmp_path):
     predictor = Predictor(colours())
     file = write_pictures(tmp_path, per_class=1) / "red" / "red_000.jpg"
-    seen, hot = look(predictor, Source(str(file)), 2)
+    seen, hot = input_panels(predictor, Source(str(file)), 2)
     np.testing.assert_array_equal(
         np.asarray(seen.picture).transpose(2, 0, 1), predictor.open(str(file))
     )
@@ -82,7 +91,7 @@ def test_the_panel_of_a_picture_is_the_input_of_the_network(tmp_path):
 def test_the_axes_of_a_sound_are_seconds_and_hertz(tmp_path):
     predictor = Predictor(tones())
     file = tone(tmp_path / "a.wav", "low", "high", "high")
-    (seen,) = look(predictor, Source(str(file), 1.0, 2.0), None)
+    (seen,) = input_panels(predictor, Source(str(file), 1.0, 2.0), None)
     assert [name for _, name in seen.x] == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
     assert "500" in [name for _, name in seen.y]
     assert "(s)" in seen.x_label
@@ -91,7 +100,7 @@ def test_the_axes_of_a_sound_are_seconds_and_hertz(tmp_path):
         np.asarray(seen.picture).transpose(2, 0, 1), predictor.open(Source(str(file), 1.0, 2.0))
     )
     short = tone(tmp_path / "b.wav", "low", rate=16_000)
-    (padded,) = look(predictor, Source(str(short)), None)
+    (padded,) = input_panels(predictor, Source(str(short)), None)
     assert padded.x[0] == (0.0, "0")
 
 
@@ -99,7 +108,7 @@ def test_strain_has_a_panel_for_each_duration_and_one_search_for_its_moment(tmp_
     predictor = Predictor(bursts())
     source = trigger(predictor, Source(str(strain(tmp_path / "a.hdf5"))))
     assert source.at == pytest.approx(MOMENT, abs=0.05)
-    panels = look(predictor, source, 0)
+    panels = input_panels(predictor, source, 0)
     assert len(panels) == 4
     assert [panel.x[0][1] for panel in panels[:3]] == ["-0.2", "-0.4", "-2"]
     assert f"GPS {source.at:.3f}" in panels[0].x_label

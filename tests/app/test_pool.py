@@ -58,7 +58,7 @@ def ready(pool: Pool) -> None:
 
 def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, served: Served) -> None:
     labelling = Labelling(served, pool)
-    assert labelling.waiting == "Looking through the pool: 0 of 6 files."
+    assert labelling.waiting == "Reading the pool: 0 of 6 files."
     ready(labelling)
     assert labelling.waiting == ""
     assert len(labelling.order) == 5, "the broken one is left out"
@@ -113,7 +113,7 @@ def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> 
     (pool.parent / "empty").mkdir()
     with pytest.raises(SecondhandError, match="empty"):
         Alike(served, pool.parent / "empty")
-    with pytest.raises(SecondhandError, match="a model in a folder"):
+    with pytest.raises(SecondhandError, match="not in a folder"):
         Labelling(Served("bare", Predictor(colours())), pool)
     (pool.parent / "new-labels.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SecondhandError, match=r"new-labels.csv"):

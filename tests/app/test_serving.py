@@ -148,5 +148,5 @@ def test_models_are_named_by_their_runs(tmp_path):
 
 
 def test_limits_are_checked():
-    with pytest.raises(SecondhandError, match="--max-mb 0, --queue -1"):
+    with pytest.raises(SecondhandError, match=r"--max-mb 0: .*--queue -1: "):
         Limits(megabytes=0, queue=-1)

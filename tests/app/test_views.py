@@ -18,8 +18,8 @@ from app.views import (
     as_json,
     explanation,
     judge,
+    model_rule,
     operating_point_html,
-    own_rule,
     rule_words,
     table_html,
     without_paths,
@@ -63,8 +63,8 @@ class Seen(HTMLParser):
 
 
 def at(cut: float) -> Rule:
-    """A threshold in the place of the model's own rule."""
-    return Rule(cut, 0.05, own=False)
+    """A threshold in the place of the model's rule."""
+    return Rule(cut, 0.05, of_model=False)
 
 
 def test_the_threshold_moves_the_answer_and_its_windows():
@@ -87,7 +87,8 @@ def test_the_threshold_selects_the_depth_in_a_tree():
     assert judge(pet._replace(distance_p=0.01), at(0.5)).label == "unknown"
     text = Seen(answer_html(pet, RULE, FITTED)).text
     assert (
-        "pet 99.0\u00a0% > cat 60.0\u00a0%. The model is not sure enough of a class below." in text
+        "pet 99.0\u00a0% > cat 60.0\u00a0%. The model is not sure enough of a class below pet."
+        in text
     )
     assert as_json(pet)["branch"][0] == {"label": "pet", "probability": 0.99}
     rows = list(csv.DictReader(io.StringIO(answers_csv([pet, BAD]))))
@@ -99,7 +100,7 @@ def test_the_threshold_selects_the_depth_in_a_tree():
     ("answer", "words"),
     [
         (SURE, ""),
-        (DOUBT, "The best guess is cat, 60.0"),
+        (DOUBT, "The best guess is cat (60.0"),
         (OUTLIER, "Unlike the training files"),
         (NONE, "More like the background files"),
         (SURE._replace(label="unknown", reason=Reason(Why.NO_SIGNAL)), "There is no signal"),
@@ -160,7 +161,7 @@ def test_the_limits_of_all_right_are_exact(n):
     ("options", "rule", "words"),
     [
         ({"threshold": 0.7}, ("threshold", "probability", NAN), "at least 70.0"),
-        ({"score": "knn"}, ("threshold", "probability", NAN), f"at least {percent(0.95)} sure and the file is enough like its training files (score knn"),
+        ({"score": "knn"}, ("threshold", "probability", NAN), f"at least {percent(0.95)} sure and the file looks like its training files"),
         ({"target_accuracy": 0.9, "score": "knn"}, ("target accuracy", "knn", 0.9),
          "; chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),
@@ -169,7 +170,7 @@ def test_the_limits_of_all_right_are_exact(n):
          "Its target is not reached: 200 calibration items cannot guarantee"),
     ],
 )  # fmt: skip
-def test_the_rule_in_force_is_the_models_own(options, rule, words):
+def test_the_rule_in_force_is_the_models(options, rule, words):
     """As it was fitted and as it comes back from a model folder; a moved slider is another."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 200)
@@ -178,19 +179,23 @@ def test_the_rule_in_force_is_the_models_own(options, rule, words):
     fitted = Confidence.fit(items, items, ConfidenceSettings(**options), alpha=0)
     stored = json.loads(json.dumps(fitted.to_dict()))
     for confidence in (fitted, Confidence.from_dict(stored, fitted.arrays())):
-        own = own_rule(confidence)
-        assert (own.kind, own.on) == rule[:2]
-        assert own.target == pytest.approx(rule[2], nan_ok=True)
-        assert own.cut == confidence.threshold_gate.threshold.value
-        assert own.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
-        assert rule_words(own).startswith("The model's own rule: ")
-        assert words in rule_words(own)
-        assert own.as_json()["floor"] == confidence.score_gate.floors.get(own.score)
-        assert bool(own.score) == bool(confidence.score_gate.floors) == (own.kind == "threshold")
+        fitted_rule = model_rule(confidence)
+        assert (fitted_rule.kind, fitted_rule.on) == rule[:2]
+        assert fitted_rule.target == pytest.approx(rule[2], nan_ok=True)
+        assert fitted_rule.cut == confidence.threshold_gate.threshold.value
+        assert fitted_rule.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
+        assert rule_words(fitted_rule).startswith("The model's rule: ")
+        assert words in rule_words(fitted_rule)
+        assert fitted_rule.as_json()["floor"] == confidence.score_gate.floors.get(fitted_rule.score)
+        assert (
+            bool(fitted_rule.score)
+            == bool(confidence.score_gate.floors)
+            == (fitted_rule.kind == "threshold")
+        )
         far = SURE._replace(distance_p=NAN)
-        near = "and like its training files" in Seen(answer_html(far, own, FITTED)).text
-        assert near == bool(own.score)
-    assert rule_words(Rule(0.5, 0.05, own=False)).startswith("Your threshold: ")
+        near = "and like its training files" in Seen(answer_html(far, fitted_rule, FITTED)).text
+        assert near == bool(fitted_rule.score)
+    assert rule_words(Rule(0.5, 0.05, of_model=False)).startswith("Your threshold: ")
 
 
 def test_probabilities_are_called_calibrated_only_where_they_are():
@@ -244,17 +249,17 @@ def test_messages_contain_no_folder():
 def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     cuts = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
     several = replace(Confidence.uncalibrated(2, exclusive=False), threshold_gate=cuts)
-    rule = own_rule(several, ["cat", "dog"])
+    rule = model_rule(several, ["cat", "dog"])
     top = [("cat", 0.97), ("dog", 0.4)]
     both = SURE._replace(label="cat|dog", top=top, distance_p=NAN)
     page = answer_html(both, rule, FITTED)
     assert [f"left:{cut}%" in page for cut in ("60.0", "30.0")] == [True, True]
     assert "Each label has its own threshold" in page
     assert rule_words(rule) == (
-        f"The model's own rule: each label has its own threshold, {percent(0.3)} to "
+        f"The model's rule: each label has its own threshold, {percent(0.3)} to "
         f"{percent(0.6)}; chosen for a target precision of {percent(0.9)}."
     )
-    strict = replace(rule, own=False, cuts={"cat": 0.5, "dog": 0.5})
+    strict = replace(rule, of_model=False, cuts={"cat": 0.5, "dog": 0.5})
     assert judge(both, strict).label == "cat"
     none = judge(both, replace(strict, cuts={"cat": 0.98, "dog": 0.98}))
     assert (none.label, none.reason) == ("unknown", AMBIGUOUS)
@@ -264,4 +269,4 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     far = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
     assert (far.label, far.reason) == ("unknown", OUT_OF_DISTRIBUTION)
     assert "precision and the recall of each label" in operating_point_html(None, rule)
-    assert "cuts" not in own_rule(Confidence.uncalibrated(2)).as_json()
+    assert "cuts" not in model_rule(Confidence.uncalibrated(2)).as_json()

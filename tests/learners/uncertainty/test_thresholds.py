@@ -11,7 +11,7 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import beta, binomtest
 
-from app.views import own_rule, rule_words
+from app.views import model_rule, rule_words
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation import calibration_check
@@ -406,8 +406,8 @@ def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -
     assert (row["guaranteed"], row["items"]) == (0.95, (found.label == 0).sum())
     answered = f"answered as often: {row['items']:.0f} of {len(new)}, right "
     assert any(line.startswith(answered) for line in checked.lines)
-    rule = own_rule(opened, NAMES)
-    assert "the threshold of the class; chosen for a target accuracy of each of 95" in (
+    rule = model_rule(opened, NAMES)
+    assert "the threshold of the class; chosen for a target accuracy of each class of 95" in (
         rule_words(rule)
     )
     told = json.loads(metadata(bundle)["secondhand.thresholds"])
