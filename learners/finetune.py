@@ -16,7 +16,7 @@ from datasets.core.program import installed_commands
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
-from learners.cli.flags import given, in_a_line, make_parser, parse
+from learners.cli.flags import given_settings, in_a_line, make_parser, parse
 from learners.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{folder}: this run is finished", *_next(folder, {}), sep="\n")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
-    data, typed = settings.data, given(parser, argv)
+    data, typed = settings.data, given_settings(parser, argv)
     command = console.as_typed("learners.finetune", argv)
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:
@@ -123,7 +123,7 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     from learners.runs import launch
 
     command = console.as_typed("learners.finetune", words)
-    return launch(settings, given(parser, words), command=command).folder / "model"
+    return launch(settings, given_settings(parser, words), command=command).folder / "model"
 
 
 def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         usage="MODEL EXAMPLE [PATH...]",
         examples=(
             "python -m learners.search runs/photos/model odd.jpg photos/ --top 10",
-            "python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out found.csv",
+            "python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out near.csv",
             "python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet",
         ),
     )

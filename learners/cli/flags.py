@@ -74,7 +74,7 @@ def bare_parser(
             known = re.findall(r"(?<=\s)--[a-z][a-z0-9-]*", self.format_help())
             print(f"error: {in_a_line(message, known)}", file=sys.stderr)
             if message.startswith(_MISSING):
-                print(f"usage: {installed_commands(self.usage)}", file=sys.stderr)
+                print(f"usage: {installed_commands(str(self.usage))}", file=sys.stderr)
             print(f"({self.prog} --help)", file=sys.stderr)
             sys.exit(2)
 
@@ -142,6 +142,8 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
                 wanted[number] = ", ".join(re.findall(r"'([^']*)'", kind))
         if value and wanted:
             return f"{flag(key[1])} {value[0]}: must be {' or '.join(wanted)}"
+    if words := re.match(r"argument (--[\w-]+)(/\S+)?: expected (at least )?one argument", message):
+        return f"{words[1]} needs a value."
     return re.sub(r"^argument (--[\w-]+)(/\S+)?:", r"\1:", message)
 
 
@@ -231,7 +233,7 @@ def check_once(argv: Sequence[str] | None, *flags: str) -> None:
             )
 
 
-def given(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
+def given_settings(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
     """The settings given by flag, file or preset, without defaults."""
     namespace = parser.parse_args(_in_order_of_weight(argv), defaults=False)
     return {n: value for n, value in vars(namespace).items() if n != "config"}

@@ -324,22 +324,23 @@ class Settings:
             and (value := getattr(section, item.name)) is not None
             and not limits.holds(value)
         ]
-        data, network, train, asked = self.data, self.network, self.train, self.confidence
+        data, network, train, confidence = self.data, self.network, self.train, self.confidence
         fitted = network.fits and train.freeze_epochs == "fit"
-        own = f"--weights {network.weights}" if network.weights != "published" else ""
-        flat = "--background" if data.background else "--coverage" if asked.coverage else ""
-        together = {
+        weights = f"--weights {network.weights}" if network.weights != "published" else ""
+        no_tree = "--background" if data.background else "--coverage" if confidence.coverage else ""
+        conflicts = {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
             "--background with --head cosine (use --head linear)": data.background
             and network.head == "cosine",
             "--learning-curve without --freeze-epochs fit on published weights (leave out --from, "
             "--freeze-epochs, --weights none, --head cosine)": self.run.learning_curve
             and not (fitted and data.from_ is None),
-            "--per-class without --target-accuracy": asked.per_class and not asked.target_accuracy,
-            f"{own} with --backbone auto (name the backbone)": own and network.candidates,
-            f"{flat} with --classes-table (use one of the two)": flat and data.classes_table,
+            "--per-class without --target-accuracy": confidence.per_class
+            and not confidence.target_accuracy,
+            f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
+            f"{no_tree} with --classes-table (use one of the two)": no_tree and data.classes_table,
         }
-        wrong += [said for said, is_so in together.items() if is_so]
+        wrong += [conflict for conflict, present in conflicts.items() if present]
         if wrong:
             raise SecondhandError(f"invalid settings: {'; '.join(wrong)}")
 
@@ -538,8 +539,8 @@ class SearchSettings(PoolSettings):
     format: Literal["csv", "jsonl"] = option("csv", "Output format.")
     out: Path | None = option(
         None,
-        "File to write the rows to. A page that shows the files is written beside it (found.csv: "
-        "found/index.html). Default: standard output.",
+        "File to write the rows to. A page that shows the files is written beside it (near.csv: "
+        "near/index.html). Default: standard output.",
     )
 
 

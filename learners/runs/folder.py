@@ -28,7 +28,7 @@ from datasets.core.program import installed_commands
 from datasets.items import ItemTable
 from learners import distributed
 from learners.cli.console import command_line
-from learners.cli.flags import dump, given, parse
+from learners.cli.flags import dump, given_settings, parse
 from learners.cli.settings import FREE, Settings
 from learners.files import LOCK, locked, shared_provenance
 from learners.inference import cell
@@ -210,7 +210,7 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
         )
     settings = parse(parser, ["--config", str(config)])
     earlier = settings.flat()
-    changes = {**given(parser, argv)}
+    changes = {**given_settings(parser, argv)}
     changes.pop("resume")
     changed = settings.but(**changes).whole().flat()
     if changed["out"] == folder:
