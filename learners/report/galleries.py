@@ -89,8 +89,11 @@ class Pictures:
         windows = [Source(source.path, *span) for span in spans[:: -(-len(spans) // WINDOWS)]]
         if len(windows) == 1:
             return windows[0]
-        opened = [(window, self.predictor.open(window)) for window in windows]
-        readable = [(window, pixels) for window, pixels in opened if isinstance(pixels, np.ndarray)]
+        readable = [
+            (window, pixels)
+            for window in windows
+            if isinstance(pixels := self.predictor.open(window), np.ndarray)
+        ]
         if not readable:
             return source
         logits, _ = self.predictor.forward(np.stack([pixels for _, pixels in readable]))

@@ -159,14 +159,16 @@ def write_estimate(
     names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
     (line, *notices), threshold = figures["notices"], bundle.metrics.get(ACCURACY_THRESHOLD)
-    usual = 1 - threshold["wrong"] / threshold["n"] if threshold and threshold["n"] else None
+    at_calibration = (
+        1 - threshold["wrong"] / threshold["n"] if threshold and threshold["n"] else None
+    )
     everything: dict[str, Any] = jsonable(
         {
             "title": f"Unlabelled files of {last_part(table.source)} (backbone {bundle.spec.backbone})",
             **figures,
             "notices": notices,
             "verdict": estimate_verdict(
-                jsonable(figures["expected"]), line, notices, usual
+                jsonable(figures["expected"]), line, notices, at_calibration
             )._asdict(),
             "data": facts(table),
             "left_out": left_out.to_dict("records"),

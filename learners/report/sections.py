@@ -200,19 +200,19 @@ def _floor(bundle: Bundle, score: str) -> float | None:
     return gate.floors.get(score) if gate and gate.name == score else None
 
 
-def _too_good(same: int, alike: int, judged: int) -> list[str]:
+def _too_good(copies: int, near_duplicates: int, files: int) -> list[str]:
     """Notices on files that look like training files."""
     notices = []
-    if same:
+    if copies:
         notices.append(
-            f"{same} of {judged} files are to the network the same as one that it was trained on: "
-            "the figures here are too good by as much"
+            f"{copies} of {files} files are copies of training files as far as the network can tell, so the "
+            "figures here are too good"
         )
-    if alike:
+    if near_duplicates:
         notices.append(
-            f"{alike} of {judged} files look to the network like a training file, though their thumbnails "
-            "differ: the accuracy may be slightly too high (see Which files look wrong?). --group-by keeps "
-            "such files in one split"
+            f"{near_duplicates} of {files} files look to the network like a training file, although their "
+            "thumbnails differ, so the figures may be slightly too good (see Which files look wrong?). "
+            "--group-by keeps such files in one split"
         )
     return notices
 

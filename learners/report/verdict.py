@@ -136,14 +136,14 @@ def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def estimate_verdict(
-    expected: Mapping[str, Any], line: str, problems: Sequence[str], usual: float | None
+    expected: Mapping[str, Any], line: str, problems: Sequence[str], at_calibration: float | None
 ) -> Verdict:
-    """Verdict of files without labels: green where the accuracy to expect is not below the ``usual`` one."""
+    """Verdict of files without labels: green if the accuracy to expect is not below that ``at_calibration``."""
     value, high = expected["value"], expected["high"]
     message = f"{line[:1].upper()}{line[1:]}."
     if value is None or value != value:
         return Verdict("amber", message)
-    lower = usual is not None and high < usual
+    lower = at_calibration is not None and high < at_calibration
     return Verdict("amber" if lower or problems else "green", message)
 
 

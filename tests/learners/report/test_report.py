@@ -333,7 +333,7 @@ def test_a_copy_of_a_training_file_is_a_notice(tmp_path, photos):
     evaluation.features[7] = bundle.decider.distance.reference[11]
     page, found = written(tmp_path, bundle, evaluation)
     assert found["copies_of_training_items"] == [photos[7].name]
-    assert "1 of 141 files are to the network the same as one" in found["notices"][-1]
+    assert "1 of 141 files are copies of training files" in found["notices"][-1]
     assert found["notices"][-1] in page.text
 
 
