@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     )
     from datasets.items.preparing import (
         Loaded,
+        infer_spectrogram,
         load_grouped,
         picture_cache,
-        prepare_items,
         protocol_of,
+        read_items,
+        render_items,
     )
     from datasets.items.rehearsal import (
         background_file,

@@ -65,31 +65,18 @@ class Loaded(NamedTuple):
         return [*self.table.classes, *([UNKNOWN] if len(self.table.background) else [])]
 
 
-def prepare_items(
-    data: DataSettings,
-    signal: SignalSettings,
-    seed: int,
-    trained_on: Mapping[str, Any] = MappingProxyType({}),
-    spectrogram: SpectrogramSettings | None = None,
-) -> Loaded:
-    """The item table with its splits; what it is and what was left out, in the log.
-
-    For signals also the recipe, the one given (of a model that is gone on from), else inferred from
-    the training files; their pictures are drawn here. ``trained_on`` is the recipe of the sound that
-    the backbone was trained on,
-    `learners.backbones.mel_of`: it is taken where the settings say nothing else. Where what cannot be
-    drawn leaves a part empty, or a class without a training item, the rest is split again; the recipe
-    stays.
+def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTable:
+    """Read the item table, split it, and add the files of unknown classes and of the background.
 
     Raises
     ------
-    SecondhandError : a setting that the data do not have, or nothing to learn from.
+    SecondhandError : a setting does not suit the data, or nothing is left to train on.
     """
     table = load_grouped(data, signal, seed)
-    unsplit = table.frame
-    for line in split_remarks(unsplit, None if data.cv else data.fold):
+    table.unsplit = table.frame
+    for line in split_remarks(table.unsplit, None if data.cv else data.fold):
         log.info("%s", line)
-    table.frame, moved = split(unsplit, data, seed)
+    table.frame, moved = split(table.unsplit, data, seed)
     table.rejected += moved
     if data.background:
         _load_background(table, data, signal, seed)
@@ -98,12 +85,38 @@ def prepare_items(
         ood, bad = load_unknown(data.unknown, table.kind, known, picture_info=table.picture_info)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
-    rows, background = table.frame, table.background
+    return table
+
+
+def render_items(
+    table: ItemTable,
+    data: DataSettings,
+    signal: SignalSettings,
+    seed: int,
+    trained_on: Mapping[str, Any] = MappingProxyType({}),
+    spectrogram: SpectrogramSettings | None = None,
+) -> Loaded:
+    """Render the signals of a table from `read_items`, and log the table and what was left out.
+
+    Items that cannot be rendered are left out of the table. If a split is empty then, or a class has no
+    training item, the rest is split again; the spectrogram settings stay.
+
+    Parameters
+    ----------
+    trained_on : spectrogram settings of the backbone's training (`learners.backbones.mel_of`), which
+        apply where ``signal`` leaves them open.
+    spectrogram : spectrogram settings of a warm start. Default: inferred from the training files.
+
+    Raises
+    ------
+    SecondhandError : nothing is left to train on.
+    """
+    rows, background, unsplit = table.frame, table.background, table.unsplit
     if table.kind != "picture":
         if spectrogram is None:
             trained = table.frame.loc[table.frame["split"].eq("train")]
             trained_settings = trained_on if table.kind == "sound" else {}
-            spectrogram = _infer(table.kind, trained, signal, trained_settings)
+            spectrogram = infer_spectrogram(table.kind, trained, signal, trained_settings)
             if trained_settings:
                 _log_trained_settings(trained_settings, signal)
         planned = table.frame
@@ -327,7 +340,7 @@ def _thumbnails(
     if table.kind == "picture":
         return frame, np.array([table.picture_info[path].thumbnail for path in frame["path"]])
     # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
-    spectrogram, cache = _infer(table.kind, frame, signal), picture_cache(signal)
+    spectrogram, cache = infer_spectrogram(table.kind, frame, signal), picture_cache(signal)
     rows, _ = cut_windows(frame, spectrogram, overlap=signal.overlap)
     rows, _ = render_rows(rows, spectrogram, cache)
     sources = [source_of(row) for row in rows.to_dict("records")]
@@ -337,12 +350,13 @@ def _thumbnails(
     )
 
 
-def _infer(
+def infer_spectrogram(
     kind: str,
     frame: pd.DataFrame,
     signal: SignalSettings,
     trained_settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> SpectrogramSettings:
+    """Spectrogram settings of ``signal``, else those of the backbone's training, else inferred from the items."""
     settings = {**trained_settings, **signal.of(kind)}
     spans = frame["end"] - frame["start"]
     if kind == "sound" and spans.notna().all():  # the items are these, not their files

@@ -83,6 +83,7 @@ class ItemTable:
     near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
         one camera took within minutes; "" where none were looked for.
     groups : how many the data name, or ``--group-by``.
+    unsplit : ``frame`` before it was split.
     basis : what the figures of a model trained on these splits rest on, in words; "" before.
     """
 
@@ -104,6 +105,7 @@ class ItemTable:
     )
     multi_label: bool = False
     picture_info: dict[str, PictureInfo] = field(default_factory=dict)
+    unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def classes(self) -> list[str]:

@@ -20,14 +20,19 @@ from learners.machine import SpeedSettings
 
 #: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.
 ScoreName = Literal["combined", "msp", "knn", "rmds"]
-#: Backbones that ``--backbone auto`` compares: small to medium, of several families and training sets.
+#: Backbones that ``--backbone auto`` compares: first those that need no download, then small to medium ones of
+#: several families and training sets.
 CANDIDATES = (
     "embedded",
+    "embedded/lite2",
+    "embedded/speech",
     "resnet18.a1_in1k",
     "resnet50.a1_in1k",
     "convnext_tiny.in12k",
     "vit_small_patch16_224.augreg_in21k",
 )
+#: Default backbone of sounds: the better of these two.
+SOUND_BACKBONE = "auto:embedded,embedded/speech"
 #: A model folder is opened with at most so many networks.
 MAX_MEMBERS = 16
 
@@ -37,10 +42,11 @@ class NetworkSettings:
     """network"""
 
     backbone: str = option(
-        "embedded",
+        "default",
         "Pretrained network: embedded or embedded/speech (installed with the program), embedded/lite1 or embedded/lite2 "
         "(the extra bodies), a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS] or "
-        "scratch/NAME. auto, or auto:NAME,NAME, compares several by a linear probe and trains the best.",
+        "scratch/NAME. auto, or auto:NAME,NAME, compares several by a linear probe and trains the best. default is "
+        "embedded, and for sounds the better of embedded and embedded/speech.",
         metavar="NAME",
     )
     weights: str = option(
@@ -68,6 +74,20 @@ class NetworkSettings:
         if auto != "auto":
             return []
         return list(dict.fromkeys(filter(None, named.split(",")))) or list(CANDIDATES)
+
+    def of(self, kind: str, *, comparable: bool) -> NetworkSettings:
+        """The settings with the default backbone for data of this ``kind``.
+
+        Parameters
+        ----------
+        comparable : one class per item, and spectrogram settings left to the backbone.
+        """
+        if self.backbone != "default":
+            return self
+        comparable &= self.size is None and self.weights == "published"
+        return replace(
+            self, backbone=SOUND_BACKBONE if kind == "sound" and comparable else "embedded"
+        )
 
     @property
     def fits(self) -> bool:

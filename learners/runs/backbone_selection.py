@@ -20,23 +20,30 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core import progress
+from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import Loaded, picture_cache, split_units, stratified_folds
-from datasets.spectrograms import Source, source_of
+from datasets.items import (
+    ItemTable,
+    infer_spectrogram,
+    picture_cache,
+    split_units,
+    stratified_folds,
+)
+from datasets.spectrograms import Source, cut_windows, render_rows, source_of
 from learners.backbones import NetworkSpec, build, mel_of, native_size
 from learners.cli.settings import Settings
 from learners.evaluation import fraction
 from learners.files import jsonable, last_part
 from learners.inference import Predictor, features_of
 from learners.model import Bundle
+from learners.runs.folder import BACKBONES
 from learners.training import explain_errors, fit_probe
 
 log = logging.getLogger(__name__)
 
-RECORD = "backbones.json"
-#: Most training files used; more would hardly separate the candidates better.
-ENOUGH = 1000
+#: Most training items used, and most windows of them; more would hardly separate the candidates better.
+ENOUGH, WINDOWS = 1000, 2000
 FOLDS = 3
 
 
@@ -84,7 +91,7 @@ class BackboneSelection:
 
 
 def select_backbone(
-    folder: Path, loaded: Loaded, settings: Settings, device: str
+    folder: Path, table: ItemTable, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
     """Return the settings with the chosen backbone, and the selection; a resumed run keeps its choice.
 
@@ -92,31 +99,34 @@ def select_backbone(
     ------
     SecondhandError : no candidate can be used.
     """
-    backbone, record = settings.network.backbone, folder / RECORD
+    backbone, record = settings.network.backbone, folder / BACKBONES
     selection = _read(record) if record.is_file() else None
     if selection is None or backbone not in (selection.requested, selection.chosen):
         if not settings.network.candidates:
             return settings, None
-        selection = choose(loaded, settings, device)
+        selection = choose(table, settings, device)
         write_beside(record, f"{json.dumps(jsonable(asdict(selection)), indent=1)}\n".encode())
     return settings.but(backbone=selection.chosen), selection
 
 
-def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection:
+def choose(table: ItemTable, settings: Settings, device: str) -> BackboneSelection:
     """Rank the candidates, log their results, and choose the one with the lowest NLL."""
-    rows = _sample(loaded.rows.loc[loaded.rows["split"].eq("train")], settings.train.seed)
-    log.info(
-        "Comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
+    rows = _sample(_training_items(table), settings.train.seed)
+    log.debug(
+        "comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
         len(settings.network.candidates), len(rows), FOLDS,
     )  # fmt: skip
-    pictures = _pictures(rows, loaded, settings)
     candidates = []
     for name in settings.network.candidates:
         start = time.monotonic()
         try:
             # Naming the chosen backbone instead of auto must give the same training.
-            with explain_errors(), torch.random.fork_rng():
-                candidate = _evaluate_candidate(name, rows, pictures, loaded, settings, device)
+            with (
+                progress.step(f"Comparing backbones: {shown(name)}"),
+                explain_errors(),
+                torch.random.fork_rng(),
+            ):
+                candidate = _evaluate_candidate(name, rows, table, settings, device)
         except SecondhandError as error:
             candidate = Candidate(name, why=str(error))
             log.warning("backbone %s is left out: %s", shown(name), error)
@@ -131,12 +141,8 @@ def choose(loaded: Loaded, settings: Settings, device: str) -> BackboneSelection
             + "; ".join(f"{candidate.backbone}: {candidate.why}" for candidate in candidates)
         )
     for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
-        log.info("%s", line)
-    selection = BackboneSelection(
-        settings.network.backbone, usable[0].backbone, len(rows), candidates
-    )
-    log.info("Backbone: %s", selection.summary)
-    return selection
+        log.debug("%s", line)
+    return BackboneSelection(settings.network.backbone, usable[0].backbone, len(rows), candidates)
 
 
 def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
@@ -184,88 +190,105 @@ def _sample(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     return rows.loc[sorted(kept)].reset_index(drop=True)
 
 
-def _pictures(rows: pd.DataFrame, loaded: Loaded, settings: Settings) -> list[Source]:
-    """Pictures of the rows; for signals their cached spectrograms."""
-    if loaded.spectrogram is None:
-        return [Source(path) for path in rows["path"]]
+def _training_items(table: ItemTable) -> pd.DataFrame:
+    return table.frame.loc[table.frame["split"].eq("train")]
+
+
+def _pictures(
+    name: str, rows: pd.DataFrame, table: ItemTable, settings: Settings
+) -> tuple[list[Source], NDArray[np.int64]]:
+    """Pictures of the items ``rows`` as this backbone is shown them, and for each the number of its item.
+
+    Of signals these are spectrograms, with the settings of the backbone's training, if it brings any. Long
+    recordings are cut into windows, of which at most `WINDOWS` are used.
+
+    Raises
+    ------
+    SecondhandError : a backbone of sound for other files.
+    """
+    mel = mel_of(name)
+    if mel and table.kind != "sound":
+        raise SecondhandError(
+            f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
+        )
+    if table.kind == "picture":
+        return [Source(path) for path in rows["path"]], np.arange(len(rows))
+    spectrogram = infer_spectrogram(table.kind, _training_items(table), settings.signal, mel)
     cache = picture_cache(settings.signal)
-    cached_pictures = []
-    for row in rows.to_dict("records"):
-        item = source_of(row)
-        try:
-            cached_pictures.append(
-                cache.get(item.path, loaded.spectrogram, item.start, item.end, item.at)
-            )
-        except BadFile:  # deleted since it was rendered
-            cached_pictures.append(Path(""))
-    return [Source(str(picture)) for picture in cached_pictures]
+    windows, _ = cut_windows(rows, spectrogram, overlap=settings.signal.overlap)
+    if len(windows) > WINDOWS:
+        windows = windows.sample(WINDOWS, random_state=settings.train.seed).sort_index()
+    windows, _ = render_rows(windows.reset_index(drop=True), spectrogram, cache)
+    sources = [source_of(window) for window in windows.to_dict("records")]
+    pictures = [cache.get(s.path, spectrogram, s.start, s.end, s.at) for s in sources]
+    return [Source(str(picture)) for picture in pictures], windows["item"].to_numpy()
 
 
 def _evaluate_candidate(
-    name: str,
-    rows: pd.DataFrame,
-    pictures: list[Source],
-    loaded: Loaded,
-    settings: Settings,
-    device: str,
+    name: str, rows: pd.DataFrame, table: ItemTable, settings: Settings, device: str
 ) -> Candidate:
     """Cross-validate a linear probe on a backbone, and time the backbone.
 
     Raises
     ------
-    SecondhandError : it cannot be loaded, or does not suit the size.
+    SecondhandError : it cannot be loaded, or does not suit the files or the size.
     """
-    if mel_of(name):
-        raise SecondhandError(
-            f"{name} brings the mel recipe that it was trained with, and the others are shown "
-            f"another: give it alone, as --backbone {name}"
-        )
-    classes = loaded.table.classes
+    pictures, items = _pictures(name, rows, table, settings)
     size = settings.network.size or native_size(name)
-    network, spec, preprocessing = build(NetworkSpec(name, len(classes), size, head="linear"))
-    preprocessing = replace(preprocessing, squish=loaded.spectrogram is not None)
-    predictor = Predictor(Bundle(network.eval(), spec, classes, preprocessing), device=device)
+    network, spec, preprocessing = build(NetworkSpec(name, len(table.classes), size, head="linear"))
+    preprocessing = replace(preprocessing, squish=table.kind != "picture")
+    predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)
     try:
         features, _ = features_of(predictor, pictures)  # NaN where a picture cannot be read
         good = ~np.isnan(features).any(axis=1)
         if not good.any():
             raise SecondhandError("none of the training files can be read")
-        nll, right = _cross_validated(
-            features[good], rows.iloc[np.flatnonzero(good)], classes, settings
-        )
-        ms = _ms_a_file(predictor, size)
+        ms = _ms_a_picture(predictor, spec.shape)
     finally:
         predictor.close()
-    accuracy, low, high = fraction(right, split_units(rows).to_numpy()[good])
-    return Candidate(name, accuracy, low, high, float(nll.mean()), ms)
+    numbers, items = np.unique(items[good], return_inverse=True)
+    rows = rows.iloc[numbers]
+    nll, right = _cross_validated(features[good], items, rows, table.classes, settings)
+    accuracy, low, high = fraction(right, split_units(rows).to_numpy())
+    return Candidate(name, accuracy, low, high, float(nll.mean()), ms * len(items) / len(rows))
 
 
 def _cross_validated(
-    features: NDArray[np.float32], rows: pd.DataFrame, classes: Sequence[str], settings: Settings
+    features: NDArray[np.float32],
+    items: NDArray[np.int64],
+    rows: pd.DataFrame,
+    classes: Sequence[str],
+    settings: Settings,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Cross-validated NLL (nats) of each file, and whether its class was predicted; groups stay together."""
+    """Cross-validated NLL (nats) of each item, and whether its class was predicted; groups stay together.
+
+    Parameters
+    ----------
+    features : [pictures, width].
+    items : for each picture the number of its row; the log-probabilities of an item's pictures are averaged.
+    """
     train = settings.train
     targets = torch.tensor(pd.Categorical(rows["label"], list(classes)).codes.astype(np.int64))
     groups = split_units(rows).to_numpy()
     folds = stratified_folds(rows["label"].to_numpy(), groups, FOLDS, seed=train.seed)
-    x, losses, right = torch.from_numpy(features), np.zeros(len(rows)), np.zeros(len(rows), bool)
+    x, owner = torch.from_numpy(features), torch.from_numpy(items)
+    scores = torch.zeros(len(rows), len(classes), dtype=torch.float64)
     for fold in np.unique(folds):
-        in_fold = torch.from_numpy(folds == fold)
+        in_fold = torch.from_numpy(folds == fold)[owner]
         layer = fit_probe(
-            x[~in_fold], targets[~in_fold], len(classes),
-            balanced=train.class_weights, seed=train.seed, groups=groups[~in_fold.numpy()],
+            x[~in_fold], targets[owner[~in_fold]], len(classes),
+            balanced=train.class_weights, seed=train.seed, groups=groups[items[~in_fold.numpy()]],
         )  # fmt: skip
         logits = functional.linear(x[in_fold], layer.weight, layer.bias).double()
-        losses[in_fold.numpy()] = functional.cross_entropy(
-            logits, targets[in_fold], reduction="none"
-        )
-        right[in_fold.numpy()] = logits.argmax(1) == targets[in_fold]
-    return losses, right
+        scores.index_add_(0, owner[in_fold], logits.log_softmax(1))
+    scores /= torch.bincount(owner, minlength=len(rows))[:, None]
+    losses = functional.cross_entropy(scores, targets, reduction="none")
+    return losses.numpy(), (scores.argmax(1) == targets).numpy()
 
 
-def _ms_a_file(predictor: Predictor, size: int) -> float:
-    """Milliseconds of a forward pass per file: the shortest of three, after a warm-up."""
-    batch, times = np.full((32, 3, size, size), 128, np.uint8), []
+def _ms_a_picture(predictor: Predictor, shape: tuple[int, int]) -> float:
+    """Milliseconds of a forward pass per picture: the shortest of three, after a warm-up."""
+    batch, times = np.full((32, 3, *shape), 128, np.uint8), []
     for _ in range(4):
         began = time.perf_counter()
         predictor.forward(batch)

@@ -37,6 +37,8 @@ from learners.machine import software_and_hardware
 log = logging.getLogger(__name__)
 
 FINISHED = "checkpoint/finished.json"
+#: File of the results of ``--backbone auto``.
+BACKBONES = "backbones.json"
 #: Files that a process killed before writing ``config.yaml`` may leave.
 EARLY = {
     LOCK,

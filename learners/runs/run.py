@@ -6,6 +6,7 @@ soon.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,14 @@ import pandas as pd
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
-from datasets.items import DataSettings, Loaded, SignalSettings, prepare_items
+from datasets.items import (
+    DataSettings,
+    ItemTable,
+    Loaded,
+    SignalSettings,
+    read_items,
+    render_items,
+)
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import DecodedPictures, SpectrogramSettings
 from learners import distributed
@@ -27,7 +35,7 @@ from learners.cli.settings import Settings
 from learners.inference import pick_device
 from learners.machine import keep_thread_count
 from learners.model import WEIGHTS, Bundle, tta_views_for
-from learners.runs.folder import command_of, record_inputs, write_config, write_csv
+from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
 from learners.runs.warm_start import apply_warm_start
 from learners.tasks.base import Task
 from learners.tasks.choose import choose_task
@@ -35,6 +43,8 @@ from learners.tasks.choose import choose_task
 if TYPE_CHECKING:
     from learners.inference import Predictor
     from learners.runs.backbone_selection import BackboneSelection
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -118,27 +128,34 @@ def prepare(
         if origin is None or origin.spectrogram is None
         else spectrogram_from_dict(origin.spectrogram)
     )
-    mel_settings = mel_of(settings.network.backbone) if spectrogram is None else {}
     data, signal, seed = settings.data, settings.signal, settings.train.seed
     with keep_thread_count(settings.speed.threads), progress.step("Reading the files"):
+        table = distributed.first_process_value(lambda: read_items(data, signal, seed))
+    kind, selection = table.kind, None
+    if origin is None:
+        comparable = task.exclusive and not signal.of(kind)
+        settings = replace(settings, network=settings.network.of(kind, comparable=comparable))
+        if settings.network.candidates or (folder / BACKBONES).is_file():
+            settings, selection = distributed.first_process_value(
+                lambda: _select_backbone(folder, table, settings, device)
+            )
+    trained_on = mel_of(settings.network.backbone) if spectrogram is None else {}
+    with keep_thread_count(settings.speed.threads):
         items = distributed.first_process_value(
-            lambda: load_items(data, signal, seed, folder, mel_settings, spectrogram)
+            lambda: load_items(table, data, signal, seed, folder, trained_on, spectrogram)
         )
+    if selection is not None:
+        log.info("Backbone: %s", selection.summary)
     task = task.of_items(settings, items.table)
-    fits, kind = settings.network.fits, items.table.kind
-    settings = replace(settings, train=settings.train.of(kind, fits=fits))
+    settings = replace(settings, train=settings.train.of(kind, fits=settings.network.fits))
 
     with progress.step("Loading PyTorch"):
         from fastai.torch_core import set_seed
 
-        from learners.runs.backbone_selection import select_backbone
         from learners.training import build_network, resolve_speed
 
     with keep_thread_count(settings.speed.threads):
         set_seed(seed, reproducible=True)
-        settings, selection = distributed.first_process_value(
-            lambda: select_backbone(folder, items, settings, device)
-        )
         network, spec, preprocessing = build_network(folder, items, settings, task, origin)
         settings = replace(settings, speed=resolve_speed(settings.speed, network, device))
     write_config(folder, settings, command)
@@ -164,7 +181,18 @@ def prepare(
     )
 
 
+def _select_backbone(
+    folder: Path, table: ItemTable, settings: Settings, device: str
+) -> tuple[Settings, BackboneSelection | None]:
+    with progress.step("Loading PyTorch"):
+        from learners.runs.backbone_selection import select_backbone
+
+    with keep_thread_count(settings.speed.threads):
+        return select_backbone(folder, table, settings, device)
+
+
 def load_items(
+    table: ItemTable,
     data: DataSettings,
     signal: SignalSettings,
     seed: int,
@@ -172,15 +200,15 @@ def load_items(
     trained_on: Mapping[str, Any] = MappingProxyType({}),
     spectrogram: SpectrogramSettings | None = None,
 ) -> Loaded:
-    """Read the items with `prepare_items` and write them to the run's folder.
+    """Render the items of a table with `render_items` and write them to the run's folder.
 
     The files are ``items.csv``, ``rejected.csv`` and, with a background class, ``background.csv``.
 
     Raises
     ------
-    SecondhandError : as in `prepare_items`; or a resumed run's data have changed.
+    SecondhandError : as in `render_items`; or a resumed run's data have changed.
     """
-    loaded = prepare_items(data, signal, seed, trained_on, spectrogram)
+    loaded = render_items(table, data, signal, seed, trained_on, spectrogram)
     table = loaded.table
     items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
     weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]

@@ -15,7 +15,7 @@ import yaml
 from datasets.audio.settings import MelSettings
 from datasets.core import store
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, SignalSettings
+from datasets.items import DataSettings, SignalSettings, read_items
 from datasets.sources import glitches
 from learners.finetune import main
 from learners.inference.predictor import Predictor
@@ -194,7 +194,8 @@ def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: 
     table = pd.DataFrame(rows, columns=["path", "label", "start", "end"]).assign(group="")
     table["group"] = [path.stem for path in table["path"]]
     table.to_csv(tmp_path / "t.csv", index=False)
-    loaded = load_items(DataSettings(data=str(tmp_path / "t.csv")), SignalSettings(), 0, tmp_path)
+    data, signal = DataSettings(data=str(tmp_path / "t.csv")), SignalSettings()
+    loaded = load_items(read_items(data, signal, 0), data, signal, 0, tmp_path)
     assert isinstance(loaded.spectrogram, MelSettings)
     assert loaded.spectrogram.window == pytest.approx(0.4, abs=0.011)
     assert len(loaded.rows) == len(loaded.table.frame)

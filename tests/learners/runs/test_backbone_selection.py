@@ -15,10 +15,12 @@ import yaml
 from safetensors.torch import load_file
 
 from datasets.core.errors import SecondhandError
-from datasets.items import Loaded, prepare_items
-from learners.cli.settings import Settings
+from datasets.items import ItemTable, infer_spectrogram, read_items
+from learners.backbones import mel_of
+from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
+from learners.model import load_bundle
 from learners.runs import backbone_selection
 from learners.runs.backbone_selection import choose, select_backbone
 from tests.learners.backbones.saved import change, save
@@ -61,9 +63,9 @@ def ran(folder: Path, asked: str, sketched: None, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="module")
-def loaded(folder: Path) -> Loaded:
+def items(folder: Path) -> ItemTable:
     settings = Settings().but(data=str(folder))
-    return prepare_items(settings.data, settings.signal, settings.train.seed)
+    return read_items(settings.data, settings.signal, settings.train.seed)
 
 
 def settings_for(asked: str, **more: Any) -> Settings:
@@ -105,13 +107,13 @@ def test_its_settings_repeat_it_to_the_bit_without_choosing(ran, tmp_path, monke
 
 
 @pytest.mark.usefixtures("unreported")
-def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, loaded, monkeypatch):
+def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, items, monkeypatch):
     monkeypatch.setattr(backbone_selection, "choose", None)
     taken = json.loads((ran / "backbones.json").read_text())["chosen"]
     for name in (asked, taken):  # as a fold is begun again, and as --resume has it
-        settings, found = select_backbone(ran, loaded, settings_for(name), "cpu")
+        settings, found = select_backbone(ran, items, settings_for(name), "cpu")
         assert settings.network.backbone == found.chosen == taken
-    other, nothing = select_backbone(ran, loaded, settings_for("test_vit"), "cpu")
+    other, nothing = select_backbone(ran, items, settings_for("test_vit"), "cpu")
     assert (other.network.backbone, nothing) == ("test_vit", None)
 
 
@@ -121,20 +123,20 @@ def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
     folder = write_pictures(tmp_path / "own", classes=2)
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
     given = Settings().but(data=str(folder))
-    loaded = prepare_items(given.data, given.signal, 0)
+    items = read_items(given.data, given.signal, 0)
     settings = settings_for(f"auto:local-dir:{networks / 'sees'}")
-    first = choose(loaded, settings, "cpu")
-    train = loaded.rows.loc[loaded.rows["split"].eq("train"), "path"].tolist()
+    first = choose(items, settings, "cpu")
+    train = items.frame.loc[items.frame["split"].eq("train"), "path"].tolist()
     Path(train[0]).unlink()
     Path(train[1]).write_bytes(Path(train[-1]).read_bytes())
-    second = choose(loaded, settings, "cpu")
+    second = choose(items, settings, "cpu")
     assert second.candidates[0].nll != first.candidates[0].nll
     assert second.candidates[0].why == ""
 
 
-def test_none_that_can_be_used(loaded):
+def test_none_that_can_be_used(items):
     with pytest.raises(SecondhandError, match=r"none of them can be used; .*nosuch.*neither"):
-        choose(loaded, settings_for("auto:nosuch,neither"), "cpu")
+        choose(items, settings_for("auto:nosuch,neither"), "cpu")
 
 
 def test_what_does_not_go_with_auto(tmp_path):
@@ -160,10 +162,10 @@ def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
     features = np.array([of_group[g] for g in groups], np.float32)
     features += 0.01 * rng.normal(size=features.shape).astype(np.float32)
     _, apart = backbone_selection._cross_validated(
-        features, table(labels, groups), "ab", Settings()
+        features, np.arange(60), table(labels, groups), "ab", Settings()
     )
     _, mixed = backbone_selection._cross_validated(
-        features, table(labels, [""] * 60), "ab", Settings()
+        features, np.arange(60), table(labels, [""] * 60), "ab", Settings()
     )
     assert mixed.mean() == 1
     assert apart.mean() < 0.8
@@ -173,7 +175,7 @@ def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
 def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
     features = np.eye(2, dtype=np.float32)[[0] * 4 + [1] * 4]
     losses, right = backbone_selection._cross_validated(
-        features, table(list("aaaabbbb"), groups), "ab", Settings()
+        features, np.arange(8), table(list("aaaabbbb"), groups), "ab", Settings()
     )
     assert right.all()
     assert (losses < np.log(2)).all()
@@ -186,16 +188,40 @@ def test_of_many_files_as_many_of_each_class_as_it_has_its_part(monkeypatch):
     assert kept.to_dict() == {"a": 30, "b": 9, "c": 1}
 
 
-def test_signals_are_seen_as_they_are_drawn(tmp_path, networks):
+def test_the_windows_of_an_item_are_judged_together() -> None:
+    """One window in three of each item tells its class; the others are noise."""
     rng = np.random.default_rng(0)
+    rows = table([c for c in "ab" for _ in range(30)], [""] * 60)
+    items = np.repeat(np.arange(60), 3)
+    features = 0.3 * rng.normal(size=(180, 8)).astype(np.float32)
+    features[::3, 0] += np.where(items[::3] < 30, 4.0, -4.0)
+    losses, right = backbone_selection._cross_validated(features, items, rows, "ab", Settings())
+    assert losses.shape == right.shape == (60,)
+    assert right.mean() > 0.95
+    shuffled = rng.permutation(items)
+    _, mixed = backbone_selection._cross_validated(features, shuffled, rows, "ab", Settings())
+    assert mixed.mean() < 0.8
+
+
+@pytest.fixture(scope="module")
+def pitches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("tones")
     for label, pitch in (("high", 3000), ("low", 300)):
-        (tmp_path / "tones" / label).mkdir(parents=True)
+        (folder / label).mkdir(parents=True)
         for i in range(10):
             tone = np.sin(2 * np.pi * pitch * np.arange(4000) / 8000) + 0.05 * rng.normal(size=4000)
-            soundfile.write(tmp_path / "tones" / label / f"{i}.wav", 0.5 * tone, 8000)
-    given = Settings().but(data=str(tmp_path / "tones"), near_duplicates="ignore")
-    loaded = prepare_items(given.data, given.signal, 0)
+            soundfile.write(folder / label / f"{i}.wav", 0.5 * tone, 8000)
+    return folder
+
+
+def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, networks, tmp_path):
+    given = Settings().but(data=str(pitches), near_duplicates="ignore")
+    items = read_items(given.data, given.signal, 0)
     where = f"local-dir:{networks / 'sees'}"
+    save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
+    mel = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
+    change(tmp_path / "ears", mel=mel)
+    ears = f"local-dir:{tmp_path / 'ears'}"
     seen = []
     with pytest.MonkeyPatch.context() as patch:
         real = backbone_selection._cross_validated
@@ -204,14 +230,39 @@ def test_signals_are_seen_as_they_are_drawn(tmp_path, networks):
             "_cross_validated",
             lambda x, *more: seen.append(x) or real(x, *more),
         )
-        found = choose(loaded, settings_for(f"auto:{where}"), "cpu")
-    assert found.candidates[0].accuracy > 0.9
-    # One that wants other drawings is not judged by these.
-    save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
-    mel = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
-    change(tmp_path / "ears", mel=mel)
-    with pytest.raises(SecondhandError, match=r"brings the mel recipe .*: give it alone"):
-        choose(loaded, settings_for(f"auto:local-dir:{tmp_path / 'ears'}"), "cpu")
-    train = loaded.rows.loc[loaded.rows["split"].eq("train"), "path"].tolist()
-    theirs, _ = embed(train, backbone=where, size=32, spectrogram=loaded.spectrogram)
-    assert np.allclose(seen[0], theirs, atol=1e-5)
+        chosen = choose(items, given.but(backbone=f"auto:{where},{ears}"), "cpu")
+    assert {one.backbone: one.why for one in chosen.candidates} == {where: "", ears: ""}
+    assert chosen.candidates[0].accuracy > 0.9
+    trained = items.frame.loc[items.frame["split"].eq("train")]
+    for features, name in zip(seen, (where, ears), strict=True):
+        spectrogram = infer_spectrogram("sound", trained, given.signal, mel_of(name))
+        theirs, _ = embed(trained["path"], backbone=name, spectrogram=spectrogram)
+        assert np.allclose(features, theirs, atol=1e-5)
+
+
+def test_by_default_the_better_of_two_backbones_hears(pitches, tmp_path, monkeypatch):
+    """And pictures are not compared, nor sounds whose spectrograms or size the user has set."""
+    words = ["--data", str(pitches), "--near-duplicates", "ignore", "--epochs", "0"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    found = json.loads((tmp_path / "run/backbones.json").read_text())
+    assert {one["backbone"]: one["why"] for one in found["candidates"]} == {
+        "embedded": "",
+        "embedded/speech": "",
+    }
+    bundle = load_bundle(tmp_path / "run/model", network=False)
+    assert bundle.spec.backbone == found["chosen"]
+    rate = 16_000 if found["chosen"] == "embedded/speech" else 8000
+    assert bundle.spectrogram["rate"] == rate
+    network = Settings().network
+    assert network.of("sound", comparable=True).backbone == SOUND_BACKBONE
+    assert network.of("picture", comparable=True).backbone == "embedded"
+    assert network.of("strain", comparable=True).backbone == "embedded"
+    assert network.of("sound", comparable=False).backbone == "embedded"
+    assert Settings().but(size=64).network.of("sound", comparable=True).backbone == "embedded"
+    named = Settings().but(backbone="test_vit").network
+    assert named.of("sound", comparable=True) == named
+
+
+def test_pictures_are_not_for_a_backbone_of_sound(items):
+    with pytest.raises(SecondhandError, match=r"embedded/speech: .* trained on sound.* picture"):
+        choose(items, Settings().but(backbone="auto:embedded/speech"), "cpu")

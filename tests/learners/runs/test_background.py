@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, SignalSettings
+from datasets.items import DataSettings, Loaded, SignalSettings, read_items
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.inference.exporting import ExportedModel, check
@@ -63,9 +63,12 @@ def run(folder: Path, grey: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def load(folder: Path, **data: str) -> pd.DataFrame:
-    return load_items(
-        DataSettings(data=str(data.pop("data")), **data), SignalSettings(), 0, folder
-    ).table.background
+    return loaded(DataSettings(data=str(data.pop("data")), **data), folder).table.background
+
+
+def loaded(data: DataSettings, folder: Path) -> Loaded:
+    signal = SignalSettings()
+    return load_items(read_items(data, signal, 0), data, signal, 0, folder)
 
 
 def test_classes_and_probabilities_are_those_of_the_known(run, folder, grey):
@@ -146,7 +149,7 @@ def test_a_run_goes_on_with_the_background_it_began_with_alone(run, folder, grey
 
 def test_the_split_of_known_items_does_not_depend_on_it(run, folder, tmp_path):
     (tmp_path / "run").mkdir()
-    alone = load_items(DataSettings(data=str(folder)), SignalSettings(), 0, tmp_path / "run")
+    alone = loaded(DataSettings(data=str(folder)), tmp_path / "run")
     assert len(alone.table.background) == 0
     assert alone.labels == CLASSES
     items = pd.read_csv(run / "items.csv").set_index("path").split
@@ -159,15 +162,15 @@ def test_many_files_of_it_are_one_class(folder, tmp_path):
     many = write_grey(tmp_path / "multi", 200)
     (tmp_path / "run").mkdir()
     data = DataSettings(data=str(folder), background=str(many), cv=3, fold="1")
-    loaded = load_items(data, SignalSettings(), 0, tmp_path / "run")
-    assert loaded.labels == [*CLASSES, "unknown"]
-    sizes = loaded.rows.groupby("split")["label"].value_counts()
+    items = loaded(data, tmp_path / "run")
+    assert items.labels == [*CLASSES, "unknown"]
+    sizes = items.rows.groupby("split")["label"].value_counts()
     assert sizes["train"]["unknown"] == 140
-    known = loaded.rows.loc[loaded.rows["split"].eq("valid") & loaded.rows["label"].ne("unknown")]
+    known = items.rows.loc[items.rows["split"].eq("valid") & loaded.rows["label"].ne("unknown")]
     assert sizes["valid"]["unknown"] == len(known) // 3
     # In cross-validation, too, all of it is split by itself, and none of it is tested.
-    assert len(loaded.table.background) == 200
-    assert set(loaded.table.background["split"]) == {"train", "valid", "calibration"}
+    assert len(items.table.background) == 200
+    assert set(items.table.background["split"]) == {"train", "valid", "calibration"}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,7 @@ def test_what_can_be_no_background(folder, tmp_path, background, unknown, words)
     )
     (tmp_path / "run").mkdir()
     with pytest.raises(SecondhandError, match=words):
-        load_items(data, SignalSettings(), 0, tmp_path / "run")
+        loaded(data, tmp_path / "run")
 
 
 def test_a_cosine_head_has_no_background(folder, grey, tmp_path):
