@@ -166,7 +166,7 @@ def test_many_files_of_it_are_one_class(folder, tmp_path):
     assert items.labels == [*CLASSES, "unknown"]
     sizes = items.rows.groupby("split")["label"].value_counts()
     assert sizes["train"]["unknown"] == 140
-    known = items.rows.loc[items.rows["split"].eq("valid") & loaded.rows["label"].ne("unknown")]
+    known = items.rows.loc[items.rows["split"].eq("valid") & items.rows["label"].ne("unknown")]
     assert sizes["valid"]["unknown"] == len(known) // 3
     # In cross-validation, too, all of it is split by itself, and none of it is tested.
     assert len(items.table.background) == 200
