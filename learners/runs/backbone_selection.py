@@ -1,8 +1,7 @@
 """Backbone selection (``--backbone auto``): ranks a few backbones by cross-validated linear probes.
 
 A linear probe is fitted to each candidate's features of the training files, without augmentation, and
-cross-validated over them. Validation, calibration and test files are not used, so their metrics stay
-unbiased.
+cross-validated. Validation, calibration and test files are not used, so their metrics stay unbiased.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Candidate:
     accuracy, low, high : accuracy in [0, 1] and its exact 95 % confidence limits.
     nll : mean negative log-likelihood of the files, in nats.
     ms : milliseconds of a forward pass per file on this machine.
-    why : reason why it is left out, with NaN metrics; else "".
+    why : why the backbone cannot be used (its metrics are then NaN); else "".
     """
 
     backbone: str
@@ -71,7 +70,7 @@ class Candidate:
 
 @dataclass
 class BackboneSelection:
-    """Value of ``--backbone``, chosen backbone, number of files used, and the candidates' results."""
+    """Value of ``--backbone``, chosen backbone, number of training items used, and results of the candidates."""
 
     requested: str
     chosen: str
@@ -81,11 +80,11 @@ class BackboneSelection:
     @property
     def summary(self) -> str:
         """Sentence for the report and the model card."""
-        names = [shown(one.backbone) for one in self.candidates if not one.why]
-        best = next(one for one in self.candidates if one.backbone == self.chosen)
+        names = [shown(candidate.backbone) for candidate in self.candidates if not candidate.why]
+        best = next(candidate for candidate in self.candidates if candidate.backbone == self.chosen)
         return (
-            f"{shown(self.chosen)}, chosen among {', '.join(names)} by a linear probe, cross-validated "
-            f"over {self.files} training items: NLL {best.nll:.3f}, accuracy {best.accuracy:.3f} "
+            f"{shown(self.chosen)}, chosen from {', '.join(names)} by a linear probe, cross-validated "
+            f"on {self.files} training items: NLL {best.nll:.3f}, accuracy {best.accuracy:.3f} "
             f"({best.low:.3f} to {best.high:.3f})"
         )
 
@@ -93,7 +92,7 @@ class BackboneSelection:
 def select_backbone(
     folder: Path, table: ItemTable, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
-    """Return the settings with the chosen backbone, and the selection; a resumed run keeps its choice.
+    """Return the settings with the chosen backbone, and the selection; a resumed run keeps its backbone.
 
     Raises
     ------
@@ -129,7 +128,7 @@ def choose(table: ItemTable, settings: Settings, device: str) -> BackboneSelecti
                 candidate = _evaluate_candidate(name, rows, table, settings, device)
         except SecondhandError as error:
             candidate = Candidate(name, why=str(error))
-            log.warning("backbone %s is left out: %s", shown(name), error)
+            log.warning("Backbone %s is left out: %s", shown(name), error)
         else:
             log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
         candidates.append(candidate)
@@ -137,7 +136,7 @@ def choose(table: ItemTable, settings: Settings, device: str) -> BackboneSelecti
     usable = [candidate for candidate in candidates if not candidate.why]
     if not usable:
         raise SecondhandError(
-            f"--backbone {settings.network.backbone}: none of them can be used; "
+            f"--backbone {settings.network.backbone}: no candidate can be used. "
             + "; ".join(f"{candidate.backbone}: {candidate.why}" for candidate in candidates)
         )
     for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
@@ -146,7 +145,7 @@ def choose(table: ItemTable, settings: Settings, device: str) -> BackboneSelecti
 
 
 def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
-    """Table of the candidates' results, best first; those left out last, with the reason."""
+    """Table of the candidates' results, best first; candidates that cannot be used come last, with the reason."""
     rows = [
         {"backbone": shown(candidate.backbone), "left out": candidate.why}
         if candidate.why
@@ -163,7 +162,7 @@ def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
 
 
 def shown(name: str) -> str:
-    """Name of a backbone for the report: of a local folder only its last part."""
+    """Name of a backbone for the report; of a path it shows only the last part."""
     source, _, path = name.partition(":")
     return f"{source}:{last_part(path)}" if source == "local-dir" else name
 

@@ -53,7 +53,16 @@ MARK = "report.json"
 
 @dataclass
 class EvaluationResult:
-    """Folder of the report, metrics (0 to 1), notes on them, and unreadable files."""
+    """Result of an evaluation.
+
+    Attributes
+    ----------
+    folder : folder of the report.
+    metrics : metrics by name, from 0 to 1.
+    lines : sentences on the metrics.
+    bad : unreadable files.
+    confusions : true class, predicted class and number of files, the most frequent first.
+    """
 
     folder: Path
     metrics: dict[str, Any]
@@ -81,7 +90,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     try:
         evaluation = task.calibration_check(evaluation, bundle)
     except SecondhandError as error:
-        first = f"; the first: {': '.join(rejected[0])}" if rejected else ""
+        first = f". The first unreadable file: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(f"--data {settings.data}: {error}{first}") from None
     notices, lines = lines, lines + evaluation.lines
     bundle.metrics = {**evaluation.metrics, "bad_files": len(rejected)}
@@ -109,22 +118,22 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
 
     Raises
     ------
-    SecondhandError : there are no files, ``unknown`` is given too, or ``out`` exists.
+    SecondhandError : there are no files, ``out`` exists, or a setting needs labels.
     """
     if settings.unknown:
         raise SecondhandError(
-            f"--unknown {settings.unknown} beside --no-labels: strangers are measured beside labelled "
-            "files; leave one of the two out"
+            f"--unknown {settings.unknown} cannot be combined with --no-labels: files of unknown classes are compared "
+            "with labelled files. Leave one of the two out"
         )
     if settings.strain:
         raise SecondhandError(
-            f"--strain {settings.strain} beside --no-labels: triggers without labels are answered by "
+            f"--strain {settings.strain} cannot be combined with --no-labels. For triggers without labels use "
             "learners.predict --triggers"
         )
     if settings.label_column:
         raise SecondhandError(
-            f"--label-column {settings.label_column} beside --no-labels: no labels are read; leave one of "
-            "the two out"
+            f"--label-column {settings.label_column} cannot be combined with --no-labels, which reads no labels. Leave "
+            "one of the two out"
         )
     bundle = _load_model(settings)
     task_of(bundle).check_unlabelled()
@@ -143,7 +152,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     table.rejected += rejected_later
     if evaluation.predictions.empty:
         raise SecondhandError(
-            f"--data {settings.data}: no file could be read; the first: {': '.join(rejected_later[0])}"
+            f"--data {settings.data}: no file can be read. The first one: {': '.join(rejected_later[0])}"
         )
     alphas = confidence.distance.alpha, confidence.distance.mild
     expected = expected_accuracy(bundle.metrics, evaluation.predictions, *alphas)
@@ -163,7 +172,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
 def _load_model(settings: EvaluateSettings) -> Bundle:
     """Load the model with the threshold and score of the settings; check that ``out`` may be written."""
     if not settings.data:
-        raise SecondhandError("--data is missing: name labelled files, a folder or a table")
+        raise SecondhandError("--data is missing. Give a folder, a table or files")
     check_replaceable(Path(settings.out), overwrite=settings.overwrite, mark=MARK)
     bundle = load_model(settings.model)
     # Predictor and metrics use the same confidence.
@@ -175,7 +184,7 @@ def _load_model(settings: EvaluateSettings) -> Bundle:
 def _write_folder(
     settings: EvaluateSettings, table: ItemTable, all_predictions: pd.DataFrame
 ) -> Iterator[Path]:
-    """Folder with the predictions and rejected files, moved to ``out`` when the block ends."""
+    """A folder with the predictions and rejected files, which moves to ``out`` when the block ends."""
     if table.rejected:
         log.warning("%s", "\n".join(summary(table.rejected)))
     out = Path(settings.out)
@@ -219,12 +228,14 @@ def _items(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[Item
 
 
 def _kind(bundle: Bundle, kind: str) -> str:
-    """Kind of data of the model; SecondhandError where ``kind`` is another."""
+    """Kind of data of the model; raises SecondhandError if ``kind`` is another."""
     model_kind = (
         "picture" if bundle.spectrogram is None else str(bundle.spectrogram.get("kind", kind))
     )
     if kind not in ("auto", model_kind):
-        raise SecondhandError(f"--kind {kind}: this model judges files of kind {model_kind}")
+        raise SecondhandError(
+            f"--kind {kind}: the model was trained on files of kind {model_kind}. Leave --kind out"
+        )
     return model_kind
 
 
@@ -232,31 +243,32 @@ def _no_files_error(table: ItemTable) -> SecondhandError:
     kind, rejected = table.kind, table.rejected
     kinds = sorted({kind_of(item.path) or "" for item in rejected} - {""})
     return SecondhandError(
-        f"--data {table.source}: no {kind} in it, and this model judges files of kind {kind}"
-        + (f"; its files are of kind {' and '.join(kinds)}" if kinds else "")
-        + (f". The first left out: {': '.join(rejected[0])}" if rejected else "")
+        f"--data {table.source}: no files of kind {kind}, which this model needs"
+        + (f"; these are of kind {' and '.join(kinds)}" if kinds else "")
+        + (f". The first file left out: {': '.join(rejected[0])}" if rejected else "")
     )
 
 
 def _choose_split(table: ItemTable) -> list[str]:
-    """Keep the test split where the data name one, else all but the training split; return notes."""
+    """Keep the test split if the data have one, else all but the training split; return notes."""
     split = table.frame["split"]
     if split.eq("").all():
         return []
     test, train = split.eq("test"), split.eq("train")
     if test.any():
-        mask, name = test, "its part 'test'"
+        mask, name = test, "its split 'test'"
     elif not train.all():
-        mask, name = ~train, "all but its part 'train'"
+        mask, name = ~train, "all but its split 'train'"
     else:
-        return ["all of these files are called training data: the figures may be too good"]
+        return ["All of these files are in the split 'train', so the results may be too good"]
     dropped = int((~mask).sum())
     table.frame = table.frame.loc[mask].reset_index(drop=True)
-    return [f"judged on {name}: {len(table.frame)} items; {dropped} are left alone"]
+    count = len(table.frame)
+    return [f"Evaluated on {name}: {count} item{'s' * (count != 1)}; {dropped} not used"]
 
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:
-    """Split off unreadable files; silent files stay."""
+    """The evaluation without unreadable files, and these files; silent files stay."""
     bad = evaluation.predictions["reason"].map(attrgetter("failed")).astype(bool)
     bad_rows = evaluation.predictions.loc[bad, ["path", "reason"]].itertuples(index=False)
     return evaluation.where(~bad.to_numpy()), [

@@ -1,6 +1,6 @@
 """Runs a fine-tuning from its settings to its folder; the command ``learners.finetune`` calls this.
 
-The run folder: ``config.yaml`` (what was resolved), ``items.csv`` and ``rejected.csv``,
+The run folder: ``config.yaml`` (the resolved settings), ``items.csv`` and ``rejected.csv``,
 ``history.csv``, ``checkpoint/``, ``model/`` (the bundle), ``predictions.csv``,
 ``report/index.html``, ``log.txt``.
 """
@@ -35,12 +35,13 @@ def launch(
     ----------
     typed, command : as in `prepare`.
     log_to : called with the run's log file.
-    announce : called as soon as model and report can be used, with the run and its predictions for validation, calibration and test files.
+    announce : called as soon as model and report are ready, with the run and its predictions of the validation,
+        calibration and test files.
 
     Raises
     ------
-    SecondhandError : a setting or the data make the run impossible (nothing is trained then), or the
-        folder cannot be used.
+    SecondhandError : a setting or the data make the run impossible, or the folder cannot be used. Nothing is trained
+        then.
     """
     with distributed.process_group(settings.speed.device), shared_folder(settings) as folder:
         log_to(folder / "log.txt")

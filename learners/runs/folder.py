@@ -55,9 +55,9 @@ EARLY = {
 def run_folder(settings: Settings) -> Iterator[Path]:
     """Create and lock the run folder; with ``--resume``, lock the existing one.
 
-    With ``--overwrite`` the old folder is kept aside until the run is complete. A run that fails before
-    its first checkpoint is removed and the old folder restored; a run that fails later logs the command
-    that resumes it.
+    With ``--overwrite`` the old folder is renamed, and deleted once the run is complete. A run that fails before its
+    first checkpoint is removed, and the old folder is restored. A run that fails later logs the command that resumes
+    it.
 
     Raises
     ------
@@ -70,16 +70,16 @@ def run_folder(settings: Settings) -> Iterator[Path]:
     if not resuming and folder.exists() and not (folder.is_dir() and is_empty(folder)):
         if not settings.run.overwrite:
             raise SecondhandError(
-                f"--out {folder}: is there already; choose another, or give --overwrite"
+                f"--out {folder} already exists. Choose another folder or give --overwrite"
             )
         if not (folder / "config.yaml").is_file():
             raise SecondhandError(
-                f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; "
-                "choose another"
+                f"--out {folder} is not a run folder (it has no config.yaml), so --overwrite does not replace it. "
+                "Choose another folder"
             )
         with locked(folder):
             if old.exists() and not (folder / "report/index.html").exists():
-                # The last complete run is the one that an interrupted start has set aside.
+                # An interrupted start has already renamed the last complete run.
                 shutil.rmtree(folder)
             else:
                 shutil.rmtree(old, ignore_errors=True)
@@ -96,7 +96,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
         except BaseException as error:
             if has_progress(folder):
                 if resume_command(folder) not in str(error):
-                    log.warning("the run is not finished. Resume it: %s", resume_command(folder))
+                    log.warning("The run is not finished. Resume it: %s", resume_command(folder))
             elif not resuming:
                 shutil.rmtree(folder, ignore_errors=True)
                 if old.exists():
@@ -110,7 +110,7 @@ def shared_folder(settings: Settings) -> Iterator[Path]:
     """`run_folder` for several processes: the first one locks it for all."""
 
     def remedy() -> str:
-        return f"go on with: {resume_command(folder)}" if has_progress(folder) else "begin it again"
+        return f"Resume it: {resume_command(folder)}" if has_progress(folder) else "Start it again"
 
     with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as first_folder:
         folder = distributed.share(first_folder)
@@ -142,7 +142,7 @@ def empty_folder(folder: Path) -> None:
 
 
 def _remove_partial_files(folder: Path) -> None:
-    """Remove incomplete files of a killed process; .tmp… are those of safetensors."""
+    """Remove incomplete files of a killed process; safetensors writes those called .tmp…"""
     for pattern in (".*.part", ".tmp??????", ".model-*", ".features-*", "models/tmp*"):
         for path in folder.rglob(pattern):
             if path.is_dir():
@@ -152,7 +152,7 @@ def _remove_partial_files(folder: Path) -> None:
 
 
 def run_name(sources: Sequence[str]) -> str:
-    """Name of a run: that of its first data source."""
+    """Name of a run: the name of its first data source."""
     if not sources:
         return "run"
     data = sources[0]
@@ -186,7 +186,7 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
 
 
 def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
-    """Write a table of predictions, or rows with a header, as CSV; the file is replaced as a whole."""
+    """Write a table of predictions, or rows with a header, as CSV; an existing file is replaced atomically."""
     if isinstance(rows, pd.DataFrame):
         cells = rows.apply(lambda column: column.map(partial(cell, column=column.name)))
         text = csv_text(cells)
@@ -202,13 +202,13 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
 
     Raises
     ------
-    SecondhandError : no run folder, or flags that would change the training; all are named.
+    SecondhandError : the folder is not a run folder, or flags would change the training; the message names them.
     """
     config = folder / "config.yaml"
     if not config.is_file():
         raise SecondhandError(
-            f"--resume {folder}: no run folder (no config.yaml), or its run was ended before it "
-            "began: give the command that began it"
+            f"--resume {folder} is not a run folder, or its run stopped before the training (it has no config.yaml). "
+            "Repeat the command that started it"
         )
     settings = parse(parser, ["--config", str(config)])
     earlier = settings.flat()
@@ -222,8 +222,8 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
     if forbidden:
         flags = " ".join(flag(name) for name in dict.fromkeys(forbidden))
         raise SecondhandError(
-            f"--resume {folder}: not with {flags}, which would make another run of it. Leave that "
-            f"out, or begin another: --config {config} --out OTHER {flags} …"
+            f"--resume {folder} cannot be combined with {flags}, which would change the run. Leave these flags out, or "
+            f"start another run: --config {config} --out OTHER {flags} …"
         )
     changes |= {"out": folder, "overwrite": False, "resume": folder}
     return settings.but(**changes)
@@ -260,19 +260,19 @@ def record_inputs(
     other_files: Sequence[str] = (),
     known_states: Mapping[str, FileState] = MappingProxyType({}),
 ) -> None:
-    """Record the inputs of a run: its tables of items and the states of their files.
+    """Record the inputs of a run: its item tables and the states of their files.
 
-    A resumed run compares them with its record instead.
+    A resumed run compares its inputs with the record instead.
 
     Parameters
     ----------
-    tables : non-empty tables are written under these names.
-    also : further files to record.
-    known : file states that are already known.
+    tables : item tables by file name; empty ones are not written.
+    other_files : further files to record.
+    known_states : file states that are already known, by path.
 
     Raises
     ------
-    SecondhandError : files or tables of the resumed run have changed; they are named.
+    SecondhandError : files or tables of the resumed run have changed; the message names them.
     """
     texts = {folder / name: csv_text(t) for name, t in tables.items() if len(t)}
     paths = dict.fromkeys([*other_files, *(path for t in tables.values() for path in t["path"])])
@@ -294,7 +294,7 @@ def _compare(
     current: Mapping[str, FileState | None],
     same_table: bool,
 ) -> None:
-    """Raise SecondhandError where files or tables have changed; warn where only file times have."""
+    """Raise SecondhandError if files or tables have changed; warn if only modification times have."""
     missing = [path for path in earlier if current.get(path) is None]
     in_both = [(path, a, b) for path, a in earlier.items() if a and (b := current.get(path))]
     changed = [path for path, a, b in in_both if a.content != b.content]
@@ -302,19 +302,19 @@ def _compare(
     touched = [path for path, a, b in in_both if a.content == b.content and a.mtime != b.mtime]
     differences = [
         f"{len(paths)} {what}: {', '.join(paths[:5])}{' …' if len(paths) > 5 else ''}"
-        for paths, what in ((missing, "gone or unreadable"), (changed, "changed"), (new, "new"))
+        for paths, what in ((missing, "missing or unreadable"), (changed, "changed"), (new, "new"))
         if paths
     ]
     if not differences and not same_table:
-        differences = ["labels, groups or splits are others than in its items.csv"]
+        differences = ["labels, groups or splits differ from its items.csv"]
     if differences:
         raise SecondhandError(
-            f"--resume {folder}: the data are not those it began with ({'; '.join(differences)}). Put them "
-            f"back, or begin another run: --config {folder}/config.yaml --out OTHER"
+            f"--resume {folder}: the data have changed since the run started ({'; '.join(differences)}). Restore them, "
+            f"or start another run: --config {folder}/config.yaml --out OTHER"
         )
     if touched:
         log.warning(
-            "%d files have another modification time but the same content, so they count as unchanged (%s%s)",
+            "Modification times have changed, but not the contents, so the files count as unchanged (%d): %s%s",
             len(touched),
             ", ".join(touched[:5]),
             " …" if len(touched) > 5 else "",

@@ -113,11 +113,11 @@ def cross_validate(
                 log_to(folder / "log.txt")
                 _train(folds, name, typed, command, log_to)
         except KeyboardInterrupt:
-            kept = ", ".join(folds.done) or "none"
+            finished = ", ".join(folds.done) or "none"
             log.warning(
-                "interrupted in fold %s (finished: %s). Give the same command again to continue",
+                "Interrupted in fold %s (finished: %s). Run the same command again to continue",
                 name,
-                kept,
+                finished,
             )
         finally:
             log_to(folder / "log.txt")
@@ -137,7 +137,7 @@ def _train(
 
     Raises
     ------
-    KeyboardInterrupt : Ctrl-C, even where the run has kept its best epoch.
+    KeyboardInterrupt : Ctrl-C, even if the run has kept its best epoch.
     """
     if name in folds.done:
         log.info("Fold %s is finished already", name)
@@ -160,7 +160,7 @@ def _train(
 def summarise(figures: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     """Table with a row per fold, their mean, and their standard deviation (n - 1; NaN for one fold).
 
-    A metric that a fold lacks (accuracy of answered items where there are none) is left out of the mean.
+    The mean skips folds without the metric, such as the accuracy of answers where a fold answers nothing.
     """
     if not figures:
         return pd.DataFrame({"fold": []})
@@ -179,7 +179,7 @@ def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
 
     Raises
     ------
-    SecondhandError : a fold could not be trained.
+    SecondhandError : a fold cannot be trained.
     """
     data, seed = settings.data, settings.train.seed
     table = load_grouped(data, settings.signal, seed)
@@ -205,18 +205,18 @@ def _file_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def _check_place(folder: Path, *, overwrite: bool) -> None:
-    """Raise SecondhandError where the folder exists and must not be used."""
+    """Raise SecondhandError if the folder exists and must not be used."""
     if not folder.exists() or (folder.is_dir() and is_empty(folder)):
         return
     if overwrite and not (folder / "config.yaml").is_file():
         raise SecondhandError(
-            f"--out {folder}: not a run folder (no config.yaml), so it is not overwritten; choose "
-            "another"
+            f"--out {folder} is not a run folder (it has no config.yaml), so --overwrite does not replace it. Choose "
+            "another folder"
         )
     if not overwrite and not (folder / MARK).is_file():
         raise SecondhandError(
-            f"--out {folder}: is there already, and is no cross-validation that could go on; choose "
-            "another, or give --overwrite"
+            f"--out {folder} already exists and is not a cross-validation to continue. Choose another folder or give "
+            "--overwrite"
         )
 
 
@@ -236,29 +236,28 @@ def _resume_folds(folds: Folds, settings: Settings, items: pd.DataFrame) -> None
                 folds.done[name] = json.loads((fold_folder / DONE).read_text())["metrics"]
             except (SecondhandError, ValueError, KeyError) as error:
                 log.warning(
-                    "fold %s is trained again, because its model cannot be read: %s", name, error
+                    "Fold %s is trained again, because its model cannot be read: %s", name, error
                 )
 
 
 def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:
-    """Raise SecondhandError where the finished folds have other settings or data."""
-    remedy = "repeat those, choose another --out, or give --overwrite"
+    """Raise SecondhandError if the finished folds have other settings or data."""
+    remedy = "Use the same settings and data, choose another --out, or give --overwrite"
     earlier = yaml.safe_load((folder / "config.yaml").read_text())
     current = yaml.safe_load(dump(settings))
     differences = [
-        f"{key} {earlier.get(key)!r} there, {value!r} now"
+        f"{key} was {earlier.get(key)!r} and is now {value!r}"
         for key, value in current.items()
         if key not in (*FREE, "out", "overwrite") and earlier.get(key) != value
     ]
     if differences:
         raise SecondhandError(
-            f"--out {folder}: its finished folds were made with other settings "
-            f"({'; '.join(differences)}): {remedy}"
+            f"--out {folder}: its finished folds were trained with other settings ({'; '.join(differences)}). {remedy}"
         )
     text = csv_text(items)
     if (folder / "items.csv").read_text() != text:
         raise SecondhandError(
-            f"--out {folder}: the data have changed since its finished folds were made: {remedy}"
+            f"--out {folder}: the data have changed since its finished folds were trained. {remedy}"
         )
 
 

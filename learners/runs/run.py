@@ -1,7 +1,6 @@
 """Prepares a run: resolves its settings, reads, splits and renders its files, and builds its network.
 
-torch, whose import takes seconds, is imported after the files are read, so that errors in the data appear
-soon.
+torch takes seconds to import. It is imported after the files are read, so that errors in the data appear early.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Run:
-    """A run: its folder, settings, items and model, which the stages complete.
+    """A run: its folder, settings, items, and the model that the stages complete.
 
     Attributes
     ----------
     settings : resolved settings, as in ``config.yaml``.
     command : command line that started the run.
     device : device to compute on.
-    task : task: one class per item, multi-label or a class tree.
+    task : single-label, multi-label or class tree.
     items : item table with splits, rows to train on, and spectrogram settings.
     bundle : the model; the stages train and calibrate it and add its metrics.
     origin : model of ``--from``, or None.
-    selection : how ``--backbone auto`` chose; None where the backbone was named.
+    selection : result of ``--backbone auto``; None if the user named the backbone.
     began : start of the run, in seconds of `time.monotonic`.
     interrupted : Ctrl-C ended the training early.
     """
@@ -79,7 +78,7 @@ class Run:
 
     @cached_property
     def predictor(self) -> Predictor:
-        """Predictor of the model, built at its first use, in the first of several processes only."""
+        """Predictor of the model, built at first use. Only the first of several processes uses it."""
         from learners.inference import Predictor
 
         return Predictor(self.bundle, device=self.settings.speed.device, decoded=self.decoded)
@@ -97,13 +96,13 @@ def prepare(
 ) -> Run:
     """Resolve the settings, read, split and render the files, and build the network of a run.
 
-    Writes ``items.csv``, ``rejected.csv`` and ``config.yaml``. Settings come from defaults < preset < file
-    < flags, or with ``--resume`` from the run. The model of ``--from`` overrides them; what is open is
-    then resolved by the data and the machine.
+    Writes ``items.csv``, ``rejected.csv`` and ``config.yaml``. Settings come from defaults < preset < file < flags, or
+    with ``--resume`` from the run. The model of ``--from`` overrides them. The data and the machine determine the
+    settings that are still open.
 
     Parameters
     ----------
-    typed : settings that the user chose, by name; default: those that differ from their defaults.
+    typed : settings that the user chose, by name. Default: those that differ from their default values.
     command : command line of the run.
 
     Raises

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def train(run: Run) -> None:
     """Train the networks of a run; write ``history.csv`` and ``checkpoint/``.
 
-    All processes of a distributed run call it. A training that was interrupted is resumed.
+    All processes of a distributed run call it. An interrupted training is resumed.
 
     Raises
     ------
@@ -51,15 +51,19 @@ def train(run: Run) -> None:
     if run.selection is not None:
         bundle.provenance["backbone"] = run.selection.summary
     if joint := _prediction_differences(run):
-        bundle.provenance["kept"] += f" (judged by itself; answers are by {joint})"
+        bundle.provenance["kept"] += (
+            f" (validated as a single network on one picture per file; predictions are means over {joint})"
+        )
         if distributed.is_first():
-            log.debug("validation of each epoch: one network, one view; predictions: %s", joint)
+            log.debug(
+                "Each epoch is validated without averaging; predictions average over %s", joint
+            )
 
 
 def calibrate(run: Run) -> Outputs | None:
     """Calibrate the model of a run on the calibration split.
 
-    Returns the training items that distances are measured to, where the task uses them.
+    Returns the outputs of the training items to which distances are measured, or None if the task uses none.
     """
     items = run.items
     reference: Outputs | None = run.task.calibrate(
@@ -69,9 +73,9 @@ def calibrate(run: Run) -> Outputs | None:
 
 
 def predict(run: Run, reference: Outputs | None) -> Evaluation:
-    """Predict and measure the calibration and test items and the unknown files of a run.
+    """Predict and measure the calibration and test items of a run and its files of unknown classes.
 
-    Writes ``predictions.csv`` and, with the metrics, ``model/``.
+    Writes ``predictions.csv``, and ``model/`` with the metrics.
     """
     bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
     evaluation = predict_held_out(run.predictor, table, train.bs)
@@ -83,7 +87,7 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
     reference_items = reference_rows(run.items.rows, train.seed)
-    # Otherwise a training file has become unreadable since.
+    # The lengths differ if a training file has become unreadable.
     if reference is not None and len(reference_items) == len(reference):
         columns = ["path", "label", "start", "end", "gps"]
         write_csv(run.folder / REFERENCE, reference_items[columns])
@@ -114,7 +118,7 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
 
 
 def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:
-    """Remove unknown files of the earlier run that look like a class learned since; list them as rejected."""
+    """Remove files of the earlier run's unknown classes that look like a new class; list them as rejected."""
     table, items = run.items.table, earlier_items(run.settings.data)
     if items is None:
         return evaluation
@@ -127,7 +131,8 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
         return evaluation
     table.rejected += [
         Rejected(
-            path, f"unknown to the earlier model, and looks most like the new class {best_class!r}"
+            path,
+            f"of an unknown class in the earlier run, but looks like the new class {best_class!r}",
         )
         for path, best_class in predictions.loc[learned_since, ["path", "best"]].itertuples(
             index=False
@@ -138,9 +143,9 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
         ~learned_since[predictions["split"].eq(UNKNOWN)].to_numpy()
     ].reset_index(drop=True)
     log.info(
-        "%d files of the earlier model's unknown classes look most like a new class (%s). They do not count as "
-        "unknown and are listed in rejected.csv: label those that belong to it",
-        learned_since.sum(), ", ".join(new),
+        "Files of the earlier run's unknown classes that look like a new class (%s) and no longer count as unknown: %d. "
+        "rejected.csv lists them; label those that belong to the class",
+        ", ".join(new), learned_since.sum(),
     )  # fmt: skip
     return evaluation.where(~learned_since.to_numpy())
 
@@ -161,16 +166,16 @@ def report(run: Run, evaluation: Evaluation) -> None:
 def write_onnx(run: Run) -> None:
     """Write the model's ``model.onnx``, unless ``SECONDHAND_ONNX=0`` is set in the environment."""
     if os.environ.get("SECONDHAND_ONNX") != "0":
-        with progress.step("The model can be used now. Writing model.onnx for faster predictions"):
+        with progress.step("The model is ready to use. Writing model.onnx for faster predictions"):
             add_onnx(run.bundle, run.folder / "model", write_network)
 
 
 def _prediction_differences(run: Run) -> str:
-    """How predictions differ from the validation of an epoch (ensemble, test-time augmentation, windows); or ""."""
+    """What predictions average over and the validation of an epoch does not (networks, variants, windows); or ""."""
     members, tta_views, items = run.bundle.spec.members, len(run.bundle.tta_views), run.items
     parts = [
         *([f"{members} networks"] if members > 1 else []),
-        *([f"{tta_views} views"] if tta_views > 1 else []),
+        *([f"{tta_views} variants of each file (--tta)"] if tta_views > 1 else []),
         *(
             ["all windows of a recording"]
             if items.rows["label"].ne(UNKNOWN).sum() > len(items.table.frame)

@@ -1,4 +1,4 @@
-"""Warm start (``--from runs/x/model``): the settings that a training takes over from an earlier model."""
+"""Warm start (``--from runs/x/model``): the settings that a training inherits from an earlier model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
 
 log = logging.getLogger(__name__)
 
-#: Default epochs with all weights: for a head that can be fitted, and for another head. The body is
-#: already trained on similar data.
+#: Default epochs with all weights, for a head that can be fitted and for another head. They are few, because the
+#: body is already trained on similar data.
 EPOCHS = (0, 2)
 
 
-#: Settings of the earlier run that apply to added files too, so that its splits stay as they are.
+#: Settings of the earlier run that also apply to added files, so that its splits do not change.
 SPLITTING = ("group_by", "near_duplicates", "label_column")
 
 
@@ -36,7 +36,8 @@ def apply_warm_start(
 ) -> tuple[Settings, Bundle | None]:
     """Return the settings with those of the model of ``--from``, and that model.
 
-    Without ``--from``, return them unchanged and None. A resumed run has the model's settings already.
+    Without ``--from`` the settings are unchanged, and the model is None. A resumed run already has the settings of the
+    model.
 
     Parameters
     ----------
@@ -56,15 +57,15 @@ def settings_from_origin(
 ) -> Settings:
     """Return the settings with the network, spectrogram settings and splits of the model of ``--from``.
 
-    The number of epochs is one of `EPOCHS` unless given.
+    The number of epochs is one of `EPOCHS` unless the user chose it.
 
     Parameters
     ----------
-    typed : settings that the user chose; default: those that differ from their defaults.
+    typed : settings that the user chose. Default: those that differ from their default values.
 
     Raises
     ------
-    SecondhandError : chosen settings contradict the model; all are named.
+    SecondhandError : chosen settings contradict the model; the message names all of them.
     """
     assert settings.data.from_ is not None
     if typed is None:
@@ -84,7 +85,7 @@ def settings_from_origin(
         typed = {**typed, **read_spectrogram(typed["spectrogram"])}
     defaults = {"kind": "auto", "head": "auto"}
     contradictions = [
-        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM_OPTIONS else flag(name)} {typed[name]} (it has {value_of_origin})"
+        f"{'--spectrogram ' + name + ':' if name in SPECTROGRAM_OPTIONS else flag(name)} {typed[name]} (the model has {value_of_origin})"
         for name, value_of_origin in (network | data | spectrogram_settings).items()
         if name in typed
         and _as_yaml(typed[name])
@@ -92,16 +93,16 @@ def settings_from_origin(
     ]
     if contradictions:
         raise SecondhandError(
-            f"--from {settings.data.from_}: not with {', '.join(contradictions)}. Its network, its recipe and how its "
-            "files are split go on as they are: leave that out, or train anew without --from"
+            f"--from {settings.data.from_} cannot be combined with {', '.join(contradictions)}. The network, the "
+            "spectrogram settings and the splits are those of the model. Leave these flags out, or train without --from"
         )
     if origin.decider.calibrator.background and settings.data.background is None:
         if (file := background_file(settings.data.from_)).is_file():
             data["background"] = str(file)
         else:
             log.warning(
-                "--from %s was trained with a background class, but %s is missing beside it, so the background "
-                "would be forgotten. Give --background", settings.data.from_, file.name,
+                "--from %s was trained with a background class, but its file %s is missing, so the new model would "
+                "lose this class. Give the files as --background", settings.data.from_, file.name,
             )  # fmt: skip
     settings = settings.but(**network, **data)
     if "epochs" in typed:
@@ -143,7 +144,7 @@ def lineage(data: DataSettings, origin: Bundle, folder: Path) -> dict[str, Any]:
         "trained": str(provenance.get("trained", "")),
     }
     items_sha256 = hashlib.sha256((folder / "items.csv").read_bytes()).hexdigest()
-    earlier_models = provenance.get("lineage")  # of a folder that anybody may have written
+    earlier_models = provenance.get("lineage")  # the model folder may come from an untrusted source
     return {
         "lineage": [*(earlier_models if isinstance(earlier_models, list) else []), parent],
         "items_sha256": items_sha256,

@@ -1,5 +1,5 @@
-"""Tasks: one class, several labels, or a class tree.
+"""Tasks: single-label, multi-label, or a class tree.
 
-`base` has the protocol and imports no other package, so that all may take a task; `choose` finds the task of
-settings and of a model. A new task is one file here and a line in `choose`.
+`base` has the protocol and imports no other package, so every package may use it. `choose` finds the task for
+settings or for a model. A new task is one file here and a line in `choose`.
 """

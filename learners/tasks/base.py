@@ -1,4 +1,4 @@
-"""The protocol that tasks implement; stages of a run call it without knowing the task."""
+"""The protocol that tasks implement; the stages of a run call it without knowing the task."""
 
 from __future__ import annotations
 
@@ -11,78 +11,82 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """Targets, loss, linear probe, calibration, figures and report of what a model says of an item.
+    """Targets, loss, linear probe, calibration, metrics and report of a kind of prediction.
 
-    Rooms of ours are not imported here: a model is a `learners.model.Bundle`, answers are a
-    `learners.evaluation.Evaluation`, and so on, as the implementations say.
+    This module imports no other package of the project. A model is a `learners.model.Bundle`, an evaluation a
+    `learners.evaluation.Evaluation`, and so on; the implementations give the types.
     """
 
     @property
     def exclusive(self) -> bool:
-        """An item is of one class: probabilities sum to 1 at most."""
+        """Whether classes are mutually exclusive, so that probabilities sum to at most 1."""
 
     # Settings ---------------------------------------------------------------------------------------
 
     def check(self, settings: Any) -> None:
-        """Raise SecondhandError that names every setting which does not go with the task."""
+        """Raise SecondhandError naming all settings that do not suit the task."""
 
     def check_warm_start(self, model: Path) -> None:
-        """Raise SecondhandError where a model of this task is not one that ``--from`` takes."""
+        """Raise SecondhandError if a model of this task cannot be the start of a training (``--from``)."""
 
     def check_unlabelled(self) -> None:
-        """Raise SecondhandError where no accuracy can be estimated on files without labels."""
+        """Raise SecondhandError if the accuracy on files without labels cannot be estimated for this task."""
 
     def of_items(self, settings: Any, table: Any) -> Self:
-        """The task with what the items add to it; SecondhandError where they do not go with it."""
+        """The task for the items of ``table``, with their class tree; raises SecondhandError if they do not suit it."""
 
     # Training ---------------------------------------------------------------------------------------
 
     def target(self, classes: Sequence[str]) -> Any:
-        """What the items' labels are for a network: a `datasets.loaders.Target`."""
+        """The conversion of labels to targets of the network, a `datasets.loaders.Target`."""
 
     def objective(self, settings: Any, counts: Sequence[int], background: bool) -> Any:
-        """Loss, figures, mixup and linear probe: a `learners.training.Objective`.
+        """Loss, metrics, mixup and linear probe, a `learners.training.Objective`.
 
-        ``counts`` are the training items of each class; with a ``background`` the last class is that.
+        ``counts`` are the numbers of training items of each class. With ``background`` the last class is the
+        background class.
         """
 
     # Uncertainty ------------------------------------------------------------------------------------
 
     def uncalibrated(self, classes: Sequence[str]) -> Any:
-        """The confidence of a model that is not calibrated yet; None where the usual one will do."""
+        """The confidence of a model that is not calibrated yet; None for the default one."""
 
     def calibrate(
         self, predictor: Any, frame: pd.DataFrame, rows: pd.DataFrame, settings: Any
     ) -> Any:
-        """Set the model's confidence from the calibration split of ``frame``. Returns the training items,
-        of ``rows``, that `measure` compares scores with, or None."""
+        """Fit the model's confidence to the calibration split of ``frame``.
+
+        Returns the outputs of the training items in ``rows``, which `measure` needs to compare scores, or None.
+        """
 
     # Figures ----------------------------------------------------------------------------------------
 
     def measure(self, evaluation: Any, model: Any, reference: Any) -> Any:
-        """The evaluation of what a run held out with its figures; ``reference`` is what `calibrate`
-        returned."""
+        """The evaluation with the metrics of the validation, calibration and test items of a run.
+
+        ``reference`` is the return value of `calibrate`.
+        """
 
     def calibration_check(self, evaluation: Any, model: Any) -> Any:
-        """The evaluation of labelled files from another source with its figures, and whether what was guaranteed
-        holds there.
+        """The evaluation of labelled files from another source with its metrics and its calibration check.
 
-        Raises SecondhandError where there is nothing to judge.
+        Raises SecondhandError if no file could be scored.
         """
 
     def label_columns(self, table: Path, label_column: str | None, classes: Sequence[str]) -> Any:
-        """How the labels stand in such files, as ``labels`` of `datasets.items.load_table`."""
+        """The label columns of a table of such files: the argument ``labels`` of `datasets.items.load_table`."""
 
     def match_labels(self, table: Any, classes: Sequence[str], columns: Any) -> list[str]:
-        """Name the labels of such files as a model does, in place; what was left out, as sentences.
+        """Match the labels of such files to the classes of a model, in place; return sentences on what is left out.
 
-        Raises SecondhandError for labels that cannot be meant.
+        Raises SecondhandError if no label is a class, or if a label resembles one.
         """
 
     # Report -----------------------------------------------------------------------------------------
 
     def sections(self, evaluation: Any, trained: pd.DataFrame | None = None) -> Callable[..., Any]:
-        """What the report shows of an evaluation: called by `learners.report.write_report`.
+        """A function that makes the report's sections of an evaluation, for `learners.report.write_report`.
 
-        ``trained`` are the training rows, where near-duplicates of them are to be looked for.
+        ``trained`` are the training rows to search for near-duplicates, or None.
         """

@@ -18,7 +18,7 @@ def choose_task(data: DataSettings, origin: Bundle | None = None) -> Task:
 
     Raises
     ------
-    SecondhandError : a training cannot begin with a model of that task.
+    SecondhandError : a training cannot start from a model of that task.
     """
     if origin is not None and data.from_ is not None:
         task_of(origin).check_warm_start(data.from_)

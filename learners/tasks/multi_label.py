@@ -46,29 +46,32 @@ class MultiLabel:
             "--score": confidence.score != defaults.score,
             "--keep-known": confidence.keep_known != defaults.keep_known,
             "--coverage": confidence.coverage,
-            "--per-class (each label has its own promise anyway)": confidence.per_class,
+            "--per-class (each label has its own guarantee anyway)": confidence.per_class,
             "--learning-curve": settings.run.learning_curve,
         }
         if wrong := [flag for flag, is_set in refused.items() if is_set]:
             raise SecondhandError(
-                f"not with several labels an item: {', '.join(wrong)}; leave it out"
+                f"A multi-label training (--labels) does not support {', '.join(wrong)}. Leave "
+                f"{'it' if len(wrong) == 1 else 'them'} out"
             )
 
     def check_warm_start(self, model: Path) -> None:
         raise SecondhandError(
-            f"--from {model}: a model of several labels an item cannot be gone on from; train "
-            "anew with all tables as --data"
+            f"--from {model}: a training cannot start from a multi-label model. Leave --from out and give all tables as "
+            "--data"
         )
 
     def check_unlabelled(self) -> None:
         raise SecondhandError(
-            "--no-labels: nothing is expected yet of a model of several labels an item; name labelled files"
+            "--no-labels: the accuracy of a multi-label model cannot be estimated without labels. Give labelled files "
+            "as --data"
         )
 
     def of_items(self, settings: Settings, table: ItemTable) -> Self:
         if settings.train.mixup and table.kind != "sound":
             raise SecondhandError(
-                f"--mixup with several labels an item: of sounds alone, not of files of kind {table.kind}"
+                f"--mixup in a multi-label training supports only sounds, but the data are of kind {table.kind}. Leave "
+                "it out"
             )
         return self
 
@@ -118,24 +121,26 @@ class MultiLabel:
     def match_labels(
         self, table: ItemTable, classes: Sequence[str], columns: str | Sequence[str]
     ) -> list[str]:
-        """Labels that the model does not have are left out; its own that have no column are not known."""
+        """Drop labels that the model does not know; labels of the model without a column become unknown."""
         labels = table.frame["label"]
         used_labels = {name for label in labels for name in names_of(label)}
         foreign = ", ".join(map(repr, sorted(used_labels - {*classes})[:10]))
         if used_labels and not used_labels & {*classes}:
             raise SecondhandError(
-                f"none of the labels ({foreign}) is one of the model ({', '.join(classes)[:300]}): rename them"
+                f"None of the labels ({foreign}) is a label of the model ({', '.join(classes)[:300]}). Rename them"
             )
         missing = [] if columns == MULTI else sorted({*classes} - {*columns})
 
         def matched(label: str) -> str:
-            not_known = [part[1:] for part in split_labels(label) if part.startswith("?")]
-            return join_labels({*names_of(label)} & {*classes}, [*not_known, *missing])
+            unknown = [part[1:] for part in split_labels(label) if part.startswith("?")]
+            return join_labels({*names_of(label)} & {*classes}, [*unknown, *missing])
 
         table.frame = table.frame.assign(label=labels.map(matched))
-        lines = [f"labels that the model does not have play no part: {foreign}"] if foreign else []
+        lines = [f"Labels that the model does not know are ignored: {foreign}"] if foreign else []
         if missing:
-            lines.append(f"no column of {', '.join(missing)}: they are not judged")
+            lines.append(
+                f"Labels without a column in the table are not evaluated: {', '.join(missing)}"
+            )
         return lines
 
     def sections(

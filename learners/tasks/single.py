@@ -88,7 +88,7 @@ class SingleLabel:
         confidence = model.decider
         known = measuring.outputs_of_split(evaluation, model.classes, "test", 1.0)
         if not len(known):
-            raise SecondhandError("no file of a known class could be judged")
+            raise SecondhandError("no file of a known class could be predicted")
         checked = measuring.calibration_check(confidence, known, model.classes)
         ranked = measuring.score_tables(evaluation, model.classes, confidence)
         metrics = measuring.measure(evaluation.predictions, self.tree)
@@ -111,30 +111,32 @@ class SingleLabel:
         return None
 
     def match_labels(self, table: ItemTable, classes: Sequence[str], columns: None) -> list[str]:
-        """Files whose label is no class become files of unknown classes."""
+        """Files whose label is not a class of the model become files of unknown classes."""
         labels = table.frame["label"]
         is_other = ~labels.isin(classes)
         names = sorted(labels[is_other].unique())
         near = {spelling_key(name): name for name in classes}
         for name in names:
-            if (meant := near.get(spelling_key(name))) is not None:
+            if (similar := near.get(spelling_key(name))) is not None:
                 raise SecondhandError(
-                    f"label {name!r}: the model calls it {meant!r}; rename the folder or the label"
+                    f"The label {name!r} is not a class of the model, which has {similar!r}. Rename the folder or "
+                    "the label"
                 )
         if len(names) and is_other.all():
             raise SecondhandError(
-                f"none of the labels ({_some(names)}) is a class of the model ({_some(classes)}): "
-                "rename them, or give files of known classes as --data and these as --unknown"
+                f"None of the labels ({_some(names)}) is a class of the model ({_some(classes)}). Rename them, or give "
+                "files of known classes as --data and these as --unknown"
             )
         if not names:
             return []
         ood = table.frame.loc[is_other].assign(label=UNKNOWN)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.frame = table.frame.loc[~is_other].reset_index(drop=True)
-        return [
-            f"{len(names)} labels are no classes of the model ({_some(names)}): their "
-            f"{len(ood)} files count as strangers"
-        ]
+        labels_text = (
+            "1 label is not a class" if len(names) == 1 else f"{len(names)} labels are not classes"
+        )
+        files_text = "1 file counts" if len(ood) == 1 else f"{len(ood)} files count"
+        return [f"{labels_text} of the model ({_some(names)}); {files_text} as unknown classes"]
 
     def sections(
         self, evaluation: Evaluation, trained: pd.DataFrame | None = None
@@ -160,7 +162,8 @@ class ClassTree(SingleLabel):
     def check(self, settings: Settings) -> None:
         if settings.confidence.per_class:
             raise SecondhandError(
-                "--per-class: with a tree each depth has its own threshold; leave it out"
+                "--per-class cannot be combined with --classes-table: with a tree of classes, each depth has its own "
+                "threshold. Leave one of them out"
             )
 
     def of_items(self, settings: Settings, table: ItemTable) -> ClassTree:
@@ -173,8 +176,8 @@ class ClassTree(SingleLabel):
         if above.any():
             row = table.frame.loc[above].iloc[0]
             raise SecondhandError(
-                f"{row['path']}: label {row['label']!r} stands above the model's classes: name the "
-                "class, or leave such files out"
+                f"{row['path']}: the label {row['label']!r} is a group above the model's classes. Give the class as "
+                "label, or leave such files out"
             )
         return super().match_labels(table, classes, columns)
 
@@ -192,17 +195,19 @@ def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -
         return None
     if origin.classes != [*classes]:
         raise SecondhandError(
-            f"--from {data.from_}: its classes have a tree, and these are others: give "
-            "--classes-table with all of them"
+            f"--from {data.from_}: the model has a tree of classes, but the data have other classes. Give a "
+            "--classes-table with all classes"
         )
     return origin.decider.tree
 
 
 def copied(evaluation: Evaluation, scored: Any, model: Bundle) -> list[str]:
-    """A sentence on the number of files the model was trained on; an empty list if none."""
-    same = int(measuring.is_copy(evaluation, model, scored).sum())
-    line = f"{same} files are to the network the same as one that it was trained on"
-    return [line] if same else []
+    """A sentence on the number of files that are copies of training files; an empty list if there are none."""
+    count = int(measuring.is_copy(evaluation, model, scored).sum())
+    if not count:
+        return []
+    files_text = "1 file has" if count == 1 else f"{count} files have"
+    return [f"{files_text} the same features as a training file; results on copies are too good"]
 
 
 def _rows(tables: dict[str, pd.DataFrame]) -> object:
