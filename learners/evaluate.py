@@ -16,7 +16,7 @@ from learners.cli.settings import EvaluateSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, evaluate, print. Returns 0, or 3 where some files were bad."""
+    """Run the command. Returns 0, or 3 if some files could not be used."""
     parser = bare_parser(
         "learners.evaluate",
         "Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of "
@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", action=config_action(), metavar="FILE", help=text)
     add_flags(parser, EvaluateSettings)
     check_once(argv, "--data", "--unknown")
-    given = parser.parse_args(argv)
+    namespace = parser.parse_args(argv)
     settings = EvaluateSettings(
-        **{f.name: getattr(given, f.name) for f in fields(EvaluateSettings)}
+        **{f.name: getattr(namespace, f.name) for f in fields(EvaluateSettings)}
     )
 
     console.log_to_terminal()
@@ -57,14 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for item in evaluated.bad:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     if evaluated.bad:
-        print(f"{len(evaluated.bad)} files could not be read", file=sys.stderr)
+        count = len(evaluated.bad)
+        print(f"{count} file{'s' * (count != 1)} could not be read", file=sys.stderr)
     print(f"Look at the report:  {evaluated.folder}/index.html")
     print(f"All predictions:     {evaluated.folder}/predictions.csv")
     return 3 if evaluated.bad else 0
 
 
 def _expected(metrics: Mapping[str, Any]) -> list[str]:
-    """What is expected of files without labels."""
+    """Sentences on the expected result for files without labels."""
     names = {
         "expected_accuracy": "Expected accuracy: {:.0%}.",
         "accepted": "Answers {:.0%} of the files.",

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, write, check, print the name of the file. Returns 0."""
+    """Run the command. Returns 0."""
     parser = bare_parser(
         "learners.export",
         "Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 "
@@ -44,14 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = model_folder(settings.model)
     file = settings.out or model.resolve().with_name(f"{model.resolve().name}.onnx")
     if file.suffix != ".onnx":
-        raise SecondhandError(f"--out {file}: name an ONNX file, as {file.name}.onnx")
+        raise SecondhandError(
+            f"--out {file} does not end with .onnx. Give a file such as {file.name}.onnx"
+        )
     if file.exists() and not settings.overwrite:
-        raise SecondhandError(f"{file}: there already; give --overwrite, or another --out")
+        raise SecondhandError(f"--out {file} already exists. Give --overwrite or another --out")
     from learners.inference import export_limitations, export_onnx
 
     bundle = load_bundle(model)
     for note in export_limitations(bundle):
-        log.info("%s", note)
+        log.info("The ONNX file: %s", note)
     export_onnx(bundle, file)
     print(file)
     return 0

@@ -1,4 +1,4 @@
-"""``python -m learners.finetune --data FOLDER``: a fine-tuned model, its report and its answers."""
+"""``python -m learners.finetune --data FOLDER``: a fine-tuned model, its report and its predictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from learners.cli.settings import Settings
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Figures of the folds that the terminal shows; the others are in the files.
+#: Metrics of the folds that the terminal shows; the files have all.
 SHOWN = {
     "test_accuracy", "test_coverage", "test_accuracy_of_accepted", "test_ece", "unknown_accepted",
     "background_accepted", "test_map", "test_precision", "test_recall",
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = settings_of(folder, parser, argv)
         if is_finished(folder):
             if distributed.is_first():
-                print(f"{folder}: this run is finished", *_next(folder, {}), sep="\n")
+                print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
     data, typed = settings.data, given_settings(parser, argv)
@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:
             raise SecondhandError(
-                f"--cv {data.cv} with {distributed.count()} processes: train one fold a launch, with "
-                "--fold as well"
+                f"--cv {data.cv} cannot run in {distributed.count()} processes. Train one fold per launch: also give "
+                "--fold"
             )
         return _cross_validate(settings, typed, command)
     with progress.step("Loading the program"):
@@ -93,14 +93,14 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
 
     Parameters
     ----------
-    data : what ``--data`` takes: a folder with a folder for each class, a table, ``demo:NAME``; or
-        several of them.
-    flags : those of ``python -m learners.finetune``, without dashes in front and with "_" for "-":
+    data : a value of ``--data``, such as a folder with a folder for each class, a table or ``demo:NAME``; or several
+        of them.
+    flags : flags of ``python -m learners.finetune``, without dashes in front and with "_" for "-":
         ``size=160, epochs=3, flip=False, preset="quick", out="runs/photos"``. ``from`` is ``from_``.
 
     Raises
     ------
-    SecondhandError : a wrong flag or value, or what the command would say.
+    SecondhandError : a flag or value is wrong, or any error of the command.
     """
     sources = [data] if isinstance(data, Path | str) else data
     words = [word for source in sources for word in ("--data", str(source))]
@@ -119,7 +119,9 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     if settings.run.resume is not None or (
         settings.data.cv is not None and settings.data.fold is None
     ):
-        raise SecondhandError("resume, and cv without a fold, are for the command")
+        raise SecondhandError(
+            "finetune() supports neither resume nor cv without fold. Use python -m learners.finetune for these"
+        )
     from learners.runs import launch
 
     command = console.as_typed("learners.finetune", words)

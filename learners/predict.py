@@ -1,4 +1,4 @@
-"""``python -m learners.predict MODEL PATH...``: one answer a file, on standard output."""
+"""``python -m learners.predict MODEL PATH...``: one prediction per file, on standard output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USUAL = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, predict, print. Returns 0, or 3 where some files were bad."""
+    """Run the command. Returns 0, or 3 if some files could not be used."""
     argv = sys.argv[1:] if argv is None else argv
     settings = _parser(argv).parse_args(argv)
     check_replaced(settings)
@@ -45,14 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     predictor = Predictor(bundle, device=device, **options)
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(
-            f"--sets: {settings.model} makes no sets; fine-tune with --coverage 0.9 for them"
+            f"--sets: the model {settings.model} has no prediction sets. Fine-tune with --coverage 0.9, or leave --sets out"
         )
     if settings.triggers is not None:
         from learners.predictions import predict_triggers  # with pandas
 
         return predict_triggers(predictor, settings)
     if settings.strain is not None:
-        raise SecondhandError(f"--strain {settings.strain}: of which --triggers?")
+        raise SecondhandError(
+            f"--strain {settings.strain} needs a table of triggers. Give it as --triggers"
+        )
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
     return predict_files(predictor, settings, options, format, _shape(predictor, settings, format))
 
@@ -84,19 +86,24 @@ def _parser(argv: Sequence[str]) -> Any:
 
 
 def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
-    """Those of the `Predictor`."""
+    """Options of the `Predictor`."""
     from learners.predictions import check_class_names, read_class_names
 
     options = {
         name: getattr(settings, name) for name in ("threshold", "score", "top", "engine", "tta")
     }
     if settings.events and settings.top > 0:
-        options["top"] = sys.maxsize  # an event's probability is made of all classes'
-    apart = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
-    if apart and bundle.decider.tree is not None:
-        raise SecondhandError(f"{flag(apart[0])}: not with the tree of {settings.model}'s classes")
+        options["top"] = sys.maxsize  # the probability of an event depends on all classes
+    chosen = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
+    if chosen and bundle.decider.tree is not None:
+        raise SecondhandError(
+            f"{flag(chosen[0])} is not available for {settings.model}, which has a tree of classes. Leave it out"
+        )
     if settings.sets and settings.classes is not None:
-        raise SecondhandError("--sets: their coverage is that of all classes; leave --classes out")
+        raise SecondhandError(
+            "--sets cannot be combined with --classes, because the coverage holds for all classes together. Leave one "
+            "of them out"
+        )
     if settings.classes is not None:
         options["only"] = read_class_names(settings.classes)
         check_class_names(options["only"], settings.model, bundle.classes, "--classes")
@@ -106,23 +113,25 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
 
 
 def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
-    """What is shown of each answer; SecondhandError for what this model or format cannot show."""
+    """Rows and fields to write; raises SecondhandError for those that this model or format does not support."""
     from learners.inference import check_moment
     from learners.predictions import RowSettings, check_out
 
     exclusive = predictor.confidence.exclusive
     if not exclusive and format == "camtrap-dp":
-        raise SecondhandError("--format camtrap-dp: not with several labels an item; leave it out")
+        raise SecondhandError(
+            "--format camtrap-dp does not support multi-label models. Use --format csv"
+        )
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
-    _check_asked(settings, predictor.kind, format)
+    _check_flags(settings, predictor.kind, format)
     tree = predictor.confidence.tree
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     return RowSettings(
         windows=settings.windows or format in ("raven", "audacity"),
         events=_events(settings, exclusive),
         top=settings.top,
-        hidden=[name for name, asked in shown.items() if not asked],
+        hidden=[name for name, is_shown in shown.items() if not is_shown],
         names=settings.paths,
         band=(
             getattr(predictor.spectrogram, "fmin", 0.0),
@@ -134,48 +143,54 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
 
 
 def _events(settings: Any, exclusive: bool) -> Events | None:
-    """How windows become events; SecondhandError where that cannot be."""
+    """How windows are merged into events, or None; raises SecondhandError for invalid settings."""
     from learners.predictions import Events
 
     if not settings.events:
         if settings.gap or settings.min_length:
-            raise SecondhandError("--gap and --min-length are of events: give --events too")
+            raise SecondhandError(
+                "--gap and --min-length need --events. Give it too, or leave them out"
+            )
         return None
     for name in ("gap", "min_length"):
         if not 0 <= (value := getattr(settings, name)) < math.inf:
-            raise SecondhandError(f"{flag(name)} {value:g}: seconds, 0 or more")
+            raise SecondhandError(f"{flag(name)} {value:g}: expected seconds, 0 or more")
     return Events(settings.gap, settings.min_length, exclusive)
 
 
-def _check_asked(settings: Any, kind: str, format: str) -> None:
-    """Raise SecondhandError for flags that would do nothing beside the others, or for this kind."""
-    wanted = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
-    if wanted and kind != "sound":
-        moments = ", each asked about at one moment: --at, or the loudest"
+def _check_flags(settings: Any, kind: str, format: str) -> None:
+    """Raise SecondhandError for flags that contradict each other or do not suit the kind of data."""
+    row_flags = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
+    if row_flags and kind != "sound":
+        moments = ". Strain is predicted at one moment (--at, or the loudest)"
         raise SecondhandError(
-            f"{wanted[0]}: recordings of sound are cut into windows, and this is a model of {kind}"
-            f"{moments if kind == 'strain' else ''}; leave it out"
+            f"{row_flags[0]} is for recordings of sound, but this is a model for {kind}"
+            f"{moments if kind == 'strain' else ''}. Leave it out"
         )
-    if len(wanted) > 1:
-        raise SecondhandError("--windows, --events: a row is a window or an event; leave one out")
-    if format in ("raven", "audacity"):
-        wanted.append(f"--format {format}")
-    if wanted and settings.at is not None:
+    if len(row_flags) > 1:
         raise SecondhandError(
-            f"{wanted[0]}: the windows of a recording are answered, and --at {settings.at:g} asks "
-            "about one moment; leave one of them out"
+            "--windows and --events cannot be combined: a row is either a window or an event. Leave one of them out"
+        )
+    if format in ("raven", "audacity"):
+        row_flags.append(f"--format {format}")
+    if row_flags and settings.at is not None:
+        raise SecondhandError(
+            f"{row_flags[0]} predicts all windows of a recording, but --at {settings.at:g} selects one moment. Leave one "
+            "of them out"
         )
     if settings.sets and format not in ("csv", "jsonl", "table"):
-        raise SecondhandError(f"--sets: {format} has no place for them; give --format csv or jsonl")
+        raise SecondhandError(
+            f"--sets: --format {format} has no column for sets. Use --format csv or jsonl"
+        )
 
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
-    """One for each class: the file's, for those that it leaves out --threshold or None, the model's rule."""
+    """The threshold of each class: from the file, else from --threshold, else None for the model's thresholds."""
     from learners.predictions import check_class_names, read_thresholds
 
-    given = read_thresholds(settings.threshold_per_class)
-    check_class_names([*given], settings.model, bundle.classes, "--threshold-per-class")
-    return tuple(given.get(name, settings.threshold) for name in bundle.classes)
+    thresholds = read_thresholds(settings.threshold_per_class)
+    check_class_names([*thresholds], settings.model, bundle.classes, "--threshold-per-class")
+    return tuple(thresholds.get(name, settings.threshold) for name in bundle.classes)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ COLUMNS = ("path", "similarity", "start", "end", "at")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, embed, search, print. Returns 0, or 3 where some files were bad."""
+    """Run the command. Returns 0, or 3 if some files could not be used."""
     parser = bare_parser(
         "learners.search",
         "List the files, or windows of long recordings, that are most similar to an example, by the cosine "
@@ -66,17 +66,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     skipped: Counter[str] = Counter()
     files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
     with tempfile.TemporaryDirectory() as folder:
-        kept = Embeddings(settings.embeddings or Path(folder, "pool"), settings.model, predictor)
-        status = _embed(kept, files, skipped, settings) if files else 0
-        near = kept.search(settings.example, top=settings.top, at=settings.at, files=files or None)
+        embeddings = Embeddings(
+            settings.embeddings or Path(folder, "pool"), settings.model, predictor
+        )
+        status = _embed(embeddings, files, skipped, settings) if files else 0
+        matches = embeddings.search(
+            settings.example, top=settings.top, at=settings.at, files=files or None
+        )
 
-    # As they were named; what the embeddings hold besides by its whole path.
+    # Files of this call keep the names that the user wrote; other files of the embeddings have absolute paths.
     names = {os.path.abspath(file): file for file in files}
-    near = [
-        one._replace(source=one.source._replace(path=names.get(one.source.path, one.source.path)))
-        for one in near
+    matches = [
+        match._replace(
+            source=match.source._replace(path=names.get(match.source.path, match.source.path))
+        )
+        for match in matches
     ]
-    rows = [one.source._asdict() | {"similarity": one.similarity} for one in near]
+    rows = [match.source._asdict() | {"similarity": match.similarity} for match in matches]
     text = as_text(COLUMNS, rows, settings.format)
     if settings.out is None:
         sys.stdout.write(text)
@@ -84,27 +90,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     from datasets.spectrograms import Source
 
     example = Shot(Source(settings.example, at=settings.at), "", "the example")
-    shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(near, start=1)]
+    shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(matches, start=1)]
     write_list(
         settings.out, text, predictor, [example, *shots],
-        title=f"More like {Path(settings.example).name}",
-        lead=f"The {len(shots)} nearest to it, and the cosine of their features and its own.",
+        title=f"Files like {Path(settings.example).name}",
+        lead=f"The {len(shots)} most similar files or windows, with the cosine similarity of their features.",
     )  # fmt: skip
     print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
     return status
 
 
-def _embed(kept: Embeddings, files: list[str], skipped: Counter[str], settings: Any) -> int:
-    """Embed the files that have no embedding yet, and say so; the exit status."""
-    found = kept.extend(files, bs=settings.bs, workers=settings.workers)
+def _embed(embeddings: Embeddings, files: list[str], skipped: Counter[str], settings: Any) -> int:
+    """Embed the files that have no embedding yet and print their number; return the exit status."""
+    summary = embeddings.extend(files, bs=settings.bs, workers=settings.workers)
     if settings.embeddings:
-        counts = f"embeddings of {found.new} files made, of {found.kept} there already"
-        print(f"{counts}: {settings.embeddings}", file=sys.stderr)
-    if found.silent:
-        print(f"{found.silent} without signal: left out", file=sys.stderr)
-    status = console.tell_left_out(found.rejected, len(files), skipped)
-    if not found.new + found.kept:
-        raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
+        print(
+            f"{settings.embeddings}: files embedded now {summary.new}, earlier {summary.kept}",
+            file=sys.stderr,
+        )
+    if summary.silent:
+        print(f"Files without signal, left out: {summary.silent}", file=sys.stderr)
+    status = console.tell_left_out(summary.rejected, len(files), skipped)
+    if not summary.new + summary.kept:
+        raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file can be used")
     return status
 
 

@@ -26,7 +26,7 @@ folder: {notes}.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0, or 1 where an existing target was not replaced."""
+    """Run the command. Returns 0, or 1 if an existing target was not replaced."""
     parser = bare_parser(
         "learners.share",
         "Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others "
@@ -65,11 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.log_to_terminal()
     model, to, file, report = Path(options.model), options.to, options.zip, options.report
     if (to is None) == (file is None):
-        raise SecondhandError("name where to: USER/NAME on the hub, or --zip model.zip")
+        raise SecondhandError(
+            "The target is missing. Give USER/NAME (on the hub) or --zip model.zip, but not both"
+        )
     if to is not None:
         if report is not None:
             raise SecondhandError(
-                f"--report {report}: goes into an archive (--zip), not to the hub"
+                f"--report {report}: reports are included in archives only. Add --zip or leave --report out"
             )
         from learners.model import publish
 
@@ -81,11 +83,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(address)
         return 0
     if options.private:
-        raise SecondhandError("--private: of a model on the hub, not of --zip; leave it out")
+        raise SecondhandError("--private is for models on the hub, not for --zip. Leave it out")
     if report is not None and not report.is_file():
-        raise SecondhandError(f"--report {report}: no such file; as RUN/report/index.html")
+        raise SecondhandError(
+            f"--report {report} does not exist. Give a report, such as RUN/report/index.html"
+        )
     if file.suffix != ".zip":
-        raise SecondhandError(f"--zip {file}: name an archive, as model.zip")
+        raise SecondhandError(
+            f"--zip {file} does not end with .zip. Give an archive, such as model.zip"
+        )
     check(model)
     if file.exists() and not (options.overwrite or replaced(str(file))):
         return 1
@@ -95,28 +101,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def replaced(what: str) -> bool:
-    """Ask whether to replace what is there; where nobody is there to be asked it is a SecondhandError."""
+    """Ask on the terminal whether to replace an existing target; without a terminal raise SecondhandError."""
     if not sys.stdin.isatty():
-        raise SecondhandError(f"{what}: there already; give --overwrite, or another name")
-    print(f"{what} is there already. Replace it? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise SecondhandError(f"{what} already exists. Give --overwrite or another name")
+    print(f"{what} already exists. Replace it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def check(model: Path) -> None:
-    """Raise SecondhandError for what an archive cannot be of: no model folder, one of sound or strain,
-    or of several labels an item."""
+    """Raise SecondhandError unless ``model`` is a model folder for pictures with one class per item."""
     from learners.model import load_bundle
 
     bundle = load_bundle(model, network=False)
     if not bundle.decider.exclusive:
         raise SecondhandError(
-            f"{model}: says several labels of a picture, and the archive's program says one: share the "
-            "folder itself, which is safe to open"
+            f"{model} is a multi-label model, but the program in the archive predicts one class per picture. Share the "
+            "model folder instead, which is safe to open"
         )
     if (spectrogram := bundle.spectrogram) is not None:
         raise SecondhandError(
-            f"{model}: draws {spectrogram['kind']} before it answers, which takes more than a screen of "
-            "text: share the folder itself, which is safe to open, and ask it by "
+            f"{model} is a model for {spectrogram['kind']}, but the program in the archive cannot render spectrograms. "
+            "Share the model folder instead, which is safe to open, and predict with "
             + installed_commands(
                 "python -m learners.predict MODEL FILE... (docs/sharing.md: without torch)"
             )
@@ -124,19 +129,19 @@ def check(model: Path) -> None:
 
 
 def share(model: Path, file: Path, report: Path | None = None) -> None:
-    """Write the archive of a model folder that `check` lets pass, whole or not at all.
+    """Write the archive of a model folder that `check` accepts, atomically.
 
-    Raises `SecondhandError` for a network that ONNX has no words for.
+    Raises `SecondhandError` for a network that cannot be exported to ONNX.
     """
     from datasets.images import standalone
     from learners.inference import export_limitations, export_onnx
     from learners.model import card, load_bundle
 
     bundle = load_bundle(model)
-    differs = export_limitations(bundle)
-    for note in differs:
-        log.info("%s", note)
-    readme = card(bundle) + CARD.format(notes="; ".join(differs) or "no difference")
+    limitations = export_limitations(bundle)
+    for note in limitations:
+        log.info("The ONNX file: %s", note)
+    readme = card(bundle) + CARD.format(notes="; ".join(limitations) or "none")
     with file_beside(file) as beside:
         network = beside.with_name("model.onnx")
         export_onnx(bundle, network)

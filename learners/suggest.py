@@ -13,12 +13,12 @@ from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SuggestSettings
 
-#: The times that a table of such files has.
+#: Columns of times in the table, by kind of data.
 TIMES = {"picture": (), "sound": ("start", "end"), "strain": ("gps",)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, judge, choose, write. Returns 0, or 3 where some files were bad."""
+    """Run the command. Returns 0, or 3 if some files could not be used."""
     parser = bare_parser(
         "learners.suggest",
         "Active learning: list the files whose labels would improve the model most. The model is unsure of them, "
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
-    found = suggest(
+    suggestions = suggest(
         predictor,
         some_files(settings.paths, predictor.kind, skipped),
         n=settings.n,
@@ -54,36 +54,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         bs=settings.bs,
         workers=settings.workers,
     )
-    status = console.tell_left_out(found.rejected, found.files, skipped)
+    status = console.tell_left_out(suggestions.rejected, suggestions.files, skipped)
     left_out = {
-        "labelled already": found.labelled,
-        "copies of another": found.copies,
-        "without signal": found.silent,
+        "already labelled": suggestions.labelled,
+        "copies of another file": suggestions.copies,
+        "without signal": suggestions.silent,
     }
     for why, count in left_out.items():
         if count:
-            print(f"{count} {why}: left out", file=sys.stderr)
-    if found.rejected and not (found.judged or found.labelled or found.silent):
-        raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file of it can be used")
-    if not found.rows:
-        print("there is nothing left to label", file=sys.stderr)
+            print(f"Left out, {why}: {count}", file=sys.stderr)
+    if suggestions.rejected and not (
+        suggestions.judged or suggestions.labelled or suggestions.silent
+    ):
+        raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file can be used")
+    if not suggestions.rows:
+        print("No files are left to label", file=sys.stderr)
         return status
 
     columns = ("path", "label", "score", "why", "guess", *TIMES[predictor.kind])
     rows = [
         {"path": s.path, "label": "", "score": score, "why": why, "guess": guess}
         | {"start": s.start, "end": s.end, "gps": s.at}
-        for s, score, why, guess in found.rows
+        for s, score, why, guess in suggestions.rows
     ]
-    shots = [Shot(row.source, str(n), row.why) for n, row in enumerate(found.rows, start=1)]
+    shots = [Shot(row.source, str(n), row.why) for n, row in enumerate(suggestions.rows, start=1)]
     lead = (
-        f"{len(shots)} of {found.judged}, in the order to take them. Fill in the column label of "
-        f"{settings.out.name}, where they stand as here; a class may be a new one, or unknown."
+        f"{len(shots)} of {suggestions.judged} candidates, the most useful first. Fill in the column label of "
+        f"{settings.out.name}, which has the same order. A label may also be a new class, or unknown."
     )
     text = as_text(columns, rows)
     write_list(settings.out, text, predictor, shots, title="What to label next", lead=lead)
     sheet = sheet_of(settings.out) / "index.html"
-    print(f"{len(rows)} of {found.judged} to label\ntable   {settings.out}\nsheet   {sheet}")
+    print(f"To label: {len(rows)} of {suggestions.judged}\ntable   {settings.out}\nsheet   {sheet}")
     return status
 
 

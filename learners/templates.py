@@ -1,4 +1,4 @@
-"""HTML out of a package's ``templates``: what is put into one is text there, never markup."""
+"""Renders the HTML ``templates`` of a package; values are escaped, so they are never markup."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SHARP = 40_000  # bytes up to which a picture may be a PNG
 
 
 def render(package: str, name: str, **values: object) -> Markup:
-    """A template of a package, filled in. A value that it asks for and is not given is an error."""
+    """Render a template of a package. A missing value is an error."""
     return Markup(_environment(package).get_template(name).render(values))
 
 
 @cache
 def _environment(package: str) -> jinja2.Environment:
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -32,32 +32,32 @@ def _environment(package: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"short": short, "number": number, "percent": percent}
-    return found
+    environment.filters |= {"short": short, "number": number, "percent": percent}
+    return environment
 
 
 def _printable(value: object) -> object:
-    """Text without control characters, or such as turn the writing round."""
+    """Text without control characters and without characters that change the writing direction."""
     if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
         return value
     return "".join(c if c.isprintable() or c == "\u00a0" else " " for c in value)
 
 
 def short(value: object, limit: int = 200) -> str:
-    """Text of at most so many characters."""
+    """Text, shortened to ``limit`` characters."""
     text = str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def number(value: object) -> object:
-    """A fraction with three decimals; nothing for what is no number."""
+    """A fraction with three decimals; empty for None and NaN."""
     if value is None or (isinstance(value, float) and value != value):
         return ""
     return f"{value:.3f}" if isinstance(value, float) else value
 
 
 def percent(share: float) -> str:
-    """A probability for people: never rounded up to a certainty that it is not."""
+    """A probability in percent, never rounded up to 100 %."""
     if math.isnan(share):
         return "?"
     value = 100 * share

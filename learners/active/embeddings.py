@@ -3,15 +3,14 @@
 A row is a file, or a window of a long recording. Its columns:
 
 ``path, start, end, at``
-    the absolute path; seconds in a recording, null for all of it; of strain the GPS time, in seconds.
+    the absolute path; seconds in a recording, null for the whole file; the GPS time of strain, in seconds.
 ``vector``
     the model's features, scaled to length 1, as 16-bit floats (little-endian):
-    ``numpy.frombuffer(cell, "<f2")``. A list would be read seven times more slowly. Silence has none.
+    ``numpy.frombuffer(cell, "<f2")``. A list would take seven times longer to read. Silent files have no row.
 ``model``
-    `learners.model.hash_of_features` of the model that made it.
+    `learners.model.hash_of_features` of the model that computed it.
 ``size, mtime, ctime, inode, digest``
-    the `datasets.core.file_state.FileState` of the file when it was read: one that still is the same is not read
-    again.
+    the `datasets.core.file_state.FileState` of the file when it was read. A file in the same state is not read again.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from learners.uncertainty import Why
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that are read, and searched, at once: 21 MB of them at 1280 features.
+#: Number of rows that are read and searched at once; 21 MB at 1280 features.
 ROWS = 8192
-#: Of which so many are multiplied at once: as 32-bit floats they stay in a core's own cache.
+#: Number of rows that are multiplied at once; as 32-bit floats they fit into the cache of a core.
 BLOCK = 256
-#: What a kill may cost: this much work, or so many rows.
+#: Most work that is lost if the process is killed: time in seconds, or number of rows.
 PART_SECONDS, PART_ROWS = 30.0, 8192
 _SAME_MOMENT = 0.5  # s
 
@@ -51,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class Match(NamedTuple):
-    """A file or a part of it, and the cosine similarity to the example."""
+    """A file or a part of it, and its cosine similarity to the example, from -1 to 1."""
 
     source: Source
     similarity: float
@@ -67,17 +66,17 @@ class ExtendSummary(NamedTuple):
 
 
 class Embeddings:
-    """A file of embeddings and the model that makes them.
+    """A file of embeddings and the model that computes them.
 
     Parameters
     ----------
-    file : a Parquet file, which need not be there yet.
-    model : the model folder.
-    predictor : that model loaded, where it is.
+    file : Parquet file, which need not exist yet.
+    model : model folder.
+    predictor : predictor of this model, if it is loaded already.
 
     Raises
     ------
-    SecondhandError : no model folder.
+    SecondhandError : ``model`` is not a model folder.
     """
 
     def __init__(
@@ -94,12 +93,11 @@ class Embeddings:
     def extend(
         self, files: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
     ) -> ExtendSummary:
-        """Add what of the files is not in it, or has changed since. Other files' rows stay; those of a
-        file that has become bad or silent go.
+        """Embed files that are new or have changed, and drop the rows of files that have become bad or silent.
 
-        What is done is kept every half minute beside the file, and taken up by the next call, should
-        this one be killed; the file itself is replaced when all is done. Bad and silent files
-        are left out, and tried again by the next call.
+        Rows of other files stay. Every half minute the new rows are written beside the file, so a call after a kill
+        continues there; the file itself is replaced at the end. Bad and silent files are left out, and the next call
+        tries them again.
 
         Parameters
         ----------
@@ -107,15 +105,16 @@ class Embeddings:
 
         Raises
         ------
-        SecondhandError : the file is none of embeddings, another model's, or another process is at
-            work at it. OSError : no room on the disk, or it may not be written.
+        SecondhandError : the file does not hold embeddings, holds those of another model, or is used by another
+            process.
+        OSError : the disk is full or not writable.
         """
         self._parts.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self._parts, f"--embeddings {self.file}"):
                 return self._extend(files, bs, workers)
         finally:
-            with suppress(OSError):  # parts are left in it
+            with suppress(OSError):  # it is not empty
                 self._parts.rmdir()
 
     def check(self) -> None:
@@ -130,30 +129,30 @@ class Embeddings:
         at: float | None = None,
         files: Iterable[str | os.PathLike[str]] | None = None,
     ) -> list[Match]:
-        """The nearest to an example by the cosine of their features, nearest first.
+        """The rows that are most similar to an example by the cosine of their features, best first.
 
-        Of an example longer than the model's window the window that is nearest counts. What of the
-        example itself is in the file is left out. The search is exact: all rows are compared, in
-        blocks of `ROWS`.
+        For an example longer than the model's window, its most similar window counts. Rows of the example itself are
+        left out. The search is exact: it compares all rows, in blocks of `ROWS`.
 
         Parameters
         ----------
         example : a file, or a source with a span or a moment in it.
-        at : the moment of the example, as in `Predictor.predict`.
+        top : number of rows to return.
+        at : moment of the example, as in `Predictor.predict`.
         files : files to search; all by default.
 
         Raises
         ------
-        BadFile : the example cannot be used. SecondhandError : there are no embeddings, or they are
-            another model's.
+        BadFile : the example cannot be used.
+        SecondhandError : there are no embeddings, or they are those of another model.
         """
-        ((source, answers),) = self.predictor.predict_windows([example], at=at)
-        _, queries, why = _vectors(answers)
+        ((source, predictions),) = self.predictor.predict_windows([example], at=at)
+        _, queries, why = _vectors(predictions)
         if why or not len(queries):
             raise BadFile(source.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
         excluded = source._replace(path=os.path.abspath(source.path))
-        if excluded.at is None and len(answers) == 1 and self.predictor.kind == "strain":
-            excluded = excluded._replace(at=answers[0].prediction.at)  # its loudest moment
+        if excluded.at is None and len(predictions) == 1 and self.predictor.kind == "strain":
+            excluded = excluded._replace(at=predictions[0].prediction.at)  # its loudest moment
         paths = None if files is None else {os.path.abspath(path) for path in files}
         return self.nearest(queries, top=top, paths=paths, exclude=excluded)
 
@@ -165,9 +164,9 @@ class Embeddings:
         paths: Collection[str] | None = None,
         exclude: Source | None = None,
     ) -> list[Match]:
-        """The rows nearest to any of the queries, float [m, width], by the cosine.
+        """The rows that are most similar to any of the queries, float [m, width], by the cosine.
 
-        A million rows of 1280 features (2.6 GB) take some 2 s of one core and 0.2 GB of memory
+        A million rows of 1280 features (2.6 GB) take about 2 s on one core and 0.2 GB of memory
         (``benchmarks/bench_suggest.py --search``).
 
         Parameters
@@ -179,7 +178,7 @@ class Embeddings:
         import pyarrow.compute as pc
 
         if top < 1:
-            raise SecondhandError(f"--top {top}: at least 1 file is listed")
+            raise SecondhandError(f"--top {top}: expected at least 1")
         allowed = None if paths is None else pa.array(sorted(paths), pa.string())
         query_columns = np.ascontiguousarray(unit_rows(queries).T)
         best = np.empty(0, np.float32)
@@ -188,7 +187,8 @@ class Embeddings:
             vectors = numbers(rows["vector"])
             if vectors.shape[1] != len(query_columns):
                 raise BadFile(
-                    self.file, f"has vectors of {vectors.shape[1]}, not of {len(query_columns)}"
+                    self.file,
+                    f"has vectors of width {vectors.shape[1]}, but the features have width {len(query_columns)}",
                 )
             cosines = cosines_of(vectors, query_columns)
             if allowed is not None:
@@ -200,7 +200,7 @@ class Embeddings:
             least = best[-1] if len(best) == top else -np.inf
             rows_above = np.flatnonzero(cosines > least)
             order = rows_above[np.argsort(-cosines[rows_above], kind="stable")[:top]]
-            # Of equal ones those that come first in the file.
+            # Of equal rows, those that come first in the file.
             candidates = np.concatenate([best, cosines[order]])
             order_kept = np.argsort(-candidates, kind="stable")[:top]
             sources += [_source(rows, int(row)) for row in order]
@@ -220,8 +220,9 @@ class Embeddings:
         states: dict[str, FileState | None] = {}
         without = {os.path.abspath(name) for name in to_read} & known.keys()
 
-        def asked() -> Iterator[str]:
-            for name in to_read:  # before it is read: what is written to meanwhile is read again
+        def names_to_read() -> Iterator[str]:
+            # The state is taken before the file is read, so that a file written meanwhile is read again later.
+            for name in to_read:
                 states[name] = FileState.of(name)
                 yield name
 
@@ -229,21 +230,23 @@ class Embeddings:
         rows: list[tuple[Any, ...]] = []
         began, done = time.monotonic(), 0
 
-        def put() -> None:
+        def write_rows() -> None:
             nonlocal began
             if rows:
                 self._write_part(rows)
-                log.info("embeddings of %d of %d files", done, len(to_read))
+                log.info("Embedded %d of %d files", done, len(to_read))
             rows.clear()
             began = time.monotonic()
 
         try:
-            for source, answers in self.predictor.predict_windows(asked(), bs=bs, workers=workers):
+            for source, predictions in self.predictor.predict_windows(
+                names_to_read(), bs=bs, workers=workers
+            ):
                 done += 1
-                places, vectors, why = _vectors(answers)
+                places, vectors, why = _vectors(predictions)
                 state = states.pop(source.path)
                 if why or state is None:
-                    rejected.append(Rejected(source.path, why or "came while others were read"))
+                    rejected.append(Rejected(source.path, why or "created while it was read"))
                     continue
                 silent += not places
                 path = os.path.abspath(source.path)
@@ -255,15 +258,15 @@ class Embeddings:
                     for place, cell in zip(places, cells, strict=True)
                 ]
                 if len(rows) >= PART_ROWS or time.monotonic() - began > PART_SECONDS:
-                    put()
+                    write_rows()
         finally:  # also after Ctrl-C
-            put()
+            write_rows()
         self._merge(without)
         new = done - silent - (len(rejected) - unnamed)
         return ExtendSummary(new, len(names) - len(to_read), silent, rejected)
 
     def _pieces(self) -> list[Path]:
-        """The file and the parts not merged into it yet; for a path in several the last counts."""
+        """The file and the parts that are not merged into it yet; if a path is in several, the last counts."""
         return [f for f in (self.file, *sorted(self._parts.glob("*.parquet"))) if f.exists()]
 
     def _known(self) -> dict[str, FileState]:
@@ -314,29 +317,37 @@ class Embeddings:
             part.unlink()
 
     def _open(self, piece: Path) -> Any:
-        """An open file of embeddings of this model; raises an error that says what is wrong."""
+        """An open file of embeddings of this model.
+
+        Raises
+        ------
+        SecondhandError : the file does not exist, or its embeddings are those of another model.
+        BadFile : it is not a file of embeddings.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         if not piece.exists():
-            raise SecondhandError(
-                f"--embeddings {piece}: there is no such file; name files to embed"
-            )
+            raise SecondhandError(f"--embeddings {piece} does not exist. Name files to embed")
         try:
-            opened = pq.ParquetFile(piece, pre_buffer=False)  # else all of it is held
+            opened = pq.ParquetFile(
+                piece, pre_buffer=False
+            )  # otherwise the whole file stays in memory
             kind = opened.schema_arrow.field("vector").type
             width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else 0
             if not opened.schema_arrow.equals(_schema(width)):
-                raise BadFile(piece, "not a file of embeddings: other columns; name another")
+                raise BadFile(
+                    piece, "has other columns than a file of embeddings. Give another file"
+                )
             rows = opened.read(columns=["model"])["model"]
         except (pa.ArrowException, KeyError, OSError) as error:
-            reason = f"cannot be read as embeddings ({str(error)[:100]}); name another"
+            reason = f"cannot be read as embeddings ({str(error)[:100]}). Give another file"
             raise BadFile(piece, reason) from None
         for model in rows.unique().to_pylist():
             if model != self.model:
                 raise SecondhandError(
-                    f"--embeddings {piece}: made by another model, {model}, not by this one, "
-                    f"{self.model}; name another file"
+                    f"--embeddings {piece} holds embeddings of another model ({model}, this model is {self.model}). Give "
+                    "another file"
                 )
         return opened
 
@@ -346,7 +357,7 @@ class Embeddings:
         try:
             yield from opened.iter_batches(ROWS, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise BadFile(self.file, f"is damaged ({str(error)[:100]}); remove it") from None
+            raise BadFile(self.file, f"is damaged ({str(error)[:100]}). Delete it") from None
 
 
 _PLACE = ("path", "start", "end", "at")
@@ -366,7 +377,7 @@ def _schema(vector_bytes: int) -> pa.Schema:
 
 
 def _write(file: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write a Parquet file, whole or not at all; disk errors are OSError."""
+    """Write a Parquet file atomically; disk errors are OSError."""
     import pyarrow.parquet as pq
 
     plain = {"compression": "none", "write_statistics": False, "use_dictionary": ["path", "model"]}
@@ -394,15 +405,15 @@ def _of_size(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _vectors(
-    answers: Sequence[DetailedPrediction],
+    predictions: Sequence[DetailedPrediction],
 ) -> tuple[list[tuple[float | None, ...]], Floats, str]:
-    """(start, end, at) and features (rows of length 1) of the windows that are not silent, or what is wrong with the file."""
-    for answer in answers:
-        if answer.prediction.reason.failed:
-            return [], np.empty((0, 0), np.float32), answer.prediction.reason.detail
-    heard = [answer for answer in answers if answer.features is not None]
-    _, features = stack_outputs(heard)
-    places = [(p.start, p.end, p.at) for p in (answer.prediction for answer in heard)]
+    """(start, end, at) and features (rows of length 1) of the audible windows, or what is wrong with the file."""
+    for window in predictions:
+        if window.prediction.reason.failed:
+            return [], np.empty((0, 0), np.float32), window.prediction.reason.detail
+    audible = [window for window in predictions if window.features is not None]
+    _, features = stack_outputs(audible)
+    places = [(p.start, p.end, p.at) for p in (window.prediction for window in audible)]
     return (
         [tuple(None if x != x else x for x in place) for place in places],
         unit_rows(features),
@@ -418,7 +429,7 @@ def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) 
         if name == readable:
             yield name
         else:
-            rejected.append(Rejected(readable, "its name is no UTF-8: rename it"))
+            rejected.append(Rejected(readable, "its name is not valid UTF-8: rename it"))
 
 
 def unit_rows(features: Floats) -> Floats:
@@ -436,7 +447,7 @@ def numbers(column: Any) -> NDArray[np.uint16]:
 
 
 def cosines_of(vectors: NDArray[np.uint16], queries: Floats) -> Floats:
-    """Largest product of each row with a column of ``queries``, [n]."""
+    """Largest product of each row with any column of ``queries``, [n]."""
     out = np.empty(len(vectors), np.float32)
     for first in range(0, len(vectors), BLOCK):
         block = vectors[first : first + BLOCK].view(np.float16).astype(np.float32)

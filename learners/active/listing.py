@@ -23,19 +23,19 @@ def sheet_of(out: Path) -> Path:
 
 
 def check_out(out: Path, *, overwrite: bool) -> None:
-    """Raise SecondhandError where a table and its sheet may not be written, as they may hold a user's labels."""
+    """Raise SecondhandError if a table and its sheet must not be written; an existing one may hold labels."""
     if not out.suffix:
-        raise SecondhandError(f"--out {out}: a file with an ending, as {out.name}.csv")
+        raise SecondhandError(f"--out {out} has no file ending. Give one, such as {out.name}.csv")
     if out.is_dir() or (out.exists() and not overwrite):
         raise SecondhandError(
-            f"--out {out}: is there already; choose another"
-            f"{'' if out.is_dir() else ', or give --overwrite'}"
+            f"--out {out} already exists. Choose another name"
+            f"{'' if out.is_dir() else ' or give --overwrite'}"
         )
     check_replaceable(sheet_of(out), overwrite=overwrite, mark="index.html")
 
 
 def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") -> str:
-    """Rows as CSV with a header, or as JSON lines; None and NaN are empty, or null."""
+    """Rows as CSV with a header, or as JSON lines; None and NaN become empty cells or null."""
     if format == "jsonl":
         lines = [{name: jsonable(row[name]) for name in columns} for row in rows]
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

@@ -1,9 +1,9 @@
 """Suggests which files of a pool to label next.
 
 Files are chosen one after the other: each maximises its uncertainty times the squared distance of its
-features to the nearest file chosen before. This is the greedy k-center of core-set selection
+features to the nearest file chosen before. This is the greedy k-center algorithm of core-set selection
 (arXiv:1708.00489) with distances weighted by uncertainty, as BADGE (arXiv:1906.03671) weights by gradient
-length. So the files differ, and any first part of the list is also a good choice.
+length. So the files differ, and the first part of the list is also a good choice.
 
 Uncertainty is 1 minus the margin between the two most probable classes (calibrated; arXiv:2210.03822 compares
 such measures), for multi-label models that of the least certain label, and 1 for files out of distribution.
@@ -35,12 +35,12 @@ from learners.uncertainty import Reason, Why
 
 log = logging.getLogger(__name__)
 
-#: Files among which it is chosen; of more, the surest are let go. At 1280 features they take 50 MB, a
-#: few times that on the way.
+#: Largest number of candidates; of more files, the least certain are kept. At 1280 features they take 50 MB, and
+#: a few times more during the choice.
 KEPT = 10_000
 _NEAR = 0.5  # s: of a moment in strain
 
-#: What of a file has a label, as (from, to) in seconds; of all of it from -inf to inf.
+#: Labelled part of a file, as (from, to) in seconds; from -inf to inf for the whole file.
 Span = tuple[float, float]
 
 
@@ -50,7 +50,8 @@ class LabelledContent:
 
     Attributes
     ----------
-    contents : spans by `FileState.content`: a copy of a labelled file needs no label, a file that replaced one does.
+    contents : spans by `FileState.content`. So a copy of a labelled file counts as labelled, but not a file that has
+        replaced one.
     paths : spans by absolute path, for files whose content is not known.
     """
 
@@ -68,7 +69,7 @@ class Suggestion(NamedTuple):
 
     Attributes
     ----------
-    source : the file, with the span, or the moment of strain.
+    source : the file, with its time span or the moment of strain.
     score : uncertainty, 0 to 1.
     why : the reason as text.
     guess : the best class; for multi-label models the labels assigned.
@@ -81,8 +82,15 @@ class Suggestion(NamedTuple):
 
 
 class Suggestions(NamedTuple):
-    """Suggestions, most useful first; numbers of files, and of files or windows judged, labelled already, copies of an
-    earlier file, and silent; and the bad files.
+    """Result of `suggest`.
+
+    Attributes
+    ----------
+    rows : suggestions, most useful first.
+    files : number of files.
+    judged, labelled, copies, silent : number of files or windows that are candidates, have a label already, are
+        copies of an earlier file, and are silent.
+    rejected : bad files.
     """
 
     rows: list[Suggestion]
@@ -103,29 +111,29 @@ def suggest(
     bs: int = 32,
     workers: int | None = None,
 ) -> Suggestions:
-    """The files, or windows of long recordings, that would teach the model most.
+    """The files, or windows of long recordings, whose labels would improve the model most.
 
     Parameters
     ----------
-    n : how many.
-    labelled : is left out.
+    n : number of suggestions.
+    labelled : content that has a label already and is left out.
     bs, workers : as in `Predictor.predict`.
     """
     if n < 1:
-        raise SecondhandError(f"--n {n}: at least 1 file is suggested")
-    unsure: list[tuple[float, Suggestion, Floats]] = []
+        raise SecondhandError(f"--n {n}: expected at least 1")
+    candidates: list[tuple[float, Suggestion, Floats]] = []
     rejected: list[Rejected] = []
     names = [*files]
     judged = silent = n_labelled = copies = 0
     before = set[tuple[int, str]]()
 
-    def least_sure() -> list[tuple[float, Suggestion, Floats]]:
-        return sorted(unsure, key=lambda one: -one[0])[:KEPT]
+    def least_certain() -> list[tuple[float, Suggestion, Floats]]:
+        return sorted(candidates, key=lambda candidate: -candidate[0])[:KEPT]
 
-    for source, answers in predictor.predict_windows(
+    for source, windows in predictor.predict_windows(
         nameable(names, rejected), bs=bs, workers=workers
     ):
-        bad = next((a.prediction.reason for a in answers if a.prediction.reason.failed), None)
+        bad = next((w.prediction.reason for w in windows if w.prediction.reason.failed), None)
         if bad is not None:
             rejected.append(Rejected(source.path, bad.detail))
             continue
@@ -134,24 +142,24 @@ def suggest(
         copy = state is not None and state.content in before
         if state:
             before.add(state.content)
-        for answer in answers:
-            if answer.logits is None or answer.features is None:
+        for window in windows:
+            if window.logits is None or window.features is None:
                 silent += 1
-            elif any(_covers(span, answer) for span in spans):
+            elif any(_covers(span, window) for span in spans):
                 n_labelled += 1
             elif copy:
                 copies += 1
             else:
                 judged += 1
-                row = _suggestion(predictor, answer)
-                # A copy: the row would keep its batch.
-                unsure.append((row.score, row, answer.features.copy()))
-        if len(unsure) > 2 * KEPT:
-            unsure = least_sure()
-    unsure = least_sure()
+                row = _suggestion(predictor, window)
+                # Copied, because a view would keep the features of its whole batch in memory.
+                candidates.append((row.score, row, window.features.copy()))
+        if len(candidates) > 2 * KEPT:
+            candidates = least_certain()
+    candidates = least_certain()
     chosen: list[Suggestion] = []
-    if unsure:
-        scores, rows, features = zip(*unsure, strict=True)
+    if candidates:
+        scores, rows, features = zip(*candidates, strict=True)
         chosen = [rows[row] for row in choose_diverse(scores, np.stack(features), n)]
     return Suggestions(chosen, len(names), judged, n_labelled, copies, silent, rejected)
 
@@ -165,15 +173,15 @@ def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
     features : [rows, width]; only directions count.
     n : number of rows; fewer if there are fewer.
     """
-    unsure, x = np.asarray(scores, dtype=float), unit_rows(features)
-    apart = np.ones(len(x))  # squared distance to the nearest that is taken
+    uncertainty, x = np.asarray(scores, dtype=float), unit_rows(features)
+    distances = np.ones(len(x))  # squared distance to the nearest chosen row
     chosen: list[int] = []
     while len(chosen) < min(n, len(x)):
-        worth = unsure * (apart + 1e-9)  # of copies of what is taken, too, the unsure come first
-        worth[chosen] = -1
-        row = int(worth.argmax())
-        to_it = np.maximum(2 - 2 * (x @ x[row]), 0)
-        apart = np.minimum(apart, to_it) if chosen else to_it
+        gains = uncertainty * (distances + 1e-9)  # also ranks copies of chosen rows by uncertainty
+        gains[chosen] = -1
+        row = int(gains.argmax())
+        to_row = np.maximum(2 - 2 * (x @ x[row]), 0)
+        distances = np.minimum(distances, to_row) if chosen else to_row
         chosen.append(row)
     return chosen
 
@@ -184,17 +192,17 @@ def margin_uncertainty(probabilities: NDArray[np.floating]) -> NDArray[np.floati
     ``probabilities`` [n, classes] may sum to less than 1: the rest is the background class.
     """
     rest = np.clip(1 - probabilities.sum(axis=1, keepdims=True), 0, None)
-    two = np.sort(np.hstack([probabilities, rest]), axis=1)[:, -2:]
-    return 1 - (two[:, 1] - two[:, 0])
+    largest = np.sort(np.hstack([probabilities, rest]), axis=1)[:, -2:]
+    return 1 - (largest[:, 1] - largest[:, 0])
 
 
-def _suggestion(predictor: Predictor, answer: DetailedPrediction) -> Suggestion:
-    prediction, confidence = answer.prediction, predictor.confidence
-    assert answer.logits is not None
-    logits = np.asarray(answer.logits, float)[None]
+def _suggestion(predictor: Predictor, window: DetailedPrediction) -> Suggestion:
+    prediction, confidence = window.prediction, predictor.confidence
+    assert window.logits is not None
+    logits = np.asarray(window.logits, float)[None]
     classes, guess = predictor.classes, prediction.best
     probabilities = confidence.probabilities(logits)
-    if not confidence.exclusive:  # by the label that is least sure, there or not
+    if not confidence.exclusive:  # the least certain label counts
         least = int(np.abs(probabilities[0] - 0.5).argmin())
         classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
         guess = "" if prediction.label == UNKNOWN else prediction.label
@@ -213,7 +221,7 @@ def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: 
         *zip(classes, probabilities, strict=True),
         ("none of them", 1 - probabilities.sum()),
     ]
-    first, second = sorted(candidates, key=lambda one: -one[1])[:2]
+    first, second = sorted(candidates, key=lambda candidate: -candidate[1])[:2]
     text = f"{first[0]} {100 * first[1]:.0f} %"
     if second[1] >= 0.01:
         text += f" or {second[0]} {100 * second[1]:.0f} %"
@@ -221,9 +229,9 @@ def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: 
 
 
 def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
-    """What the run of a model folder, RUN/model, had labels for; empty without a run.
+    """The labelled content of the run of a model folder, RUN/model; empty without a run.
 
-    Files count by the content they had when the run began, or by path if that is not known.
+    Files are identified by their content when the run started, or by path if that is not known.
     """
     run, labelled = Path(model).parent, LabelledContent()
     file = run / "items.csv"
@@ -243,7 +251,9 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
             else:
                 labelled.contents[state.content].append(span)
     except (ValueError, TypeError, KeyError, OSError) as error:
-        log.warning("%s: cannot be read (%s): its files are not left out", file, str(error)[:100])
+        log.warning(
+            "%s cannot be read (%s), so labelled files may be suggested", file, str(error)[:100]
+        )
         return LabelledContent()
     return labelled
 
@@ -255,7 +265,8 @@ def _span(start: float, end: float, at: float) -> Span:
     return (start if start == start else -math.inf), (end if end == end else math.inf)
 
 
-def _covers(span: Span, answer: DetailedPrediction) -> bool:
-    prediction = answer.prediction
+def _covers(span: Span, window: DetailedPrediction) -> bool:
+    """Whether a labelled span overlaps the window."""
+    prediction = window.prediction
     first, last = _span(prediction.start, prediction.end, prediction.at)
     return span[0] < last and first < span[1]

@@ -31,10 +31,10 @@ _RED, _YELLOW = "31;1", "33;1"
 
 
 def run(main: Callable[[], int]) -> None:
-    """Run a command's ``main`` and leave with its exit status.
+    """Run a command's ``main`` and exit with its status.
 
-    2 for a wrong call or input that ends the run, 1 where the machine is at fault (disk full), 130
-    after Ctrl-C, 143 after SIGTERM: both end it in order, and leave nothing half written.
+    The status is 2 for a wrong call or unusable input, 1 for errors of the machine (disk full), 130 after Ctrl-C and
+    143 after SIGTERM. Both signals end the process in order and leave no incomplete files.
     """
     let_waiting_threads_sleep()
     disable_telemetry()
@@ -58,7 +58,7 @@ def run(main: Callable[[], int]) -> None:
         print(coloured("error:", _RED), message, file=sys.stderr)
         status = 2
     except BrokenPipeError:
-        # The reader of a pipe has enough, as with `| head`: nothing is wrong.
+        # The reader of a pipe has closed it, as `| head` does. This is not an error.
         sys.stderr.close()
         status = 0
     except OSError as error:
@@ -66,41 +66,42 @@ def run(main: Callable[[], int]) -> None:
         if not full and error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO):
             raise
         name = error.filename or "the run folder"
-        remedy = "free some room or choose another --out" if full else "choose another --out"
-        message = f"{name}: {os.strerror(error.errno or 0)}; {remedy}"
+        remedy = "Free some space or choose another --out" if full else "Choose another --out"
+        message = f"{name}: {os.strerror(error.errno or 0)}. {remedy}"
         print(coloured("error:", _RED), message, file=sys.stderr)
         status = 1
     sys.exit(status)
 
 
 def _terminated(number: int, frame: object) -> None:
-    # As Ctrl-C does, but at once: whoever sends it soon sends the signal that nobody survives.
+    # Like Ctrl-C, but at once, because SIGKILL usually follows soon.
     print("terminated", file=sys.stderr)
     sys.exit(128 + number)
 
 
 def command_line(module: str, *words: object) -> str:
-    """A command that works as it is pasted, in another folder too: by this interpreter, whose folder
-    may not be activated."""
+    """A command that can be pasted in any folder: it names this interpreter, whose environment may not be active."""
     called = installed_commands(f"-m {module}").split()
     return shlex.join([sys.executable or "python", *called, *map(str, words)])
 
 
 def as_typed(module: str, argv: Sequence[str] | None) -> str:
-    """The command that is running, as a report and a model's provenance tell it."""
+    """The command that is running, for reports and the provenance of models."""
     words = sys.argv[1:] if argv is None else argv
     return shlex.join([*installed_commands(f"python -m {module}").split(), *words])
 
 
 def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:
-    """List the bad ones of so many ``files``, and count what folders held besides; the exit status, 3
-    where some were bad."""
+    """Print the bad files of ``files`` files, and the number of skipped other files in folders.
+
+    Returns the exit status: 0, or 3 if some files were bad.
+    """
     for item in rejected:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     if skipped:
         print(skipped_line(skipped), file=sys.stderr)
     if rejected:
-        print(f"{len(rejected)} of {files} files were bad", file=sys.stderr)
+        print(f"{len(rejected)} of {files} files could not be used", file=sys.stderr)
     return 3 if rejected else 0
 
 
@@ -113,13 +114,13 @@ def coloured(text: str, code: str, stream: TextIO | None = None) -> str:
 
 
 def be_quiet() -> None:
-    """Show only warnings, errors and results from now on; a run's log.txt has everything."""
+    """Show only warnings, errors and results from now on; log.txt of a run has all messages."""
     os.environ[QUIET] = "1"
     os.environ.pop(VERBOSE, None)
 
 
 def be_verbose() -> None:
-    """Show on the terminal what otherwise goes to log.txt only."""
+    """Also show on the terminal the messages that otherwise go to log.txt only."""
     os.environ[VERBOSE] = "1"
     os.environ.pop(QUIET, None)
 
@@ -131,7 +132,7 @@ def watched() -> bool:
 
 
 class _Terminal(logging.Handler):
-    """Messages on standard error, above the live line of progress. Warnings are marked as such."""
+    """Prints messages to standard error, above the live line of progress, and marks warnings."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         level = logging.INFO
@@ -158,7 +159,7 @@ class _Terminal(logging.Handler):
 def log_to_terminal(file: Path | None = None) -> None:
     """Send messages and progress of this program to standard error, and all messages with their time to
     ``file``."""
-    # Notes that libraries write for their own developers.
+    # These warnings are for the developers of libraries.
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     root = logging.getLogger()

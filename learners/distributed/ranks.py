@@ -1,8 +1,8 @@
 """Distributed runs: ``accelerate launch -m learners.finetune …`` or ``torchrun -m``.
 
-Each process trains on its part of every batch. Only the first one reads and renders the data, decides and
-writes the run folder, and it sends the others what they need. Without a launcher there is one process, and
-the functions here do nothing and import nothing.
+Each process trains on its part of every batch. Only the first one reads and renders the data, makes decisions and
+writes the run folder; it sends the others what they need. Without a launcher there is one process, and the functions
+here do nothing and import nothing.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ def device(device_setting: str) -> str:
         return "cpu"
     if device_setting not in ("auto", "cuda"):
         raise SecondhandError(
-            f"--device {device_setting}: {count()} processes have a GPU each; leave it out, or give cpu"
+            f"--device {device_setting}: one GPU cannot serve {count()} processes, which use one each. Leave it out, or "
+            "use --device cpu"
         )
     local = int(os.environ["LOCAL_RANK"])
     if local >= torch.cuda.device_count():
         raise SecondhandError(
-            f"process {local + 1} of this machine has no GPU: {torch.cuda.device_count()} are here; "
-            "launch as many processes, or give --device cpu"
+            f"process {local + 1} on this machine has no GPU, because there are only {torch.cuda.device_count()}. Launch "
+            "as many processes as GPUs, or use --device cpu"
         )
     return f"cuda:{local}"
 
@@ -78,14 +79,14 @@ def check_batch(bs: int) -> None:
 
     Raises
     ------
-    SecondhandError : they cannot; the message gives the nearest sizes.
+    SecondhandError : they cannot; the message gives the nearest batch sizes.
     """
     if bs % count() or bs // count() < 2 <= count():
         below, above = max(2, bs // count()) * count(), max(2, -(-bs // count())) * count()
         sizes = str(above) if below >= above else f"{below} or {above}"
         raise SecondhandError(
-            f"--bs {bs} is the batch of all processes together, and {count()} cannot share it "
-            f"equally, 2 items or more each: give {sizes}"
+            f"--bs {bs} is the batch size of all processes together, and {count()} processes cannot share it equally "
+            f"with at least 2 items each. Use --bs {sizes}"
         )
 
 
@@ -104,9 +105,9 @@ def process_group(device_setting: str) -> Iterator[None]:
         from accelerate import PartialState
     except ImportError:
         raise SecondhandError(
-            f"{count()} processes were launched, and need accelerate: {extra('cluster')}"
+            f"{count()} processes were launched, which needs the package accelerate. Install it: {extra('cluster')}"
         ) from None
-    with end_together(lambda: "see what it said"):
+    with end_together(lambda: "Its message says why"):
         PartialState(cpu=device(device_setting) == "cpu")
         yield
 
@@ -139,10 +140,12 @@ def end_together(remedy: Callable[[], str]) -> Iterator[None]:
     except (_Ended, RuntimeError) as error:
         if not (isinstance(error, _Ended) or _is_broken_connection(error)):
             raise
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's, so that all is said
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # so that the message is printed before the launcher kills
         raise SecondhandError(
-            f"process {rank() + 1} of {count()}: another process of this run has ended, or the "
-            f"launcher was stopped, so this one ends too; {remedy()}"
+            f"Process {rank() + 1} of {count()} ends, because another process of this run or the launcher has ended. "
+            f"{remedy()}"
         ) from None
     finally:
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
@@ -150,7 +153,7 @@ def end_together(remedy: Callable[[], str]) -> Iterator[None]:
 
 
 class _Ended(BaseException):
-    """SIGTERM arrived; a BaseException, so that no handler catches it on the way."""
+    """SIGTERM arrived. It is a BaseException, so that no handler catches it."""
 
 
 def _on_sigterm(number: int, frame: object) -> None:

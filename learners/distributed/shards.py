@@ -35,8 +35,8 @@ def distribute(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
     on_gpu = torch.device(learn.dls.device).type == "cuda"
     if learn.dls.train.bs // ranks < 2:
         raise SecondhandError(
-            f"a batch of {learn.dls.train.bs} training items is too small for {ranks} processes, "
-            "which need 2 each: launch fewer"
+            f"A batch of {learn.dls.train.bs} training items is too small for {ranks} processes, which need 2 items "
+            "each. Launch fewer processes"
         )
     _from_first(learn.model.state_dict().values())
     if on_gpu:
@@ -44,7 +44,7 @@ def distribute(learn: Learner, rank: int, ranks: int) -> Iterator[None]:
 
         # torch's conversion, which fastai would use, drops the activation inside timm's BatchNorm.
         if learn.opt is None:
-            learn.create_opt()  # before the conversion, for it recognises BatchNorm by class
+            learn.create_opt()  # before the conversion, because it recognises BatchNorm by class
         learn.model = convert_sync_batchnorm(learn.model)
     loaders = list(learn.dls.loaders)
     learn.dls.loaders = [Shard(loader, rank, ranks) for loader in loaders]
@@ -79,8 +79,8 @@ def undistribute(learn: Learner, loaders: list[Any]) -> Iterator[None]:
 def _from_first(tensors: Iterable[Tensor]) -> None:
     """Copy the first process's values to all processes.
 
-    Tensors are made contiguous, for broadcast sends raw memory, and after the learning rate search the
-    first process's weights are channels-last.
+    Tensors are made contiguous, because broadcast sends raw memory and the weights of the first process are
+    channels-last after the learning rate search.
     """
     for tensor in tensors:
         values = tensor.detach().contiguous()
@@ -104,7 +104,7 @@ class Shard(Repeatable, DistributedDL):
 
     Parameters
     ----------
-    loader : the same in all processes; its ``bs`` is the batch size of all together.
+    loader : loader of all items, equal in all processes; its ``bs`` is the batch size of all processes together.
     """
 
     def __init__(self, loader: DataLoader, rank: int, ranks: int) -> None:
@@ -132,7 +132,7 @@ class Shard(Repeatable, DistributedDL):
         yield from map(self.dl.do_batch, chunked(items, self.bs, self.drop_last))
 
     def _replace_unreadable(self, items: Iterable[Any]) -> Iterator[Any]:
-        """In training, replace unreadable items by others: the processes need equal numbers of batches."""
+        """In training, replace unreadable items by copies of others, so that all processes have as many batches."""
         last, missing = None, 0
         for item in items:
             if item is None:
@@ -152,7 +152,7 @@ class Shard(Repeatable, DistributedDL):
 class Gather(Callback):
     """Validates with the same network in all processes and sums the metrics over all items."""
 
-    order = 12  # after EMA has put in the averaged weights
+    order = 12  # after EMA has set the averaged weights
 
     def before_validate(self) -> None:
         self.around = self.learn.model

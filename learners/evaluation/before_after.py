@@ -28,7 +28,7 @@ class Changes(NamedTuple):
         beyond chance, or "".
     message : how many items of shared classes became right or wrong.
     changed : items with another best class: ``row`` (in the predictions), truth, before, after, both
-        probabilities, and ``change``: "spoilt", "mended" or "".
+        probabilities, and ``change``: "worsened", "improved" or "".
     """
 
     subsets: pd.DataFrame
@@ -58,20 +58,22 @@ def compare(
     rows: list[dict[str, Any]] = []
     for name in (OLD, NEW, UNKNOWN_CLASSES):
         in_part = part.eq(name)
-        for model, answers, tree in zip(
+        for model, predictions, tree in zip(
             ("before", "after"), (before.loc[in_part], after.loc[in_part]), trees, strict=True
         ):
-            if len(answers):
-                rows.append({"items of": name, "model": model, **_figures(answers, tree)})
+            if len(predictions):
+                rows.append({"items of": name, "model": model, **_figures(predictions, tree)})
     known = part.ne(UNKNOWN_CLASSES)
     was = before["best"].eq(after["truth"]) & known
     now = after["best"].eq(after["truth"]) & known
     truths = after["truth"].where(known)
     in_both = truths.isin([name for name in classes[0] if name in classes[1]])
-    mended, spoilt = int((in_both & ~was & now).sum()), int((in_both & was & ~now).sum())
+    improved, worsened = int((in_both & ~was & now).sum()), int((in_both & was & ~now).sum())
     differs = before["best"].ne(after["best"]) & known
-    change = pd.Series("", index=after.index).mask(was & ~now, "spoilt").mask(~was & now, "mended")
-    answers = pd.DataFrame(
+    change = (
+        pd.Series("", index=after.index).mask(was & ~now, "worsened").mask(~was & now, "improved")
+    )
+    predictions = pd.DataFrame(
         {
             "row": after.index,
             "path": after["path"],
@@ -86,34 +88,34 @@ def compare(
     return Changes(
         pd.DataFrame(rows),
         _by_class(after, truths, was, now, classes),
-        f"Of {int(in_both.sum())} held-out items of classes that both models know, {mended} were "
-        f"answered wrongly before and rightly now, {spoilt} the other way round.",
-        answers.loc[differs].reset_index(drop=True),
+        f"Held-out items of classes that both models know: {int(in_both.sum())}. Wrong before and right now: {improved}. "
+        f"Right before and wrong now: {worsened}.",
+        predictions.loc[differs].reset_index(drop=True),
     )
 
 
 def maybe_of_new_class(
-    answers: pd.DataFrame, ood: Collection[str], new: Collection[str]
+    predictions: pd.DataFrame, ood: Collection[str], new: Collection[str]
 ) -> pd.Series:
-    """True for unlabelled ``ood`` paths of an earlier run whose best class is ``new`` since.
+    """Whether each row is a file of unknown classes (``ood`` paths) of an earlier run whose best class is ``new``.
 
-    They may belong to that class, so neither accepting nor refusing them is clearly wrong. Accepted and refused
-    ones are marked alike, so the acceptance rate of the others does not change.
+    It may belong to that class, so neither accepting nor refusing it is clearly wrong. Accepted and refused files are
+    marked alike, so the acceptance rate of the others does not change.
     """
-    old = answers["split"].eq(UNKNOWN) & answers["path"].isin(ood)
-    return old & answers["best"].isin(new)
+    old = predictions["split"].eq(UNKNOWN) & predictions["path"].isin(ood)
+    return old & predictions["best"].isin(new)
 
 
-def _figures(answers: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:
-    right, accepted = answers["best"].eq(answers["truth"]), answers["label"].ne(UNKNOWN)
-    named = is_correct(answers, tree)[accepted]
-    figures: dict[str, Any] = {"items": len(answers)}
+def _figures(predictions: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:
+    right, accepted = predictions["best"].eq(predictions["truth"]), predictions["label"].ne(UNKNOWN)
+    named = is_correct(predictions, tree)[accepted]
+    figures: dict[str, Any] = {"items": len(predictions)}
     measured = {"accepted": accepted}
-    if not answers["split"].isin(OPEN_SET_SPLITS).any():
+    if not predictions["split"].isin(OPEN_SET_SPLITS).any():
         measured = {"accuracy": right, "accepted": accepted, "of accepted": named}
     for name in ("accuracy", "accepted", "of accepted"):
         hits = measured.get(name, right[:0])
-        values = part_of(hits, answers) if len(hits) else (NONE,) * 3
+        values = part_of(hits, predictions) if len(hits) else (NONE,) * 3
         figures |= dict(zip((name, f"{name}, from", f"{name}, to"), values, strict=True))
     return figures
 

@@ -171,7 +171,7 @@ def calibration_figures(
     All figures use the same resamples and the bins of the whole set. Resampling adds noise within bins and
     raises calibration errors, so the interval is the basic (reflected) one, clipped at 0 and widened to contain
     the estimate. Near 0 this is not enough, so the lower limit of the ECE is 0 where a perfectly calibrated
-    network would show as much (outcomes drawn from the probabilities, Broecker and Smith 2007). The classwise
+    network would show as much (outcomes sampled from the probabilities, Broecker and Smith 2007). The classwise
     figure uses fewer resamples for very many items and classes.
     """
     p, y = _check(probabilities, labels)
@@ -210,8 +210,8 @@ def calibration_figures(
             part = weight[: class_draws - start]
             per_class.append(np.abs(by_class @ part.T).sum(axis=0) / classes)
 
-    def estimate(value: float, drawn: list[Floats]) -> Estimate:
-        low, high = np.quantile(np.concatenate(drawn), TAILS)
+    def estimate(value: float, samples: list[Floats]) -> Estimate:
+        low, high = np.quantile(np.concatenate(samples), TAILS)
         return Estimate(value, max(0.0, min(value, 2 * value - high)), max(value, 2 * value - low))
 
     top_error = estimate(float(np.abs(items[:, 2:].sum(axis=0)).sum() / n), error)

@@ -57,13 +57,13 @@ class CalibrationCheck:
 
 
 #: Sentences, and rows of the table.
-Found = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
+CheckedPart = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
 
 
 def calibration_check(
     confidence: Confidence, items: Outputs, classes: Sequence[str] = ()
 ) -> CalibrationCheck:
-    """Compare what a model's confidence claims with labelled items of known classes.
+    """Compare the guarantees and probabilities of a model with labelled items of known classes.
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ def calibration_check(
     classes : class names, for guarantees by class.
     """
     if not len(known_labels(items)):
-        nothing = ["no item of a known class was scored: nothing to check"]
-        return CalibrationCheck(nothing, pd.DataFrame(columns=COLUMNS))
+        message = "No item of a known class was predicted, so the calibration cannot be checked"
+        return CalibrationCheck([message], pd.DataFrame(columns=COLUMNS))
     decided = confidence.decide(items.logits, items.features)
     checks = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
     if confidence.tree is not None:
@@ -87,8 +87,8 @@ def calibration_check(
     )
 
 
-def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
-    cut, accepted, labels = (
+def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
+    threshold, accepted, labels = (
         confidence.threshold_gate.threshold,
         decided.label >= 0,
         known_labels(items),
@@ -97,27 +97,28 @@ def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> Fou
     hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     n, right = int(accepted.sum()), hits[accepted]
     limits = fraction(right, _of(items, accepted))
-    has_guarantee = bool(np.isfinite(cut.target)) and not cut.message
-    claimed = float(decided.sure[accepted].mean()) if n else float("nan")
-    guaranteed = cut.target if has_guarantee else claimed
+    has_guarantee = bool(np.isfinite(threshold.target)) and not threshold.message
+    mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
+    guaranteed = threshold.target if has_guarantee else mean_probability
     measured = f"{with_limits(*limits)} of {n}{_verdict(guaranteed, *limits[1:])}"
-    first = f"the threshold guaranteed {percent(guaranteed)}, here it gives {measured}"
+    first = f"Accuracy of answers: {percent(guaranteed)} guaranteed, here {measured}"
     if not n:
-        first = "nothing is accepted at this threshold"
+        first = "No file is answered at this threshold"
     elif not has_guarantee:
-        claim = f"accepted answers claim to be right {percent(claimed)} of the time"
-        first = f"{claim}, here they are {measured}"
+        first = f"Accuracy of answers: {percent(mean_probability)} by their probabilities, here {measured}"
     share = fraction(accepted, items.groups)
-    before = f", {percent(cut.coverage)} on calibration items" * (cut.coverage == cut.coverage)
-    return [first, f"accepted here: {with_limits(*share)}{before}"], [
+    before = ""
+    if threshold.coverage == threshold.coverage:
+        before = f", and {percent(threshold.coverage)} of the calibration items"
+    return [first, f"Answered here: {with_limits(*share)}{before}"], [
         ("accuracy of accepted", guaranteed, *limits, n),
-        ("accepted", cut.coverage, *share, len(accepted)),
+        ("accepted", threshold.coverage, *share, len(accepted)),
     ]
 
 
-def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisions) -> Found:
-    cut = confidence.threshold_gate.threshold
-    guaranteed = float("nan") if cut.message else cut.target
+def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisions) -> CheckedPart:
+    threshold = confidence.threshold_gate.threshold
+    guaranteed = float("nan") if threshold.message else threshold.target
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
     named_parts = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
     return _each(named_parts, len(decided.label))
@@ -125,40 +126,42 @@ def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisio
 
 def _classes(
     confidence: Confidence, classes: Sequence[str], items: Outputs, decided: Decisions
-) -> Found:
+) -> CheckedPart:
     labels, parts = known_labels(items), []
-    for k, (name, cut) in enumerate(
+    for k, (name, threshold) in enumerate(
         zip(classes, confidence.threshold_gate.guarantees, strict=True)
     ):
         named = decided.label == k
         right = labels[named] == k
-        guaranteed = float("nan") if cut.message else cut.target
+        guaranteed = float("nan") if threshold.message else threshold.target
         parts.append((f"as {name}", guaranteed, len(right), fraction(right, _of(items, named))))
     return _each(parts, len(labels))
 
 
-def _each(parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], among: int) -> Found:
-    """Sentences and table rows for parts of the predictions: name, guarantee (NaN: none), count and accuracy."""
+def _each(
+    parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], total: int
+) -> CheckedPart:
+    """Sentences and table rows for parts of the ``total`` predictions: name, guarantee (or NaN), count, accuracy."""
     lines, rows = [], []
     for name, guaranteed, n, limits in parts:
         verdict = "" if guaranteed != guaranteed else _verdict(guaranteed, *limits[1:])
-        lines.append(f"answered {name}: {n} of {among}, right {with_limits(*limits)}{verdict}")
+        lines.append(f"Answered {name}: {n} of {total}, right {with_limits(*limits)}{verdict}")
         rows.append((f"accuracy of those {name}", guaranteed, *limits, n))
     return [line for line, row in zip(lines, rows, strict=True) if row[-1]], rows
 
 
-def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
+def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
     labels, fitted = known_labels(items), confidence.calibrator.temperature
     n, best = len(labels), fit_temperature(items.logits, labels)
     side = ""
     if best.low > fitted.value:
-        side = ": overconfident here"
+        side = ": the model is overconfident here"
     elif best.high < fitted.value:
-        side = ": not confident enough here"
-    lines = ["the model was never calibrated"] if fitted.n == 0 else []
+        side = ": the model is underconfident here"
+    lines = ["The model was never calibrated"] if fitted.n == 0 else []
     lines.append(
-        f"temperature {fitted.value:.2f}; best here would be {best.value:.2f} "
-        f"[{best.low:.2f}, {best.high:.2f}]{side}" + (f" ({best.message})" if best.message else "")
+        f"Temperature {fitted.value:.2f}; the best one here is {best.value:.2f} "
+        f"[{best.low:.2f}, {best.high:.2f}]{side}" + (f". {best.message}" if best.message else "")
     )
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
     before, after = (
@@ -179,27 +182,26 @@ def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> 
     return lines, rows
 
 
-def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
+def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
     n, alpha = len(decided.distance_p), confidence.distance.alpha
     if np.isnan(decided.distance_p).all():
-        return ["the distance is off: no file is refused for being unlike the training data"], []
+        return ["The model measures no distances: no file is refused as out of distribution"], []
     value, low, high = fraction(decided.distance_p < alpha, items.groups)
     line = (
-        f"out of distribution: {percent(alpha)} of known files are expected to be "
-        f"refused, here {with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
+        f"Refused as out of distribution: {percent(alpha)} of known files expected, here "
+        f"{with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
     )
     return [line], [("refused as out of distribution", alpha, value, low, high, n)]
 
 
-def _sets(confidence: Confidence, items: Outputs, decided: Decisions) -> Found:
+def _sets(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
     assert confidence.sets is not None
     labels, guaranteed = known_labels(items), confidence.sets.coverage
     inside = confidence.sets.predict(decided.probabilities)
     limits = fraction(inside[np.arange(len(labels)), labels], items.groups)
     line = (
-        f"sets guaranteed to hold the right class {percent(guaranteed)} of the "
-        f"time, here {with_limits(*limits)}; {inside.sum(axis=1).mean():.2f} classes "
-        "in one on average"
+        f"Prediction sets with the right class: {percent(guaranteed)} guaranteed, here {with_limits(*limits)}. A set has "
+        f"{inside.sum(axis=1).mean():.2f} classes on average"
     )
     return [line], [("label in the set", guaranteed, *limits, len(labels))]
 
@@ -217,9 +219,9 @@ def _verdict(guaranteed: float, low: float, high: float) -> str:
 
 @dataclass(frozen=True)
 class AccuracyThreshold:
-    """The probability ``value`` that as many held-out items reach as are right.
+    """The probability ``value`` that as many held-out items reach as are predicted correctly.
 
-    ``low, high`` are its 95 % limits, ``n`` is the number of items and ``wrong`` the number answered wrongly.
+    ``low, high`` are its 95 % limits, ``n`` is the number of items and ``wrong`` the number of wrong predictions.
     """
 
     value: float = ranged(0, 1)
@@ -231,7 +233,9 @@ class AccuracyThreshold:
 
 @dataclass(frozen=True)
 class ExpectedAccuracy:
-    """Expected accuracy, 0 to 1, with 95 % limits (NaN: no estimate); ``line`` says it in words, or why not."""
+    """Expected accuracy, 0 to 1, with 95 % limits (NaN without an estimate), and a sentence on it or on why there is
+    none.
+    """
 
     value: float
     low: float
@@ -242,9 +246,9 @@ class ExpectedAccuracy:
 def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
     """The threshold of average thresholded confidence (arXiv:2201.04234), from held-out items.
 
-    The fraction of held-out items that reach it is their accuracy; the fraction of new files that reach it is
-    the accuracy to expect. It holds for files of the model's classes that only look different, not for a class
-    whose appearance has changed altogether.
+    The fraction of held-out items that reach it equals their accuracy, and the fraction of new files that reach it is
+    their expected accuracy. This holds for files of the model's classes that only look different, not for a class
+    whose appearance has changed completely.
 
     Wrong items and items below the threshold are paired fractions of equal size. Their difference has a
     standard error of sqrt(b + c) items, with b wrong items above and c right items below, each plus a half
@@ -253,7 +257,7 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
 
     Parameters
     ----------
-    predictions : of an `Evaluation`; unknown classes and files without a prediction do not count.
+    predictions : those of an `Evaluation`; unknown classes and files without a prediction do not count.
     """
     strange = predictions["split"].isin(OPEN_SET_SPLITS)
     known = predictions.loc[~strange & predictions["best"].ne("")]
@@ -276,19 +280,19 @@ def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
 def expected_accuracy(
     metrics: Mapping[str, Any], predictions: pd.DataFrame, alpha: float, mild: float = 2
 ) -> ExpectedAccuracy:
-    """The accuracy to expect on unlabelled files, or why there is no estimate.
+    """The expected accuracy on unlabelled files, or why there is no estimate.
 
     The limits combine two independent errors in quadrature on each side (MOVER, Zou and Donner 2008,
-    doi 10.1002/sim.3095): that of the threshold and that of counting new files (`fraction`). They cover chance
-    alone.
+    doi 10.1002/sim.3095): that of the threshold and that of the number of new files (`fraction`). They cover chance
+    only.
 
     Parameters
     ----------
-    metrics : of the model folder, unchecked.
-    predictions : with the columns of `Prediction`, without bad files. A file without a prediction reaches no
+    metrics : metrics of the model folder, unchecked.
+    predictions : table with the columns of `Prediction`, without bad files. A file without a prediction reaches no
         probability.
     alpha : fraction of known files that the distance refuses.
-    mild : no estimate where the distance refuses more than this multiple of ``alpha``, beyond chance
+    mild : there is no estimate if the distance refuses more than this multiple of ``alpha``, beyond chance
         (`learners.uncertainty.gates.DistanceGate`).
 
     Raises
@@ -297,37 +301,41 @@ def expected_accuracy(
     """
     n = len(predictions)
     if not isinstance(metrics.get(ACCURACY_THRESHOLD), Mapping):
-        return _none("the model folder holds no figures for it; fine-tune again")
-    cut = read_as(AccuracyThreshold, metrics[ACCURACY_THRESHOLD], f"metrics.{ACCURACY_THRESHOLD}")
-    if cut.n < ENOUGH:
-        return _none(f"{cut.n} items were held out of the training, at least {ENOUGH} are needed")
+        return _none("the model folder has no figures for it. Fine-tune again")
+    threshold = read_as(
+        AccuracyThreshold, metrics[ACCURACY_THRESHOLD], f"metrics.{ACCURACY_THRESHOLD}"
+    )
+    if threshold.n < ENOUGH:
+        return _none(
+            f"only {threshold.n} items were held out of the training; at least {ENOUGH} are needed. Fine-tune with more files"
+        )
     out_of_distribution = part_of(
         predictions["reason"].map(lambda reason: reason.why is Why.OUT_OF_DISTRIBUTION), predictions
     )
     if out_of_distribution[1] > mild * alpha:
         return _none(
-            f"{with_limits(*out_of_distribution)} of these files are refused as unlike the training data, where "
-            f"{percent(alpha)} of known files are: they are of another kind, or of no class of the model"
+            f"{with_limits(*out_of_distribution)} of these files are refused as out of distribution, but only "
+            f"{percent(alpha)} of known files. They are of another kind, or of unknown classes"
         )
     probability = predictions["probability"].to_numpy(np.float64)
     loose, value, strict = (
-        float((probability >= t).mean()) for t in (cut.low, cut.value, cut.high)
+        float((probability >= t).mean()) for t in (threshold.low, threshold.value, threshold.high)
     )
-    _, low, high = part_of(predictions["probability"] >= cut.value, predictions)
+    _, low, high = part_of(predictions["probability"] >= threshold.value, predictions)
     low = max(0.0, value - float(np.hypot(value - low, value - strict)))
     high = min(1.0, value + float(np.hypot(high - value, loose - value)))
-    right = percent(1 - cut.wrong / cut.n)
+    right = percent(1 - threshold.wrong / threshold.n)
     line = (
-        f"accuracy to expect here: {with_limits(value, low, high)}. As many of these {n} files reach "
-        f"probability {cut.value:.3f}; of {cut.n} items held out of the training {right} do, and as "
-        "many are right. It holds for files of the model's classes"
+        f"Expected accuracy here: {with_limits(value, low, high)}. That is the fraction of these {n} files with a "
+        f"probability of at least {threshold.value:.3f}. Of {threshold.n} items held out of the training, {right} reach "
+        "it and the same fraction is right. The estimate holds for files of the model's classes"
     )
     return ExpectedAccuracy(value, low, high, line)
 
 
 def _none(why: str) -> ExpectedAccuracy:
     nan = float("nan")
-    return ExpectedAccuracy(nan, nan, nan, f"the accuracy to expect here cannot be said: {why}")
+    return ExpectedAccuracy(nan, nan, nan, f"The accuracy cannot be estimated: {why}")
 
 
 def prediction_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dict[str, Any]:

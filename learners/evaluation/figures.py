@@ -1,7 +1,7 @@
 """Figures of an `Evaluation`, as plain values for JSON.
 
 `measure` is the short list that a model folder keeps, `all_figures` is everything. Splits are measured
-separately: *valid* chose the epoch, *calibration* the temperature and threshold; only *test* played no part.
+separately: *valid* chose the epoch, *calibration* the temperature and threshold, and *test* chose nothing.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from learners.uncertainty import (
 
 #: Splits for the figures of calibration and refusal, best first.
 HONEST = ("test", "valid", "calibration")
-#: Note on the first figure where there is no test split.
+#: Note on the headline figure if there is no test split.
 CHOSE = (
-    "The validation files chose the weights, so their {figure} is a little too good: go by that of the "
-    "calibration files, which chose none."
+    "The validation files chose the weights, so their {figure} is slightly too good. Use that of the calibration "
+    "files, which chose no weights."
 )
 WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
@@ -90,7 +90,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     """Probabilities and scores of the items that have logits, in the order of the rows."""
     classes = len(bundle.classes)
     logits = np.asarray(evaluation.logits, np.float64)
-    if logits.shape[1] != classes:  # nothing could be scored, so no width was known
+    if logits.shape[1] != classes:  # no item has logits, so their number is not known
         logits = np.full((len(logits), classes), np.nan)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
     confidence = bundle.decider
@@ -124,10 +124,10 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
 
 
 def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, Any]:
-    """Accuracy and coverage on each held-out split, each with an ``_interval`` (95 %, `fraction`).
+    """Accuracy and coverage of each split, each with an ``_interval`` (95 %, `fraction`).
 
-    With a ``tree`` an accepted node above the true class is right. Files without a prediction count as wrong and
-    as refused.
+    With a ``tree``, an accepted node above the true class is right. Files without a prediction count as wrong and
+    refused.
     """
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
@@ -155,12 +155,12 @@ def all_figures(
 
     Parameters
     ----------
-    scored : of the same evaluation and bundle, where it has been worked out already.
+    scored : `score_items` of the same evaluation and bundle, if already computed.
 
     Returns
     -------
-    ``metrics`` (of `measure`); ``evaluated_split``, the split that the figures below are of; ``headline``: the
-    ``split`` whose accuracy is reported first, and what is ``message`` of it (`headline`);
+    ``metrics`` (of `measure`); ``evaluated_split``, the split of the figures below; ``headline``: the ``split`` whose
+    accuracy is reported first, and a ``message`` on it (`headline`);
     ``splits``: for each, items, items scored, ``accuracy``, ``coverage`` and
     ``accuracy_of_accepted`` with limits, NLL, Brier, ECE (15 equal-mass bins) and classwise ECE
     before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
@@ -170,7 +170,7 @@ def all_figures(
     model's own score and of ``msp``, the histograms of the first; ``background`` (None without one):
     held-out items of it and the part refused, with limits; ``tree`` (None without one): of
     `tree_figures`; ``classes``: of `class_table`;
-    ``confusion``: counts [true, answered] of what was held out and could be scored.
+    ``confusion``: counts [true class, best class] of the held-out items.
     """
     predictions, tree = evaluation.predictions, bundle.decider.tree
     scored = score_items(evaluation, bundle) if scored is None else scored
@@ -204,7 +204,7 @@ def all_figures(
 
 
 def headline(parts: Collection[str], figure: str = "accuracy") -> tuple[str | None, str]:
-    """The split whose ``figure`` is reported first, and a sentence that says why ("" where that is clear).
+    """The split whose ``figure`` is reported first, and a sentence on the reason ("" if it is obvious).
 
     Calibration items chose temperature and threshold, which change neither the best class of an item nor the
     order of items by a label's probability.
@@ -215,7 +215,7 @@ def headline(parts: Collection[str], figure: str = "accuracy") -> tuple[str | No
 
 
 def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
-    """Precision, recall, F1 and number of items of each class, for the best class whether accepted or not."""
+    """Precision, recall, F1 and number of items of each class, for the best class, accepted or not."""
     from sklearn.metrics import precision_recall_fscore_support
 
     if known.empty:
@@ -231,7 +231,7 @@ def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
 
 
 def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
-    """Counts [true class, best class], whether accepted or not."""
+    """Counts [true class, best class] of items, accepted or not."""
     counts = pd.crosstab(known["truth"], known["best"])
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)
 
@@ -289,9 +289,9 @@ def _risk_coverage(
 
 
 def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | None:
-    """The lowest threshold in few decimals that at most half of the ``accepted`` scores reach.
+    """The lowest threshold with few decimals that at most half of the ``accepted`` scores reach.
 
-    None if there is none ``below`` a limit, where more than half of them have the highest score.
+    None if there is none ``below`` a limit, because more than half of them have the highest score.
     """
     falling = np.sort(accepted)[::-1]
     if not len(falling):
@@ -308,7 +308,7 @@ def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | No
 def _accepted_unknown(
     known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Confidence
 ) -> dict[str, Any]:
-    """Fraction of unknown classes accepted now, and what a stricter threshold would cost."""
+    """Fraction of files of unknown classes that are accepted, and the effect of a stricter threshold."""
     is_accepted = predictions["label"].ne(UNKNOWN)
     is_unknown = predictions["split"].eq(UNKNOWN)
     rate = named_limits(part_of(is_accepted.loc[is_unknown], predictions))
@@ -320,14 +320,14 @@ def _accepted_unknown(
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
     files = int(is_unknown.sum())
     message = (
-        f"{len(gates[0])} of {files} strangers {'is' if len(gates[0]) == 1 else 'are'} accepted "
-        f"({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
+        f"{len(gates[0])} of {files} file{'s' * (files != 1)} of unknown classes {'is' if len(gates[0]) == 1 else 'are'} "
+        f"answered ({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
     )
     figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
         return figures
     now = (
-        "one a class"
+        "one per class"
         if rule.threshold_gate.guarantees
         else f"{rule.threshold_gate.threshold.value:.4g}"
     )
@@ -337,9 +337,8 @@ def _accepted_unknown(
     n_known = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
     before, after = (float(n / n_known) for n in (len(gates[1]), (gates[1] >= value).sum()))
     return figures | {
-        "message": f"{message}; at a threshold{on} of {value:.12g} instead of {now} it "
-        f"would be {n_left} ({percent(n_left / files)}), and {percent(after)} of known files would be "
-        f"accepted, not {percent(before)}",
+        "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now} it would be {n_left} "
+        f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of known files would be answered",
         "stricter": {
             "threshold": value,
             "accepted": named_limits(part_of(still[is_unknown], predictions)),
@@ -400,28 +399,28 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
     if not known.any():
         return None
     labels, p = labels[known], probabilities[known]
-    answered = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
+    predicted = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
     units = rows["unit"].to_numpy()[known] if "unit" in rows else None
     table = [
         {
             "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
             "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": float(calibration_figures(*tree.class_subset(nodes, p, labels)).ece.value),
         }
-        for name, nodes, n, hits in by_depth(tree, answered, labels, units)
+        for name, nodes, n, hits in by_depth(tree, predicted, labels, units)
     ]  # fmt: skip
-    ways = [
-        ({*tree.path(a)} if a >= 0 else set(), {*tree.path(t)})
-        for a, t in zip(answered, labels, strict=True)
+    paths = [
+        ({*tree.path(p)} if p >= 0 else set(), {*tree.path(t)})
+        for p, t in zip(predicted, labels, strict=True)
     ]
-    n_shared, n_predicted, true = (
-        sum(map(len, sets)) for sets in ([a & t for a, t in ways], *zip(*ways, strict=True))
+    n_shared, n_predicted, n_true = (
+        sum(map(len, sets)) for sets in ([p & t for p, t in paths], *zip(*paths, strict=True))
     )
     unknown = rows["label"].eq(UNKNOWN).to_numpy()[known]
     return {
         "depths": table,
         "unknown": float(unknown.mean()),
         "precision": n_shared / n_predicted if n_predicted else None,
-        "recall": n_shared / true,
+        "recall": n_shared / n_true,
         "curves": {
             "with the tree": _tree_curve(tree, p, labels),
             "classes alone": _tree_curve(None, p, labels),
@@ -430,15 +429,15 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
 
 
 def by_depth(
-    tree: Tree, answered: Ints, labels: Ints, groups: Groups = None
+    tree: Tree, predicted: Ints, labels: Ints, groups: Groups = None
 ) -> Iterator[tuple[str, Ints, int, tuple[float, float, float]]]:
     """For each depth and the classes: name, nodes, number of predictions there, and the fraction of those right.
 
-    ``answered [n]`` are nodes, -1 for unknown; limits are those of `fraction`.
+    ``predicted [n]`` are nodes, -1 for unknown; limits are those of `fraction`.
     """
-    right = tree.holds(answered, labels)
+    right = tree.holds(predicted, labels)
     for name, nodes in tree.levels:
-        at_depth = np.isin(answered, nodes)
+        at_depth = np.isin(predicted, nodes)
         yield (
             name, nodes, int(at_depth.sum()), fraction(right[at_depth], None if groups is None else groups[at_depth]),
         )  # fmt: skip
@@ -450,9 +449,9 @@ def _tree_curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[flo
         sizes = tree.masses(np.eye(tree.classes)).sum(axis=0)
     information = 1 - np.log(sizes) / np.log(p.shape[1])
     risk, specificity = [], []
-    for cut in np.unique(np.quantile(p.max(axis=1), np.linspace(0, 1, TREE_POINTS))):
-        named, sure = (p.argmax(1), p.max(1)) if tree is None else tree.named(p, float(cut))
-        accepted = sure >= cut
+    for threshold in np.unique(np.quantile(p.max(axis=1), np.linspace(0, 1, TREE_POINTS))):
+        named, sure = (p.argmax(1), p.max(1)) if tree is None else tree.named(p, float(threshold))
+        accepted = sure >= threshold
         right = named == labels if tree is None else tree.holds(named, labels)
         risk.append(float(1 - right[accepted].mean()))
         specificity.append(float((information[named] * accepted).mean()))

@@ -28,7 +28,7 @@ OPEN_SET_SPLITS = (BACKGROUND, UNKNOWN)
 
 @dataclass
 class Evaluation:
-    """Predictions for labelled items, one row an item, and what the task measures of them.
+    """Predictions for labelled items, one row per item, and the task's metrics of them.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Evaluation:
     metrics : figures as JSON, as a model folder keeps them.
     tables : tables of the report by title.
     lines : sentences at the top of the report and on the terminal.
-    notes : sentences for the terminal alone.
-    headline : which figure to go by, and why; "" where that is clear.
+    notes : sentences for the terminal only.
+    headline : sentence on the figure to use first; "" if it is obvious.
     changes : `Changes` since the model of the warm start; None without one.
     curve : the `LearningCurve`, or None.
     """
@@ -75,8 +75,8 @@ def calibrate(
 ) -> Outputs:
     """Fit the model's temperature, threshold and distance to the calibration split.
 
-    The reference are the training items among ``rows`` as predicted: without augmentation, and long recordings
-    in windows. Returns their outputs with logits divided by the temperature.
+    Distances are measured to the training items in ``rows``, opened as in prediction: without augmentation, and long
+    recordings in windows. Returns the outputs of these items, with logits divided by the temperature.
     """
     calibration, labels, paths = outputs_of_rows(
         predictor, frame.loc[frame["split"].eq("calibration")], train.bs
@@ -95,8 +95,8 @@ def calibrate(
         paths=paths, background=learned, tree=tree, names=predictor.classes,
     )  # fmt: skip
     temperature = fitted.calibrator.temperature.value
-    log.debug("temperature %.2f from %d items", temperature, len(paths))
-    _take(predictor, fitted)
+    log.debug("Temperature %.2f from %d items", temperature, len(paths))
+    _set_confidence(predictor, fitted)
     return replace(reference, logits=reference.logits / temperature)
 
 
@@ -112,11 +112,11 @@ def calibrate_labels(
         calibration, targets.reshape(calibration.logits.shape), settings.confidence, predictor.classes,
         reference=reference, paths=paths,
     )  # fmt: skip
-    log.debug("%d labels calibrated by %d items", fitted.classes, len(paths))
-    _take(predictor, fitted)
+    log.debug("%d labels calibrated with %d items", fitted.classes, len(paths))
+    _set_confidence(predictor, fitted)
 
 
-def _take(predictor: Predictor, fitted: Confidence) -> None:
+def _set_confidence(predictor: Predictor, fitted: Confidence) -> None:
     predictor.bundle.confidence = predictor.confidence = fitted
     for note in fitted.notes:
         log.debug("  %s", note)
@@ -135,9 +135,9 @@ def outputs_of_rows(
 ) -> tuple[Outputs, list[str], list[str]]:
     """Outputs of the rows that have a prediction (without labels), their label names, and their paths."""
     predicted = predictor.predict_detailed(sources(frame), bs=bs)
-    answers = list(progress.counted(predicted, "Calibrating", len(frame), "items"))
-    good = [n for n, item in enumerate(answers) if item.logits is not None]
-    usable = [answers[n] for n in good]
+    detailed = list(progress.counted(predicted, "Calibrating", len(frame), "items"))
+    good = [n for n, item in enumerate(detailed) if item.logits is not None]
+    usable = [detailed[n] for n in good]
     logits, features = stack_outputs(usable, len(predictor.classes))
     units = split_units(frame).to_numpy(np.int64)[good]
     items = Outputs(logits.astype(np.float64), None, features, units)
@@ -147,22 +147,22 @@ def outputs_of_rows(
 def predict_held_out(
     predictor: Predictor, table: ItemTable, bs: int, *, workers: int | None = None
 ) -> Evaluation:
-    """Predictions for everything held out, made by the `Predictor` that users call."""
+    """Predictions for all held-out items, by the `Predictor` that users call."""
     rows = table.frame.loc[table.frame["split"].ne("train")]
     background = table.background.loc[table.background["split"].ne("train")]
     parts = [rows, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     rows = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
     predicted = predictor.predict_detailed(sources(rows), bs=bs, workers=workers)
-    answers = list(progress.counted(predicted, "Predicting", len(rows), "items"))
-    frame = pd.DataFrame([a.prediction for a in answers], columns=Prediction._fields)
+    detailed = list(progress.counted(predicted, "Predicting", len(rows), "items"))
+    frame = pd.DataFrame([a.prediction for a in detailed], columns=Prediction._fields)
     hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
     frame = frame.drop(columns=hidden)
     # dtype object: pandas would turn each Reason into plain text.
-    frame["reason"] = pd.Series([a.prediction.reason for a in answers], dtype=object)
+    frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
     frame["gps"] = rows["gps"].astype(object).where(rows["gps"].notna(), None)
     frame["unit"] = split_units(rows)
-    return Evaluation(frame, *stack_outputs(answers))
+    return Evaluation(frame, *stack_outputs(detailed))
 
 
 def is_correct(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:

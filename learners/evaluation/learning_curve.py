@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from datasets.core.cells import read_frame
 from learners.evaluation.calibration_metrics import fraction
 
-#: A forecast needs at least so many subsets and mistakes, and an interval of the gain at most so wide.
+#: A forecast needs at least this many subsets and mistakes, and an interval of the gain of at most this width.
 PARTS, MISTAKES, WIDEST = 3, 5, 0.1
 BOOTSTRAPS = 1000
 _EXPONENTS = np.geomspace(0.1, 2, 30)
@@ -52,15 +52,19 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
     """
     if not file.is_file():
         return None
-    answers = read_frame(file)
-    probes = [str(name) for name in answers if name not in ("path", "truth", "unit")]
+    predictions = read_frame(file)
+    probes = [str(name) for name in predictions if name not in ("path", "truth", "unit")]
     sizes = sorted({int(name.split("-")[0]) for name in probes})
-    if not sizes or not len(answers):
+    if not sizes or not len(predictions):
         return None
-    units, _ = pd.factorize(answers["path"].groupby(answers["unit"]).transform("min"), sort=True)
+    units, _ = pd.factorize(
+        predictions["path"].groupby(predictions["unit"]).transform("min"), sort=True
+    )
     # For each size [draws, items].
     right = [
-        np.stack([answers[n].eq(answers["truth"]) for n in probes if n.startswith(f"{size}-")])
+        np.stack(
+            [predictions[n].eq(predictions["truth"]) for n in probes if n.startswith(f"{size}-")]
+        )
         for size in sizes
     ]
 
@@ -71,33 +75,33 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
             rows.append({"labels": size, "value": value, "low": low, "high": high})
         return rows
 
-    everything = points(np.ones(len(answers), bool))
+    everything = points(np.ones(len(predictions), bool))
     classes = {
-        name: points(answers["truth"].eq(name).to_numpy())
-        for name in sorted(answers["truth"].unique())
+        name: points(predictions["truth"].eq(name).to_numpy())
+        for name in sorted(predictions["truth"].unique())
     }
     n, last = sizes[-1], everything[-1]
     wrong = int((~right[-1]).sum())
-    now = f"With all {n} labels a linear probe is right in {_share(last)}"
-    no_forecast = "; what twice as many would bring cannot be told"
+    now = f"With all {n} labels a linear probe has an accuracy of {_share(last)}"
+    no_forecast = ". The gain from twice as many cannot be estimated"
     if wrong < MISTAKES:
-        most = f": at most {100 * (1 - last['low']):.1f} points, for it errs in {wrong} of {len(answers)}"
+        most = f": it is at most {100 * (1 - last['low']):.1f} points, because only {wrong} of {len(predictions)} files are wrong"
         return LearningCurve(everything, classes, None, f"{now}{no_forecast}{most}.")
     if len(sizes) < PARTS:
-        why = f"{no_forecast}: too few labels to leave some out"
+        why = f"{no_forecast}: there are too few labels for smaller subsets"
         return LearningCurve(everything, classes, None, f"{now}{why}.")
     low, gain, high = np.quantile(_gains(units, right, sizes, seed), (0.025, 0.5, 0.975))
     if high - low > WIDEST:
-        why = f": from {100 * low:.1f} to {100 * high:.1f} points, by {len(answers)} held-out files"
+        why = f": {len(predictions)} held-out files only show that it is between {100 * low:.1f} and {100 * high:.1f} points"
         return LearningCurve(everything, classes, None, f"{now}{no_forecast}{why}.")
     correct = {"value": gain, "low": low, "high": high}
     forecast = {
         "labels": 2 * n,
         **{name: float(last["value"] + by) for name, by in correct.items()},
     }
-    gain_text = f"twice as many would probably bring {100 * gain:.1f} points more"
     limits = f"[{100 * low:.1f}, {100 * high:.1f}]"
-    return LearningCurve(everything, classes, forecast, f"{now}; {gain_text} {limits}.")
+    gain_text = f"Twice as many would probably add {100 * gain:.1f} points {limits}"
+    return LearningCurve(everything, classes, forecast, f"{now}. {gain_text}.")
 
 
 def _gains(
@@ -112,15 +116,15 @@ def _gains(
     # Variation between draws of a subset; all labels together are one draw, too.
     spread = [correct.mean(1).var(ddof=1) for correct in right if len(correct) > 1] or [0.0]
     draw_error = float(np.sqrt(np.mean(spread)))
-    drawn = np.empty((BOOTSTRAPS, len(sizes)))
+    samples = np.empty((BOOTSTRAPS, len(sizes)))
     for column, correct in enumerate(right):
         by_draw = (weights @ correct.T).mean(1)
-        drawn[:, column] = by_draw + rng.normal(0, draw_error / np.sqrt(len(correct)), BOOTSTRAPS)
-    b, c = _laws(np.array(sizes, float), drawn)
+        samples[:, column] = by_draw + rng.normal(0, draw_error / np.sqrt(len(correct)), BOOTSTRAPS)
+    b, c = _fit_power_laws(np.array(sizes, float), samples)
     return b * (sizes[-1] ** -c - (2.0 * sizes[-1]) ** -c)
 
 
-def _laws(sizes: Floats, accuracies: Floats) -> tuple[Floats, Floats]:
+def _fit_power_laws(sizes: Floats, accuracies: Floats) -> tuple[Floats, Floats]:
     """b and c, each [n], fitted by least squares to rows of accuracies [n, sizes]."""
     y = accuracies[:, None]
     x = sizes ** -_EXPONENTS[:, None]

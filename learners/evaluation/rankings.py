@@ -1,7 +1,7 @@
 """Ranks out-of-distribution scores by AUROC, FPR95 and OSCR, for the tables of a report.
 
-Items of unknown classes (``--unknown``) measure each score. In addition each class in turn plays the unknown
-class (`leave_one_class_out`), which is weaker evidence; a note above the table says so.
+Items of unknown classes (``--unknown``) measure each score. In addition each class in turn serves as the unknown
+class (`leave_one_class_out`). This is weaker evidence; a note above the table says so.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from learners.uncertainty import (
     threshold_for_coverage,
 )
 
-#: Without `rmds`, which decomposes the features for each class left out: minutes for a few dozen classes.
+#: All scores except `rmds`, which decomposes the features for each class left out: minutes for dozens of classes.
 LEFT_OUT_SCORES = tuple(name for name in SCORES if name != "rmds")
 #: Gain in AUROC from which a better score is recommended.
 WORTH = 0.02
-#: Largest number of classes left out; those with the most items.
+#: Largest number of classes left out; the classes with the most items are chosen.
 LEFT_OUT_CLASSES = 20
 LEFT_OUT = "Scores by leaving each class out in turn"
 LEFT_OUT_EACH = "AUROC of each class left out"
 #: In ``attrs["note"]`` of both tables; the report prints it above them.
 LEFT_OUT_NOTE = (
-    "The network was not trained anew and knows the class: only its logit and its training items "
-    "are taken away, so AUROC is too high and favours scores of logits. Strangers (--unknown) give "
-    "a fair order."
+    "The network was not trained again and knows the class: only its logit and its training items are removed. So "
+    "AUROC is too high and favours scores of logits. Files of unknown classes (--unknown) give a fair ranking."
 )
 
 
@@ -49,11 +48,11 @@ def score_tables(
     confidence: Confidence,
     train: Outputs | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """Tables of scores by title; none without items to compare.
+    """Tables of scores by title; empty without items to compare.
 
     Parameters
     ----------
-    evaluation : known items of the test split count, else of valid (which chose the checkpoint).
+    evaluation : the known items of its test split are used, else those of valid (which chose the checkpoint).
     train : outputs of training items from :func:`learners.evaluation.held_out.calibrate`, to fit all of `SCORES`;
         without them only the scores the model holds are ranked.
     """
@@ -75,7 +74,7 @@ def score_tables(
         if train is not None and fitting:
             fitted = fit_scores(train, calibration)
         ranking = rank_scores(fitted, known, ood)
-        title = f"Scores: {len(ood)} strangers beside {len(known)} known items ({split_name})"
+        title = f"Scores: {len(ood)} files of unknown classes and {len(known)} known files ({split_name})"
         tables[title] = ranked_table(ranking, confidence.score_gate.name)
         tables[title].attrs["note"] = better_score(ranking, confidence)
     if train is not None and fitting and len(classes) >= 3:
@@ -106,7 +105,7 @@ def outputs_of_split(
 
 
 def ranked_table(ranking: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
-    """One row a score, best first; ``in use`` marks the model's own."""
+    """One row per score, best first; ``in use`` marks the score of the model."""
     table = pd.DataFrame([asdict(figures) for figures in ranking]).rename(
         columns={
             "name": "score",
@@ -134,8 +133,8 @@ def better_score(ranking: Sequence[ScoreFigures], confidence: Confidence) -> str
     if best.name in confidence.scores():
         command = f"python -m learners.predict MODEL FILE... --score {best.name}"
     return (
-        f"The score {best.name} tells these strangers from known files better than {in_use.name}, which "
-        f"is in use: AUROC {best.auroc:.3f} [{best.low:.3f}, {best.high:.3f}] against {in_use.auroc:.3f} "
+        f"The score {best.name} separates these unknown classes from known files better than {in_use.name}, the score "
+        f"in use: AUROC {best.auroc:.3f} [{best.low:.3f}, {best.high:.3f}] against {in_use.auroc:.3f} "
         f"[{in_use.low:.3f}, {in_use.high:.3f}]. To use it: {installed_commands(command)}"
     )
 
@@ -169,8 +168,12 @@ def left_out_tables(
 class ScoreFigures:
     """How well a score separates known from unknown items, all 0 to 1; NaN without items on one side.
 
-    ``auroc`` with its 95 % limits; ``fpr95``; ``accepted_at_half``: fraction of unknown items accepted where half
-    of the known ones are; ``oscr``.
+    Attributes
+    ----------
+    auroc, low, high : area under the ROC curve, with 95 % limits.
+    fpr95, accepted_at_half : fraction of unknown items accepted at the threshold that accepts 95 % or 50 % of the
+        known ones.
+    oscr : open-set classification rate (`oscr`).
     """
 
     name: str
@@ -236,7 +239,9 @@ def leave_one_class_out(
     """
     classes = train.logits.shape[1]
     if classes < 3:
-        raise SecondhandError(f"{classes} classes: leaving one out needs at least 3")
+        raise SecondhandError(
+            f"{classes} classes are too few to leave one out; at least 3 are needed"
+        )
     out = {}
     for c in range(classes) if only is None else only:
         remaining = tuple(_without(items, c) for items in (train, calibration, test))
@@ -257,7 +262,7 @@ def _without(items: Outputs, c: int) -> Outputs:
 
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
-    """Probability that a known item scores above an unknown one, ties count half; NaN if one side is empty."""
+    """Probability that a known item scores above an unknown one; ties count half. NaN if one side is empty."""
     import scipy
 
     a, b = _checked(known), _checked(unknown)
@@ -279,7 +284,7 @@ def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
     above = (pooled[: len(a)] - scipy.stats.rankdata(a)) / len(b)
     below = (pooled[len(a) :] - scipy.stats.rankdata(b)) / len(a)
     error = np.sqrt(above.var(ddof=1) / len(a) + below.var(ddof=1) / len(b))
-    if not 0 < value < 1:  # the variance is 0: the exact limit for the smaller sample instead
+    if not 0 < value < 1:  # the variance is 0, so the exact limit for the smaller sample is used
         limit = float(0.025 ** (1 / min(len(a), len(b))))
         return (limit, 1.0) if value == 1 else (0.0, 1 - limit)
     half = scipy.special.ndtri(0.975) * error / (value * (1 - value))
@@ -288,7 +293,10 @@ def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
 
 
 def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) -> float:
-    """Fraction of unknown items accepted where the fraction ``coverage`` of known ones is (0.95: FPR95)."""
+    """Fraction of unknown items accepted at the threshold that accepts a fraction ``coverage`` of known ones.
+
+    With 0.95 it is FPR95. NaN if one side is empty.
+    """
     a, b = _checked(known), _checked(unknown)
     if not (len(a) and len(b)):
         return float("nan")
@@ -310,6 +318,6 @@ def _checked(values: ArrayLike) -> Floats:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or np.isnan(scores).any():
         raise SecondhandError(
-            f"scores of shape {scores.shape}: expected one number an item, none nan"
+            f"scores of shape {scores.shape}: expected one number per item and no NaN"
         )
     return scores

@@ -1,7 +1,6 @@
 """Finds held-out items to check: suspected labels, near-duplicates of training items, the hardest files.
 
-Only held-out items are searched, as a network also learns the wrong labels it is trained on. A person
-decides.
+Only held-out items are searched, because a network also learns the wrong labels it is trained on. The user decides.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ DUPLICATE_COLUMNS = ("row", "train_path", "train_label", "similarity", "correlat
 
 
 def hardest_items(evaluation: Evaluation, scored: ScoredItems, n: int = 20) -> pd.DataFrame:
-    """The ``n`` known items whose own label has the lowest calibrated probability, lowest first.
+    """The ``n`` known items whose label has the lowest calibrated probability, lowest first.
 
     Returns
     -------
-    Columns ``row`` (in the predictions), path, truth, best, ``own`` (the label's probability), probability (of
+    Columns ``row`` (in the predictions), path, truth, best, ``label_probability``, probability (of
     best) and reason.
     """
     return _beside(evaluation, scored, scored.labels >= 0).head(n).reset_index(drop=True)
@@ -70,7 +69,7 @@ def label_suspects(
     chosen = np.flatnonzero(suspect)
     rows["suggested"] = [classes[c] for c in suggested[chosen]]
     rows["suggested_probability"] = p[chosen, suggested[chosen]]
-    margin = rows["own"] - rows["suggested_probability"]
+    margin = rows["label_probability"] - rows["suggested_probability"]
     return rows.iloc[np.argsort(margin.to_numpy(), kind="stable")].reset_index(drop=True)
 
 
@@ -105,7 +104,7 @@ def near_duplicates(
     """
     similarity, index = _nearest(evaluation, bundle, scored)
     reference = bundle.decider.distance.reference
-    # Another number of rows: a training file went bad since.
+    # The numbers of rows differ if a training file has become unreadable.
     if reference is None or len(reference) != len(trained) or not len(similarity):
         return pd.DataFrame(columns=list(DUPLICATE_COLUMNS))
     chosen = np.argsort(-similarity, kind="stable")[:CANDIDATES]
@@ -136,13 +135,13 @@ def near_duplicates(
 def _beside(
     evaluation: Evaluation, scored: ScoredItems, mask: NDArray[np.bool_], *, order: bool = True
 ) -> pd.DataFrame:
-    """Predictions with the calibrated probability of their own label."""
+    """Predictions with the calibrated probability of the item's label."""
     chosen = np.flatnonzero(mask)
     columns = ["path", "truth", "best", "probability", "reason"]
     rows = evaluation.predictions.iloc[scored.rows[chosen]][columns].reset_index(drop=True)
     rows.insert(0, "row", scored.rows[chosen])
-    rows.insert(4, "own", scored.after[chosen, scored.labels[chosen]])
-    return rows.sort_values("own", kind="stable") if order else rows
+    rows.insert(4, "label_probability", scored.after[chosen, scored.labels[chosen]])
+    return rows.sort_values("label_probability", kind="stable") if order else rows
 
 
 def _nearest(

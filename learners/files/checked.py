@@ -1,4 +1,4 @@
-"""JSON in and out; values read are checked, and errors name the key."""
+"""Converts values to JSON, and reads JSON with checks whose errors name the key."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, floa
     naming a key that is missing, unknown, of another type or out of range.
     """
     if not isinstance(values, Mapping):
-        raise SecondhandError(f"{name}: expected settings by name, not {quoted(values)}")
+        raise SecondhandError(
+            f"{name} is {quoted(values)}: expected an object with settings by name"
+        )
     known = {item.name: item.metadata for item in fields(cls)}  # type: ignore[arg-type]
     if missing := [key for key in known if key not in values]:
-        raise SecondhandError(f"{name}.{missing[0]}: missing; export the model again")
+        raise SecondhandError(f"{name}.{missing[0]} is missing. Export the model again")
     if foreign := [key for key in values if key not in known]:
         raise SecondhandError(
-            f"{name}.{quoted(foreign[0])}: not a known key; expected {', '.join(known)}"
+            f"{name}.{quoted(foreign[0])} is not a known key: expected {', '.join(known)}"
         )
     fields_read, hints = dict(values), get_type_hints(cls)
     for key, metadata in known.items():
@@ -49,7 +51,7 @@ def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, floa
 
 
 def _expected(value: Any, hint: Any, low: float, high: float) -> str:
-    """What a value should be; empty if it is."""
+    """Description of the values that the field allows; empty if ``value`` is one."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     if hint is float:
         return "" if number else f"a number from {low:g} to {high:g}"
@@ -63,8 +65,8 @@ def _expected(value: Any, hint: Any, low: float, high: float) -> str:
         return "" if numbers else f"a list of numbers from {low:g} to {high:g}"
     if hint == list[str]:
         texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return "" if texts else "a list of texts"
-    words = {str: "text", bool: "true or false", object: "anything"}
+        return "" if texts else "a list of strings"
+    words = {str: "a string", bool: "true or false", object: "anything"}
     return "" if isinstance(value, hint) else words[hint]
 
 

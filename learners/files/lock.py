@@ -42,7 +42,7 @@ def locked(folder: Path, name: str = "") -> Iterator[None]:
 
     Parameters
     ----------
-    name : what the user named, for errors; by default ``--out`` and the folder.
+    name : flag and value of the user, for errors; by default ``--out`` and the folder.
 
     Raises
     ------
@@ -58,15 +58,15 @@ def locked(folder: Path, name: str = "") -> Iterator[None]:
             os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise SecondhandError(
-                    f"{name or f'--out {folder}'}: {owner or 'another process'} is at work in it; wait "
-                    "for its end, or choose another"
+                    f"{name or f'--out {folder}'} is in use by {owner or 'another process'}. Wait until it has ended, "
+                    "or choose another folder"
                 ) from None
-            log.warning("%s: cannot be locked (%s): begin nothing else in it", folder, error)
+            log.warning("%s cannot be locked (%s). Start no other process in it", folder, error)
             yield
             return
         if _is_still(descriptor, file):
             break
-        os.close(descriptor)  # its owner has just removed it
+        os.close(descriptor)  # the owner has just removed the file
     try:
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
@@ -86,24 +86,24 @@ def _is_still(descriptor: int, file: Path) -> bool:
 
 
 def disk_error(file: Path, error: Exception) -> OSError:
-    """A library's write error as the OSError behind it."""
+    """The OSError behind a write error of a library."""
     number = re.search(r"(?:os error|code:) (\d+)", str(error))
     code = int(number[1]) if number else errno.EIO
     return OSError(code, os.strerror(code), str(file))
 
 
 def check_replaceable(folder: Path, *, overwrite: bool, mark: str) -> None:
-    """Raise SecondhandError where ``folder`` exists and may not be replaced.
+    """Raise SecondhandError if ``folder`` exists and must not be replaced.
 
-    It may with ``overwrite``, if it holds the file ``mark`` and so is of the same kind.
+    With ``overwrite`` it may be replaced if it holds the file ``mark``, which shows that it is of the same kind.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:
         raise SecondhandError(
-            f"--out {folder}: is there already; choose another, or give --overwrite"
+            f"--out {folder} already exists. Choose another folder or give --overwrite"
         )
     if not (folder / mark).is_file():
         raise SecondhandError(
-            f"--out {folder}: holds no {mark}, so it is not overwritten; choose another"
+            f"--out {folder} has no {mark}, so --overwrite does not replace it. Choose another folder"
         )

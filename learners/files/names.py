@@ -20,7 +20,7 @@ SEVERAL = " + "
 
 
 class PathShortener:
-    """Shortens paths: below the data's root, the root to its last part, other files to their names.
+    """Shortens paths: those below the data's root start there, the root becomes its last part, others their names.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ class PathShortener:
     def file(self, path: str) -> str:
         """A shortened path."""
         below = self._below(path)
-        elsewhere = os.path.isabs(below) or ".." in Path(below).parts
-        return last_part(below) if elsewhere else below
+        outside = os.path.isabs(below) or ".." in Path(below).parts
+        return last_part(below) if outside else below
 
     def _below(self, text: str) -> str:
         def shorter(match: re.Match[str]) -> str:
@@ -71,7 +71,7 @@ def data_name(source: str) -> str:
 
 
 def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Provenance for sharing: the data by name alone."""
+    """Provenance for sharing, with paths shortened."""
     shared = dict(values)
     data = values.get("data")
     if isinstance(data, str) and data:
@@ -85,10 +85,10 @@ def shared_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shared_command(command: str, data: object = None) -> str:
-    """A command with paths reduced to their last parts; relative paths only if they are the data's."""
+    """A command with absolute paths reduced to their last parts; relative paths only if they name the data."""
     try:
         words = shlex.split(command)
-    except ValueError:  # anybody's: it came with a model
+    except ValueError:  # it came with a model and may be anything
         return PathShortener()(command)
     return shlex.join(_word(word, data) for word in words)
 
@@ -97,7 +97,7 @@ def _word(word: str, data: object) -> str:
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if "local-dir:" in value:  # a backbone's folder, or several
         return flag + equals + re.sub(r"(?<=local-dir:)[^,]+", lambda m: last_part(m[0]), value)
-    whole = f"/{Path(value)}"  # of what was typed in another folder, the end
+    whole = f"/{Path(value)}"  # a path relative to another folder matches the end of a source
     of_data = any(f"/{source}".endswith(whole) for source in str(data).split(SEVERAL))
     if of_data or value.startswith(("/", "~")) or ".." in Path(value).parts:
         value = last_part(value)
@@ -105,7 +105,7 @@ def _word(word: str, data: object) -> str:
 
 
 def _shared_by(folders: Iterable[str]) -> list[Path]:
-    """Deepest common folder; none where its subfolders may bear user names."""
+    """Deepest common folder, in a list; empty if its subfolders may be named after users."""
     shared = Path(os.path.commonpath(list(folders)))
     of_users = shared.is_absolute() and len(shared.parts) <= 2
     above_home = shared != _home() and _home().is_relative_to(shared)
@@ -117,7 +117,7 @@ def _home() -> Path:
 
 
 def _forms(folders: Iterable[Path]) -> tuple[str, ...]:
-    """Folders as they may precede a file name: as given, absolute, and with links resolved."""
+    """Folders in the forms that may precede a file name: unchanged, absolute, and with links resolved."""
     ways = (str, os.path.abspath, os.path.realpath)
     paths = {way(folder) for folder in folders for way in ways}
     return tuple(f"{form.rstrip('/')}/" for form in sorted(paths) if form not in (".", "/"))

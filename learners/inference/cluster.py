@@ -40,7 +40,7 @@ def predict_on(
     """Yield one prediction per file, in the order of the files, as `Predictor.predict` does.
 
     Each chunk of `bs` files is a batch. Workers use one thread each, so probabilities agree with those
-    of one machine to about 1e-6, and with `OMP_NUM_THREADS=1` and no windows to the last bit.
+    of a single machine to about 1e-6. With `OMP_NUM_THREADS=1` and without windows they are identical.
 
     Parameters
     ----------
@@ -55,14 +55,16 @@ def predict_on(
     SecondhandError : a worker does not see the model or a file, or the cluster is lost.
     """
     if bs < 1:
-        raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
+        raise SecondhandError(f"--bs {bs}: expected at least 1")
     folder = os.path.abspath(model)
     task = partial(predict_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
     remaining = (os.fspath(path) for path in paths)
     while names := list(islice(remaining, _TOGETHER * bs)):
         sources = [Source(os.path.abspath(path), at=at) for path in names]
         chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
-        ready: dict[int, list[Prediction | None]] = {}  # answers whose turn has not come
+        ready: dict[
+            int, list[Prediction | None]
+        ] = {}  # predictions of later chunks, to be yielded in order
         next_chunk = 0
         for number, predictions in cluster.map_chunks(
             task, chunks, None, path_of=attrgetter("path")
@@ -82,7 +84,7 @@ def predict_chunk(
 
     Raises
     ------
-    SecondhandError : the worker has no such folder, or another model in it.
+    SecondhandError : the worker does not have the folder, or has another model in it.
     """
     with _loading:  # the threads of a worker share the model
         predictor = _predictor(folder, digest, settings)
@@ -96,23 +98,22 @@ def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) 
 
     if not os.path.isdir(folder):
         raise SecondhandError(
-            f"the model folder {folder} is not there; it must lie where all workers have it by "
-            "this name"
+            f"the model folder {folder} does not exist there. Put it where all workers see it under this path"
         )
     if model_digest(folder) != digest:
-        raise SecondhandError(f"another model lies in {folder}; copy the folder anew")
+        raise SecondhandError(f"another model is in {folder}. Copy the model folder again")
     keep_memory_on_cpu(dict(settings).get("device", "auto"))
     return Predictor(folder, **dict(settings))
 
 
 def model_digest(folder: str) -> str:
-    """SHA-256 (hex) of a model folder's config.json, which lists those of its other files."""
+    """SHA-256 (hex) of the config.json of a model folder, which contains the hashes of the other files."""
     from learners.model import CONFIG
 
     try:
         return hashlib.sha256(Path(folder, CONFIG).read_bytes()).hexdigest()
     except OSError as error:
-        raise SecondhandError(f"{folder}: not a model folder ({error})") from None
+        raise SecondhandError(f"{folder} is not a model folder ({error})") from None
 
 
 def _named(row: Prediction, full: str, name: str) -> Prediction:

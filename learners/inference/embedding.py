@@ -1,6 +1,6 @@
 """Computes features of files with a pretrained backbone, without training.
 
-Similar files have similar features: enough for a map of a folder, a first confusion matrix by nearest
+Similar files have similar features. That is enough for a map of a folder, for a first confusion matrix by nearest
 neighbours, and for near-duplicates that no hash finds.
 """
 
@@ -35,9 +35,8 @@ def embed(
 
     Parameters
     ----------
-    files : pictures; or, with ``spectrogram``, signals, or sources with a time span or moment. Of a
-        recording longer than the window the middle is used (`datasets.spectrograms.windows.cut` makes
-        windows).
+    files : pictures; or, with ``spectrogram``, signals, or sources with a time span or moment. For a recording
+        longer than the window, its middle is used (`datasets.spectrograms.windows.cut` cuts it into windows).
     backbone, weights : as in `learners.backbones.building`.
     size : side of the input in pixels; default: that of the pretraining. Smaller is faster.
     spectrogram : spectrogram settings of signals.
@@ -46,8 +45,8 @@ def embed(
 
     Returns
     -------
-    float32 [files, width] in the order of the files, NaN rows for unusable files; and these with the
-    reasons.
+    Features float32 [files, width] in the order of the files, with NaN rows for unusable files; and these files with
+    the reasons.
 
     Raises
     ------
@@ -71,7 +70,7 @@ def embed(
 def features_of(
     predictor: Predictor, sources: Sequence[Source], *, bs: int = 32, workers: int | None = None
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
-    """Features of files as in `embed`, from the network of a predictor."""
+    """Like `embed`, with the network of a predictor."""
     rows: dict[int, NDArray[np.float32]] = {}
     rejected = []
     opened_all = predictor.open_all(sources, workers=workers)

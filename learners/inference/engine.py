@@ -1,6 +1,6 @@
 """Runs networks with torch or with ONNX Runtime, which starts faster on a CPU.
 
-ONNX files may come from anyone, so their content is checked here before ONNX Runtime reads them.
+ONNX files may come from untrusted sources, so their content is checked before ONNX Runtime reads them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 def pick_engine(engine: str, device: str, bundle: Bundle) -> str:
     """Return "torch" or "onnx"; "auto" depends on the model and the device.
 
-    auto is ONNX Runtime, which saves importing torch, on a CPU for a model folder with ``model.onnx``
-    where ``onnxruntime`` is installed. It is torch on a GPU, for a folder without that file, and for a
-    network that is already in memory.
+    "auto" is ONNX Runtime, which saves importing torch, on a CPU for a model folder with ``model.onnx`` if
+    ``onnxruntime`` is installed. It is torch on a GPU, for a folder without that file, and for a network that is
+    already in memory.
     """
     if engine != "auto":
         return engine
@@ -51,15 +51,15 @@ def pick_engine(engine: str, device: str, bundle: Bundle) -> str:
 def pick_device(device: str, engine: str = "auto", *, train: bool = False) -> str:
     """Return the device name; "auto" is the first CUDA GPU if there is one, else the CPU.
 
-    For ONNX Runtime it is the CPU. Apple's GPU is chosen for training only: a prediction on the CPU is
-    done before torch is imported.
+    For ONNX Runtime it is the CPU. Apple's GPU is chosen for training only, because a prediction on the CPU ends
+    before torch is imported.
 
     Raises
     ------
-    SecondhandError : unknown or missing device, unknown engine, or they do not go together.
+    SecondhandError : the device is unknown or missing, the engine is unknown, or the two cannot be combined.
     """
     if engine not in ENGINES:
-        raise SecondhandError(f"--engine {engine!r} is none of {', '.join(ENGINES)}")
+        raise SecondhandError(f"--engine {engine!r}: expected one of {', '.join(ENGINES)}")
     if device == "auto":
         if engine != "onnx" and has_cuda():
             return "cuda"
@@ -72,14 +72,14 @@ def pick_device(device: str, engine: str = "auto", *, train: bool = False) -> st
         kind = torch.device(device).type
     except RuntimeError:
         raise SecondhandError(
-            f"--device {device!r} is none of auto, cpu, cuda, cuda:N, mps"
+            f"--device {device!r}: expected one of auto, cpu, cuda, cuda:N, mps"
         ) from None
     if engine == "onnx" and kind != "cpu":
-        raise SecondhandError(f"--engine onnx runs on the CPU: leave --device {device} out")
+        raise SecondhandError(f"--engine onnx runs on the CPU. Leave --device {device} out")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise SecondhandError(f"--device {device}: no CUDA GPU is here; use cpu or auto")
+        raise SecondhandError(f"--device {device}: this machine has no CUDA GPU. Use cpu or auto")
     if kind == "mps" and not has_mps():
-        raise SecondhandError(f"--device {device}: no GPU of Apple is here; use cpu or auto")
+        raise SecondhandError(f"--device {device}: this machine has no Apple GPU. Use cpu or auto")
     return device
 
 
@@ -90,7 +90,7 @@ def make_engine(
 
     Raises
     ------
-    BadFile : the model's ONNX file is unusable.
+    BadFile : the model's ONNX file cannot be used.
     SecondhandError : ``engine`` is "onnx" and ONNX Runtime cannot run the model.
     """
     picked = pick_engine(engine, device, bundle)
@@ -98,7 +98,7 @@ def make_engine(
         return TorchEngine(bundle, device, tta_views)
     if bundle.onnx is None:
         raise SecondhandError(
-            "--engine onnx: asks a model folder's model.onnx, and here is none; use --engine torch"
+            "--engine onnx needs model.onnx in the model folder, which has none. Use --engine torch"
         )
     try:
         return OnnxEngine(bundle.onnx, bundle, tta_views)
@@ -107,10 +107,10 @@ def make_engine(
     except Exception as error:  # an older ONNX Runtime raises errors of many kinds
         if engine != "auto":
             raise SecondhandError(
-                f"{bundle.onnx}: {str(error)[:200]}; use --engine torch"
+                f"{bundle.onnx}: {str(error)[:200]}. Use --engine torch"
             ) from None
         log.warning(
-            "%s: not for this version of ONNX Runtime, so the slower PyTorch is used: %s. Update onnxruntime",
+            "%s does not run on this version of ONNX Runtime, so the slower PyTorch is used: %s. Update onnxruntime",
             bundle.onnx,
             error,
         )
@@ -169,7 +169,7 @@ class OnnxEngine:
 
     Raises
     ------
-    BadFile : the file does not fit the bundle. ONNX Runtime itself raises errors of any kind.
+    BadFile : the file does not fit the bundle. ONNX Runtime itself raises errors of many kinds.
     """
 
     name = "onnx"
@@ -230,11 +230,12 @@ class OnnxEngine:
         if width is None and len(actual.get("features", [])) == 1:
             expected["features"] = actual["features"]
         if actual != expected:
-            raise BadFile(self._file, f"takes and gives {actual}, the model {expected}"[:300])
+            raise BadFile(
+                self._file, f"has the shapes {actual}, but the model has {expected}"[:300]
+            )
 
 
 def run_session(session: Any, x: Floats) -> tuple[Floats, Floats]:
-    """Logits [n, classes] and features [n, width] of normalised inputs [n, 3, h, w]."""
     """Logits [n, classes] and features [n, width] of normalised inputs [n, 3, h, w]."""
     logits, features = session.run(list(ONNX_OUTPUTS), {ONNX_INPUT: np.ascontiguousarray(x)})
     return logits, features
@@ -245,8 +246,8 @@ def open_onnx(file: Path, workers: int | None = None) -> Any:
 
     Raises
     ------
-    BadFile : the file refers to other files, or holds custom operators or nested graphs. ONNX Runtime
-        itself raises errors of any kind.
+    BadFile : the file refers to other files, or contains custom operators or nested graphs. ONNX Runtime
+        itself raises errors of many kinds.
     """
     require("onnxruntime")
     disable_telemetry()
@@ -272,7 +273,9 @@ def check_content(content: bytes, file: Path) -> None:
     try:
         for model_field, graph in fields(content):
             if model_field in (20, 25):  # training_info, functions
-                raise BadFile(file, "holds more than a network: training or functions")
+                raise BadFile(
+                    file, "contains more than a network: training information or functions"
+                )
             if model_field != 7 or not isinstance(graph, memoryview):
                 continue
             for graph_field, part in fields(graph):
@@ -281,7 +284,7 @@ def check_content(content: bytes, file: Path) -> None:
                 elif graph_field == 5:  # initializer
                     _check_tensor(Message(part), file)
                 elif graph_field == 15:  # sparse_initializer
-                    raise BadFile(file, "holds sparse tensors")
+                    raise BadFile(file, "contains sparse tensors")
     except (ValueError, IndexError) as error:
         if isinstance(error, SecondhandError):
             raise
@@ -290,17 +293,17 @@ def check_content(content: bytes, file: Path) -> None:
 
 def _check_node(node: Message, file: Path) -> None:
     if any(bytes(domain) not in (b"", b"ai.onnx") for domain in node.all(7)):
-        raise BadFile(file, "holds operators that are not ONNX's own")
+        raise BadFile(file, "contains custom operators")
     for attribute in map(Message, node.all(5)):
         if attribute.all(6, 11, 22, 23):  # g, graphs, sparse_tensor, sparse_tensors
-            raise BadFile(file, "holds a graph within its graph")
+            raise BadFile(file, "contains a nested graph")
         for tensor in attribute.all(5, 10):  # t, tensors
             _check_tensor(Message(tensor), file)
 
 
 def _check_tensor(tensor: Message, file: Path) -> None:
     if tensor.all(13, 14):  # external_data, data_location
-        raise BadFile(file, "refers to another file for its tensors")
+        raise BadFile(file, "stores tensors in another file")
 
 
 def fields(message: memoryview | bytes) -> Iterator[tuple[int, memoryview | int]]:
@@ -357,4 +360,7 @@ def require(*packages: str) -> None:
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         names = " ".join(missing)
-        raise SecondhandError(f"{', '.join(missing)} not installed: pip install {names} for ONNX")
+        verb = "is" if len(missing) == 1 else "are"
+        raise SecondhandError(
+            f"ONNX needs {', '.join(missing)}, which {verb} not installed. Install: pip install {names}"
+        )

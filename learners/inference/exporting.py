@@ -2,9 +2,9 @@
 
 Each file is compared with torch on the same inputs and discarded if the outputs differ.
 
-A file for other programs contains normalisation, network and calibration, and what else is needed as
-metadata. Not included: opening files, rendering spectrograms, cropping pictures, test-time augmentation,
-and the distance to the training data by which the predictor refuses out-of-distribution files.
+A file for other programs contains normalisation, network and calibration, with further settings as metadata. Not
+included: opening files, rendering spectrograms, cropping pictures, test-time augmentation, and the distance to the
+training data, by which the predictor refuses out-of-distribution files.
 """
 
 from __future__ import annotations
@@ -138,31 +138,37 @@ def metadata(bundle: Bundle) -> dict[str, str]:
 
 def _class_thresholds(confidence: Confidence) -> dict[str, object]:
     """Thresholds of the classes, if there are any; for multi-label models threshold and calibration."""
-    cuts = confidence.threshold_gate.guarantees
+    thresholds = confidence.threshold_gate.guarantees
     if not isinstance(calibrator := confidence.calibrator, Platt):
-        return {"thresholds": jsonable(confidence.threshold_gate.each)} if cuts else {}
-    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), cuts, strict=True)
-    return {"labels": [{"scale": a, "shift": b, "threshold": cut.value} for a, b, cut in numbers]}
+        return {"thresholds": jsonable(confidence.threshold_gate.each)} if thresholds else {}
+    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), thresholds, strict=True)
+    return {
+        "labels": [
+            {"scale": scale, "shift": shift, "threshold": threshold.value}
+            for scale, shift, threshold in numbers
+        ]
+    }
 
 
 def export_limitations(bundle: Bundle) -> list[str]:
-    """Sentences on what the predictor does for this model and an exported file does not."""
+    """Sentences on what an exported file lacks in comparison with the predictor of this model."""
     limitations = []
     if bundle.spectrogram is not None:
         limitations.append(
-            "the file takes drawn pictures: signals are drawn by the recipe in its metadata"
+            "it takes rendered spectrograms: render signals with the spectrogram settings in its metadata"
         )
     if len(bundle.tta_views) > 1:
         limitations.append(
-            f"the file looks once; its temperature was fitted to the mean of {len(bundle.tta_views)} views"
+            f"it predicts without test-time augmentation, although its temperature was fitted to the mean of "
+            f"{len(bundle.tta_views)} variants of each file"
         )
     if bundle.decider.tree is not None:
         limitations.append(
-            "the file knows classes alone: what stands above them sums their probabilities"
+            "it predicts classes only: the probability of a group is the sum of those of its classes"
         )
     if bundle.decider.distance.reference is not None:
         limitations.append(
-            "the file measures no distance: it refuses nothing as out of distribution or unusual"
+            "it measures no distance, so it refuses no file as out of distribution or unusual"
         )
     return limitations
 
@@ -184,14 +190,16 @@ def check(bundle: Bundle, run: Run) -> None:
         try:
             outputs = run(pictures)
         except Exception as error:
-            raise SecondhandError(f"ONNX: {first_line(error)}, asked for {n} pictures") from error
+            raise SecondhandError(
+                f"the ONNX file fails on a batch of {n} picture{'s' * (n != 1)}: {first_line(error)}"
+            ) from error
         for name, values, exported in zip(OUTPUTS, expected, outputs, strict=True):
             deviation = distance(values, exported)
             if not deviation <= TOLERANCE:
                 raise SecondhandError(
-                    f"ONNX: {name} of {n} pictures are {deviation:.1e} from the model's own, and "
-                    f"{TOLERANCE:g} is allowed; nothing was written. Other versions of torch, "
-                    "onnxscript and onnxruntime may do better"
+                    f"the {name} of the ONNX file differ from the model's by {deviation:.1e} for a batch of {n}; at most "
+                    f"{TOLERANCE:g} is allowed, so no file was written. Try other versions of torch, onnxscript and "
+                    "onnxruntime"
                 )
 
 
@@ -225,8 +233,8 @@ def write_network(bundle: Bundle, file: Path) -> None:
         )
         if (far := _largest_deviation(beside, bundle)) > TOLERANCE:
             raise SecondhandError(
-                f"ONNX Runtime's answers for {bundle.spec.backbone} are {far:.1e} from the network's "
-                "own; use --engine torch"
+                f"the outputs of ONNX Runtime for {bundle.spec.backbone} differ from those of torch by {far:.1e}; at most "
+                f"{TOLERANCE:g} is allowed. Use --engine torch"
             )
 
 
@@ -237,7 +245,7 @@ def _test_inputs(spec: NetworkSpec) -> list[Floats]:
 
 
 def _largest_deviation(file: Path, bundle: Bundle) -> float:
-    """Largest deviation of a file's outputs from the network's; infinity where the file fails."""
+    """Largest deviation of a file's outputs from the network's; infinity if the file fails."""
     network = bundle.network
     if next(network.parameters()).device.type != "cpu":  # a GPU may round differently
         network = copy.deepcopy(network).cpu()
@@ -282,7 +290,7 @@ def trace(module: nn.Module, example: npt.NDArray[Any]) -> torch.export.Exported
             )
     except Exception as error:
         raise SecondhandError(
-            f"torch.export cannot follow this network: {first_line(error)}; predict with torch"
+            f"torch.export does not support this network: {first_line(error)}. Use --engine torch"
         ) from error
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # would publish paths of this machine
@@ -322,7 +330,7 @@ def write_onnx(
         onnx.save(file, external_data=False)
     except Exception as error:
         raise SecondhandError(
-            f"this network cannot be written in ONNX: {first_line(error)}; predict with torch"
+            f"this network cannot be exported to ONNX: {first_line(error)}. Use --engine torch"
         ) from error
 
 

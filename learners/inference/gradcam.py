@@ -1,7 +1,7 @@
-"""Heat maps of where a network finds evidence for a class: Grad-CAM (arXiv:1610.02391), by the package grad-cam.
+"""Heat maps of the evidence for a class: Grad-CAM (arXiv:1610.02391), by the package grad-cam.
 
-For a convolutional body the maps are its last feature map. A transformer pools inside its body; its
-maps are the tokens, arranged as the grid of patches, of the last layer norm that the class depends on.
+For a convolutional body the maps are its last feature map. A transformer pools inside its body, so its maps are the
+patch tokens of the last layer norm on which the class depends, arranged as a grid.
 
 The hooks are set on a copy that shares the weights, so that other threads can use the network meanwhile.
 """
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 Heat = npt.NDArray[np.float32]
 STRENGTH = 0.6  # opacity of the colour at the maximum
-NO_MAP = (
-    "this backbone gives no map of places (neither a feature map, nor tokens on a square grid): "
-    "no heat map can be drawn of it"
-)
+NO_MAP = "heat maps are not possible for this backbone, which has neither a feature map nor tokens on a square grid"
 
 
 def heatmap(
@@ -40,22 +37,22 @@ def heatmap(
     *,
     preprocessing: Preprocessing | None = None,
 ) -> Heat:
-    """How much each place of a picture speaks for a class.
+    """Evidence for a class at each pixel of a picture.
 
     Parameters
     ----------
-    network : ``Sequential(body, head)`` in eval mode; of an ensemble the first member is asked.
-    picture : uint8 [3, h, w] as `Predictor.open` gives it, which needs ``preprocessing``; or the
-        network's own input, a normalised float tensor [3, h, w] or [1, 3, h, w].
-    class_index : the place of the class among the logits.
+    network : ``Sequential(body, head)`` in eval mode; of an ensemble the first member is used.
+    picture : uint8 [3, h, w] from `Predictor.open`, which needs ``preprocessing``; or the input of the network, a
+        normalised float tensor [3, h, w] or [1, 3, h, w].
+    class_index : index of the class in the logits.
 
     Returns
     -------
-    float32 [h, w] in [0, 1], 1 at the place that speaks for it most; all 0 where none does.
+    float32 [h, w] in [0, 1], 1 at the strongest evidence; all 0 if there is none.
 
     Raises
     ------
-    SecondhandError : another shape, a class that is not there, or a backbone that gives no map.
+    SecondhandError : the shape is wrong, the class does not exist, or the backbone has no feature map.
     """
     import torch
     from torch import nn
@@ -71,11 +68,11 @@ def heatmap(
         if out.ndim == 4:
             if min(out.shape[2:]) < 2:
                 raise SecondhandError(
-                    f"the feature map of {x.shape[-1]} pixels is a single place: use a larger --size"
+                    f"the feature map of a picture of {x.shape[-1]} pixels is a single point. Use a larger --size"
                 )
             head = _detached(network[1])
             _check_class(head(out), class_index)
-            # The body is done: what is left to weigh is its map, handed to the head.
+            # The body has been computed. Its feature map is the input of the head.
             small = _grad_cam(nn.Sequential(nn.Identity(), head), "0", out, class_index, None)
         else:
             private = _detached(network)
@@ -118,11 +115,15 @@ def _normalised(
     if x.ndim == 3:
         x = x[None]
     if x.ndim != 4 or x.shape[:2] != (1, 3):
-        raise SecondhandError(f"a heat map is of one picture [3, h, w], not of {list(x.shape)}")
+        raise SecondhandError(
+            f"a heat map needs one picture [3, h, w], but the shape is {list(x.shape)}"
+        )
     if x.is_floating_point():
         return x.detach().clone()
     if preprocessing is None:
-        raise SecondhandError("a picture of whole numbers needs preprocessing, to be normalised")
+        raise SecondhandError(
+            "a picture of integers must be normalised: give the model's preprocessing"
+        )
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
     return x.float().div_(255).sub_(mean).div_(std)
 
@@ -130,7 +131,7 @@ def _normalised(
 def _check_class(logits: Tensor, class_index: int) -> None:
     if not 0 <= class_index < logits.shape[1]:
         raise SecondhandError(
-            f"class {class_index}: the model has {logits.shape[1]}, counted from 0"
+            f"class {class_index}: expected an index from 0 to {logits.shape[1] - 1}"
         )
 
 
@@ -167,7 +168,7 @@ def _grad_cam(
 def _last_grid(network: nn.Sequential, x: Tensor, width: int, class_index: int) -> tuple[str, int]:
     """Name of the last norm layer with patch tokens that the class depends on, and its number of prefix tokens.
 
-    After the last attention only the class token is read, so later layers do not depend on patches.
+    After the last attention only the class token is used, so the class does not depend on patches of later layers.
 
     Raises
     ------

@@ -28,7 +28,7 @@ class Prediction(NamedTuple):
 
     Attributes
     ----------
-    path : file name as given.
+    path : file name, as the caller wrote it.
     label : a class or "unknown"; with a class tree also a node above the classes; for multi-label models
         all predicted labels, separated by ``|``.
     best : most probable class, also where the label is "unknown"; "" for a bad file.
@@ -40,16 +40,16 @@ class Prediction(NamedTuple):
         readable file, "no such moment: …".
     top : most probable classes with their probabilities, best first; for multi-label models also all
         predicted labels, with independent probabilities.
-    distance_p : share of known files at least as far from the training data, in (0, 1]; 1 for training
-        files and copies of them, NaN where the model measures no distance.
+    distance_p : fraction of known files at least as far from the training data, in (0, 1]; 1 for training
+        files and copies of them, NaN if the model measures no distance.
     start, end : seconds in the file that the prediction is for; NaN for the whole file.
     windows : predictions of the windows of a recording longer than the model's window.
     set : smallest set of classes that contains the right one with the chosen coverage, most probable
-        first; empty where the model makes no sets, and for a bad file.
-    at : moment of the prediction: GPS time in seconds for strain (the given or the loudest), seconds from
-        the start of the file for sound where one was given; else NaN.
-    known : score that ranks files from unknown to known, higher for known; only its order has a
-        meaning. NaN for a bad file.
+        first; empty if the model makes no sets, and for a bad file.
+    at : moment of the prediction. GPS time in seconds for strain (the requested or the loudest moment),
+        seconds from the start of the file for sound if a moment was requested; else NaN.
+    known : out-of-distribution score, higher for known files; only its order has a meaning. NaN for a bad
+        file.
     branch : path down the class tree with the probability of each node, without nodes above all
         classes; `label` is on it. Empty without a tree, and for a bad file.
     """
@@ -125,11 +125,11 @@ def check_moment(kind: str, at: float | None) -> None:
     """Raise SecondhandError if a moment is given for pictures."""
     if at is not None and kind == "picture":
         raise SecondhandError(
-            f"--at {at:g}: a picture has no moments, and this is a model of pictures; leave it out"
+            f"--at {at:g}: this is a model for pictures, which have no time. Leave --at out"
         )
 
 
-def reason_not_judged(windows: Sequence[Prediction]) -> Reason | None:
+def reason_not_predicted(windows: Sequence[Prediction]) -> Reason | None:
     """Why the recording of these windows is not predicted; None if it is.
 
     One unreadable window makes the whole file bad. Silent windows are ignored; if all are silent the
@@ -162,7 +162,7 @@ def stack_outputs(
 ) -> tuple[Floats, Floats]:
     """Logits [n, classes] and features [n, width] of predictions, NaN rows where there are none.
 
-    ``classes`` is the number of columns where no prediction has logits.
+    ``classes`` is the number of columns if no prediction has logits.
     """
     widths = (classes, 0)
     for prediction in predictions:

@@ -1,9 +1,8 @@
 """Predicts files with a model folder.
 
-fastai is not imported, and torch only where the folder has no ``model.onnx`` or a GPU is used. `Decoder`
-opens files, or the windows of long recordings, ahead of the network in other processes, which a broken
-file may crash. `engine` computes a batch. `Predictor` decides on the outputs and pools the windows of a
-recording.
+fastai is not imported, and torch only if the folder has no ``model.onnx`` or a GPU is used. `Decoder` opens files, or
+the windows of long recordings, ahead of the network in other processes, which a broken file may crash. `engine`
+computes a batch. `Predictor` decides on the outputs and pools the windows of a recording.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from learners.inference.predictions import (
     Prediction,
     check_moment,
     pool_windows,
-    reason_not_judged,
+    reason_not_predicted,
     refused_prediction,
     seconds,
     stack_outputs,
@@ -63,9 +62,9 @@ log = logging.getLogger(__name__)
 FileOrSource = str | os.PathLike[str] | Source
 Opened = npt.NDArray[np.uint8] | BadFile | Reason
 
-#: Fewest full batches per round. The last bits of an output depend on the other items of its batch, so a
-#: job that resumes after a round must make the same batches: a round ends at the end of a file, and no
-#: batch crosses it. Rounds of pictures hold full batches only.
+#: Least number of full batches per round. The last bits of an output depend on the other items of its batch, so a
+#: job that resumes after a round must make the same batches. A round therefore ends with a file, and no batch
+#: crosses its end. Rounds of pictures have full batches only.
 ROUND = 8
 #: File of a run that lists the training files whose features its model holds.
 REFERENCE = "reference.csv"
@@ -78,9 +77,9 @@ class Part(NamedTuple):
 
     Attributes
     ----------
-    number : number of the file in the call, for a file may be given twice.
-    file : the file or source as given.
-    source : the whole file or the window; with its moment once opened.
+    number : number of the file in the call, because a file may occur twice.
+    file : the file or source, as the caller wrote it.
+    source : the whole file or the window, with its moment once it is opened.
     """
 
     number: int
@@ -101,7 +100,7 @@ def as_source(file: FileOrSource, at: float | None = None) -> Source:
 class Opener:
     """Opens a source: the network's input before normalisation, uint8 [3, size, size], or what is wrong.
 
-    It also returns the moment in seconds: the given one or, for strain, the loudest; else None.
+    It also returns the moment in seconds: the requested one or, for strain, the loudest; else None.
     """
 
     prepared: PictureOpener
@@ -112,9 +111,9 @@ class Opener:
         try:
             if self.spectrogram is None:
                 return pixels(self.prepared.open_for_validation(path)), at
-            if (drawing := self.stored(source)) is not None:
-                silent = no_signal(drawing)
-                return NO_SIGNAL if silent else pixels(self.prepared.open_spectrogram(drawing)), at
+            if (cached := self.stored(source)) is not None:
+                silent = no_signal(cached)
+                return NO_SIGNAL if silent else pixels(self.prepared.open_spectrogram(cached)), at
             signal = self.spectrogram.read(path, start=start, end=end, at=at)
             if at is None:
                 at = self.spectrogram.moment(signal)
@@ -141,7 +140,7 @@ class Opener:
 
 @cache
 def _cache_at(root: Path) -> PictureCache:
-    """The spectrogram cache, opened once per process, for opening it reads an index of all its files."""
+    """The spectrogram cache. It is opened once per process, because opening reads an index of all its files."""
     return PictureCache(root)
 
 
@@ -190,8 +189,8 @@ class Decoder:
     def open_all(
         self, sources: Iterable[FileOrSource], workers: int | None = None
     ) -> Iterator[Opened]:
-        apart = self._start_openers(workers)
-        for _, (opened, _) in apart.ahead(sources, 8 * apart.workers, of=as_source):
+        calls = self._start_openers(workers)
+        for _, (opened, _) in calls.ahead(sources, 8 * calls.workers, of=as_source):
             yield opened
 
     def batches(
@@ -204,13 +203,13 @@ class Decoder:
         parts = self._cut(files)
         start_parts = list(islice(parts, 2))
         # One file needs one process; processes that are running are used.
-        apart = self._start_openers(
+        calls = self._start_openers(
             1 if len(start_parts) < 2 and self._openers is None else workers
         )
-        chunk = max(1, bs // (2 * apart.workers))
+        chunk = max(1, bs // (2 * calls.workers))
         batch: list[tuple[Part, Opened]] = []
         in_round, last_number = 0, -1
-        ahead = apart.ahead(chain(start_parts, parts), 3 * bs, of=attrgetter("source"), chunk=chunk)
+        ahead = calls.ahead(chain(start_parts, parts), 3 * bs, of=attrgetter("source"), chunk=chunk)
         with closing(ahead):
             for part, (opened, at) in ahead:
                 if in_round >= ROUND * bs and part.number != last_number:
@@ -242,9 +241,9 @@ class Decoder:
         self._start_openers(None).start()
 
     def close(self) -> None:
-        for apart in (self._openers, self._cutters):
-            if apart is not None:
-                apart.close()
+        for calls in (self._openers, self._cutters):
+            if calls is not None:
+                calls.close()
 
     def _start_openers(
         self, workers: int | None
@@ -269,15 +268,15 @@ class Predictor:
     Parameters
     ----------
     model : a model folder, ``hf:USER/NAME[@REVISION]``, or a loaded bundle.
-    threshold : probability from which a class is answered, in [0, 1], or one per class; default: the
-        model's. 0 accepts everything.
-    score : score that tells known from unknown files; default: the model's.
+    threshold : least probability of an accepted class, in [0, 1], or one per class; default: the model's.
+        0 accepts everything.
+    score : out-of-distribution score; default: the model's.
     top : number of classes to list.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     tta : use the model's test-time augmentation, as its calibration did.
     engine : "torch", "onnx" (ONNX Runtime on the CPU) or "auto", see `engine.pick_engine`.
     only : class subset: the classes of the model that may be predicted.
-    decoded : cache of decoded pixels that a run shares.
+    decoded : cache of decoded pixels, shared by the stages of a run.
     """
 
     def __init__(
@@ -310,12 +309,12 @@ class Predictor:
         self.tta_views = self.bundle.tta_views if tta else (PLAIN,)
         if len(self.tta_views) < len(self.bundle.tta_views):
             log.warning(
-                "one view instead of %d: probabilities and refusals were calibrated with all of them. Leave out "
-                "--no-tta to use them",
+                "Test-time augmentation is off, but the model was calibrated with %d variants of each file, so "
+                "probabilities and refusals are less reliable. Leave out --no-tta",
                 len(self.bundle.tta_views),
             )
         if top < 1:
-            raise SecondhandError(f"--top {top}: at least 1 class is listed")
+            raise SecondhandError(f"--top {top}: expected at least 1")
         self.top = min(top, len(self.classes))
         self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
@@ -338,13 +337,13 @@ class Predictor:
         Parameters
         ----------
         paths : files, or sources with a time span or a moment in a signal.
-        at : moment for files without their own: GPS time in seconds for strain (default: the loudest
+        at : moment in files for which ``paths`` has none: GPS time in seconds for strain (default: the loudest
             moment), seconds from the start for sound (default: the whole file). An error for pictures.
         bs : items per forward pass.
         workers : processes that open files; default: one per core.
         """
-        for answer in self.predict_detailed(paths, at=at, bs=bs, workers=workers):
-            yield answer.prediction
+        for detailed in self.predict_detailed(paths, at=at, bs=bs, workers=workers):
+            yield detailed.prediction
 
     def predict_detailed(
         self,
@@ -355,8 +354,10 @@ class Predictor:
         workers: int | None = None,
     ) -> Iterator[DetailedPrediction]:
         """Yield predictions as `predict` does, with their logits and features."""
-        for source, judged in self.predict_windows(paths, at=at, bs=bs, workers=workers):
-            yield judged[0] if len(judged) == 1 else self._pool_windows(source, judged)
+        for source, predictions in self.predict_windows(paths, at=at, bs=bs, workers=workers):
+            yield (
+                predictions[0] if len(predictions) == 1 else self._pool_windows(source, predictions)
+            )
 
     def predict_windows(
         self,
@@ -368,14 +369,15 @@ class Predictor:
     ) -> Iterator[tuple[Source, list[DetailedPrediction]]]:
         """Yield each file with the detailed predictions of its windows (one for a short file)."""
         if bs < 1:
-            raise SecondhandError(f"--bs {bs}: at least 1 item makes a batch")
+            raise SecondhandError(f"--bs {bs}: expected at least 1")
         check_moment(self.kind, at)
         files = (as_source(path, at) for path in paths)
-        judged = map(self._predict_batch, self.decoder.batches(files, bs, workers))
+        predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))
         for (_, file), group in groupby(
-            chain.from_iterable(judged), key=lambda judged: judged[0][:2]
+            chain.from_iterable(predicted),
+            key=lambda part_and_prediction: part_and_prediction[0][:2],
         ):
-            yield file, [answer for _, answer in group]
+            yield file, [detailed for _, detailed in group]
 
     def outputs(
         self, paths: Iterable[FileOrSource], *, bs: int = 32, workers: int | None = None
@@ -397,7 +399,7 @@ class Predictor:
         return self.decoder.open_all(sources, workers)
 
     def start(self) -> None:
-        """Start the processes that open files, so that the first prediction need not wait for them."""
+        """Start the processes that open files, so that the first prediction does not wait for them."""
         self.decoder.start()
 
     def close(self) -> None:
@@ -407,9 +409,9 @@ class Predictor:
     def similar_files(self, path: FileOrSource, n: int = 5) -> list[SimilarFile]:
         """The ``n`` training files with the most similar features, most similar first.
 
-        Their names come from ``reference.csv`` of the run folder around the model folder; the model folder
-        itself, which may be shared, does not contain them. The list is empty where that file is missing or
-        belongs to another model, and where ``path`` cannot be opened.
+        Their names come from ``reference.csv`` in the run folder that contains the model folder; the model folder
+        itself, which may be shared, does not contain them. The list is empty if that file is missing or belongs to
+        another model, and if ``path`` cannot be opened.
         """
         reference = self.confidence.distance.reference
         if self._run is None or reference is None:
@@ -437,7 +439,7 @@ class Predictor:
 
     @property
     def network(self) -> Network:
-        """The network in torch; where ONNX Runtime predicts, it is built at the first use."""
+        """The network in torch; with ONNX Runtime it is built at first use."""
         return self._arithmetic.network
 
     def forward(
@@ -458,13 +460,13 @@ class Predictor:
     ) -> list[tuple[Part, DetailedPrediction]]:
         """Predict each part of a batch."""
         good = [(part, opened) for part, opened in batch if isinstance(opened, np.ndarray)]
-        answers: Iterator[DetailedPrediction] = iter(())
+        predictions: Iterator[DetailedPrediction] = iter(())
         if good:
             logits, features = self.forward(np.stack([opened for _, opened in good]))
             decided = self._decide([part.source for part, _ in good], logits, features)
-            answers = map(DetailedPrediction, decided, logits, features)
+            predictions = map(DetailedPrediction, decided, logits, features)
         return [
-            (part, next(answers))
+            (part, next(predictions))
             if isinstance(opened, np.ndarray)
             else (part, DetailedPrediction(refused_prediction(part.source, opened), None, None))
             for part, opened in batch
@@ -475,7 +477,7 @@ class Predictor:
     ) -> DetailedPrediction:
         """Pool the predictions of a recording's windows into one."""
         window_predictions = tuple(window.prediction for window in windows)
-        if (reason := reason_not_judged(window_predictions)) is not None:
+        if (reason := reason_not_predicted(window_predictions)) is not None:
             return DetailedPrediction(
                 refused_prediction(source, reason)._replace(windows=window_predictions), None, None
             )
@@ -487,32 +489,32 @@ class Predictor:
         self, sources: Sequence[Source], logits: Floats, features: Floats, trained: bool = False
     ) -> list[Prediction]:
         paths = [source.path for source in sources]
-        judged = self.confidence.decide(logits, features, paths=paths, trained=trained)
-        order = np.argsort(-judged.probabilities, axis=1, kind="stable")
-        rule = self.confidence.sets
-        inside = None if rule is None else rule.predict(judged.probabilities)
+        decisions = self.confidence.decide(logits, features, paths=paths, trained=trained)
+        order = np.argsort(-decisions.probabilities, axis=1, kind="stable")
+        sets = self.confidence.sets
+        in_set = None if sets is None else sets.predict(decisions.probabilities)
         tree = self.confidence.tree
-        labels = judged.labels(self.classes if tree is None else tree.names)
-        branches = [()] * len(sources) if tree is None else tree.branches(judged.probabilities)
+        labels = decisions.labels(self.classes if tree is None else tree.names)
+        branches = [()] * len(sources) if tree is None else tree.branches(decisions.probabilities)
         return [
             Prediction(
                 path=source.path,
                 label=labels[i],
-                best=self.classes[judged.best[i]],
-                probability=float(judged.probability[i]),
-                reason=judged.reason[i],
+                best=self.classes[decisions.best[i]],
+                probability=float(decisions.probability[i]),
+                reason=decisions.reason[i],
                 top=[
-                    (self.classes[k], float(judged.probabilities[i, k]))
-                    for k in order[i, : judged.listed(i, self.top)]
+                    (self.classes[k], float(decisions.probabilities[i, k]))
+                    for k in order[i, : decisions.listed(i, self.top)]
                 ],
-                distance_p=float(judged.distance_p[i]),
+                distance_p=float(decisions.distance_p[i]),
                 start=seconds(source.start),
                 end=seconds(source.end),
                 set=()
-                if inside is None
-                else tuple(self.classes[k] for k in order[i] if inside[i, k]),
+                if in_set is None
+                else tuple(self.classes[k] for k in order[i] if in_set[i, k]),
                 at=seconds(source.at),
-                known=float(judged.known[i]),
+                known=float(decisions.known[i]),
                 branch=branches[i],
             )
             for i, source in enumerate(sources)

@@ -23,13 +23,13 @@ FORMULA = re.compile("'*[=+\\-@\t\r\n]")
 
 
 def main(files: list[str]) -> int:
-    """Print the predictions; return 0, or 3 where some files could not be read."""
+    """Print the predictions; return 0, or 3 if some files could not be read."""
     model = Path(__file__).with_name("model.onnx")
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
     classes = json.loads(metadata["secondhand.classes"])
     preprocessing = json.loads(metadata["secondhand.preprocessing"])
-    # Other scores than the probability need features of training files, which model.onnx lacks.
+    # A threshold on another score needs features of training files, which model.onnx lacks.
     on_probability = metadata["secondhand.threshold_on"] == "probability"
     threshold = metadata.get("secondhand.thresholds", metadata["secondhand.threshold"])
     thresholds = json.loads(threshold) if on_probability else 0.0
@@ -46,8 +46,8 @@ def main(files: list[str]) -> int:
             continue
         probabilities = session.run(["probabilities"], {"pixels": pixels})[0][0]
         best = int(probabilities.argmax())
-        # With a background class its probability is the rest to 1.
-        threshold = 2.0 if thresholds[best] is None else thresholds[best]  # None: never answered
+        # The probability of a background class is 1 minus the sum of the others.
+        threshold = 2.0 if thresholds[best] is None else thresholds[best]  # None: never predicted
         sure = probabilities[best] >= max(threshold, 1 - probabilities.sum() - 1e-6)
         label = classes[best] if sure else "unknown"
         names = [f"'{n}" if FORMULA.match(n) else n for n in (file, label, classes[best])]

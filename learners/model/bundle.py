@@ -1,18 +1,18 @@
-"""The model folder: safetensors, JSON and a model card. Opening one runs nobody's code.
+"""The model folder: safetensors, JSON and a model card. Opening one runs no code from it.
 
 ``config.json``
-    format version, network, classes, preprocessing, recipe, confidence, provenance, metrics and
-    the SHA-256 of the other files.
+    format version, network, classes, preprocessing, spectrogram settings, confidence, provenance, metrics and the
+    SHA-256 of the other files.
 ``model.safetensors``
-    the weights, under the names of :func:`learners.backbones.building.build`; those of an ensemble's
-    members under ``members.0.``, ``members.1.``, …
+    the weights, under the names of :func:`learners.backbones.building.build`; those of the members of an ensemble
+    under ``members.0.``, ``members.1.``, …
 ``reference.safetensors``
-    what the distance to the training data is measured against.
+    features of training items, to which distances are measured.
 ``classes.csv``
-    the tree of a model whose classes have one: label and parent.
+    the tree of classes, if the model has one: label and parent.
 ``model.onnx``
-    the network's arithmetic once more, for ONNX Runtime; a folder may lack it. A prediction that has
-    it needs no torch, so torch is imported here where a network is built or written, and not before.
+    the network for ONNX Runtime; optional. A prediction with it needs no torch, so this module imports torch only
+    when a network is built or written.
 ``README.md``
     a model card that the Hugging Face hub understands.
 """
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 _building = RLock()
 
 FORMAT = 1
-#: All that a model folder is made of.
+#: All files of a model folder.
 FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
     "config.json",
     "model.safetensors",
@@ -74,7 +74,7 @@ FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
     "model.onnx",
     "README.md",
 )
-#: What features follow from, beside the weights.
+#: Keys of config.json that determine the features, in addition to the weights.
 _FEATURES = ("network", "preprocessing", "spectrogram", "overlap", "tta")
 _MAX_JSON = 8 << 20
 _MAX_CLASSES = 100_000
@@ -86,21 +86,21 @@ _KEYS = {
 
 @dataclass
 class Bundle:
-    """A model, whole.
+    """A model with all that its predictions need.
 
     Attributes
     ----------
-    network : ``Sequential(body, head)``, or an ensemble of them, in eval mode, float32. Where
-        `load_bundle` left it out it is built when it is first asked for.
-    spec : how to build it.
-    classes : the label of each logit.
-    preprocessing : picture -> input.
-    recipe : how a signal is drawn, as JSON; None for pictures.
-    overlap : the part of a long recording's window that the next one shares, 0 to 0.95.
-    views : how each input is looked at; the answers for them are averaged.
-    confidence : temperature, threshold and distance; None before calibration.
-    provenance, metrics : what it was trained on and what it reached, as JSON.
-    onnx : the folder's ``model.onnx``, whose hash is right; None where there is none.
+    network : ``Sequential(body, head)``, or an ensemble of them, in eval mode, float32. If `load_bundle` left it
+        out, it is built at first use.
+    spec : specification of the network.
+    classes : label of each logit.
+    preprocessing : conversion of a picture to the network's input.
+    spectrogram : spectrogram settings as JSON; None for pictures.
+    overlap : fraction of a window of a long recording that the next window shares, 0 to 0.95.
+    tta_views : views of each input over which predictions are averaged.
+    confidence : calibration, thresholds and distance; None before calibration.
+    provenance, metrics : data and history of the training, and its results, as JSON.
+    onnx : ``model.onnx`` of the folder, with a verified hash; None without it.
     """
 
     network: Network
@@ -115,12 +115,12 @@ class Bundle:
     metrics: dict[str, Any] = field(default_factory=dict)
     onnx: Path | None = None
 
-    if not TYPE_CHECKING:  # it has no attributes but its fields
+    if not TYPE_CHECKING:  # type checkers then report names that are not fields
 
         def __getattr__(self, name: str) -> Any:
             if name != "network":
                 raise AttributeError(f"a Bundle has no {name}")
-            with _building:  # threads of a page may ask at once
+            with _building:  # several threads of the page may need the network at once
                 if not self.built:
                     self.network, self.spec = vars(self)["_build"]()
                     del self._build
@@ -138,10 +138,7 @@ class Bundle:
 
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
-    """Write a model folder, whole or not at all; returns it.
-
-    It has no ``model.onnx``; `add_onnx` adds it.
-    """
+    """Write a model folder atomically; return its path. `add_onnx` adds ``model.onnx``."""
     folder, confidence = Path(folder), bundle.confidence
     arrays = {} if confidence is None else confidence.arrays()
     try:
@@ -177,14 +174,14 @@ def add_onnx(
 ) -> None:
     """Add ``model.onnx``, written by ``write``, to the model folder of a bundle.
 
-    The folder is valid at every moment: the file counts once ``config.json`` holds its hash. If ``write`` raises
-    SecondhandError the folder stays without it and the log says so.
+    The folder is always valid: the file is used once ``config.json`` has its hash. If ``write`` raises
+    SecondhandError, the folder stays without the file, with a warning in the log.
     """
     folder = Path(folder)
     try:
         write(bundle, folder / ONNX)
     except SecondhandError as error:
-        log.warning("no %s is written, so predictions use the slower PyTorch: %s", ONNX, error)
+        log.warning("%s was not written, so predictions use the slower PyTorch: %s", ONNX, error)
         return
     config = _read_config(folder / CONFIG)
     config["hashes"][ONNX] = sha256(folder / ONNX)
@@ -215,7 +212,7 @@ def card(bundle: Bundle) -> str:
     result = {"task": {"type": f"{task}-classification"}, **result_data}
     index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
     numbers = "\n".join(f"| {figure['name']} | {figure['value']:.4f} |" for figure in figures)
-    answers = "Answers one" if bundle.decider.exclusive else "Says which are there"
+    task_text = "Predicts one" if bundle.decider.exclusive else "Predicts any number"
     return f"""---
 library_name: secondhand
 pipeline_tag: {task}-classification
@@ -225,7 +222,7 @@ model-index: {json.dumps(index, ensure_ascii=False)}
 
 # {bundle.spec.backbone}, fine-tuned
 
-{answers} of {len(classes)} classes, or "unknown": {", ".join(labels)}{rest}.
+{task_text} of {len(classes)} classes, or "unknown": {", ".join(labels)}{rest}.
 
 Trained on: `{data}`{f" ({note})" if note else ""}.
 {_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
@@ -236,7 +233,7 @@ Backbone: {chosen}.'''
 {f"The figures rest on {protocol}." if protocol else ""}
 {_one_line(str(provenance.get("headline", "")))}
 
-| figure | value |
+| metric | value |
 |---|---|
 {numbers}
 
@@ -260,7 +257,7 @@ def _lineage(provenance: dict[str, Any]) -> str:
         )
         for entry in reversed(ancestors[-20:])
     ]
-    return f"Goes on from {'; that one from '.join(lines)}.\n" if lines else ""
+    return f"Trained from {', which was trained from '.join(lines)}.\n" if lines else ""
 
 
 def _one_line(text: str, limit: int = 200) -> str:
@@ -276,19 +273,19 @@ def load_bundle(folder: str | os.PathLike[str], *, network: bool = True) -> Bund
 
     Raises
     ------
-    SecondhandError : not a model folder, a newer format, a damaged or changed file, an unknown backbone, or
-        tensors that do not fit the network; names the file.
+    SecondhandError : not a model folder, a newer format, a damaged or changed file, an unknown backbone, or tensors
+        that do not fit the network. The message names the file.
     """
     folder = Path(folder)
     if not folder.is_dir() or not (folder / CONFIG).exists():
         raise _no_model_in(folder)
-    with _told_of(folder / CONFIG):
+    with _naming_config(folder / CONFIG):
         return _load(folder, network)
 
 
 @contextmanager
-def _told_of(config: Path) -> Iterator[None]:
-    """What is wrong, and is not said of another file, is wrong with this one."""
+def _naming_config(config: Path) -> Iterator[None]:
+    """Make errors that name no file name config.json."""
     try:
         yield
     except BadFile:
@@ -300,7 +297,7 @@ def _told_of(config: Path) -> Iterator[None]:
 def hash_of_features(folder: str | os.PathLike[str]) -> str:
     """SHA-256 (hex) of everything in a model folder that determines features: weights, preprocessing and views.
 
-    Thresholds and calibration do not count. Raises `SecondhandError` where the folder is no model folder.
+    Thresholds and calibration do not count. Raises `SecondhandError` if the folder is not a model folder.
     """
     folder = Path(folder)
     if not (folder / CONFIG).exists():
@@ -309,7 +306,9 @@ def hash_of_features(folder: str | os.PathLike[str]) -> str:
         config = _read_config(folder / CONFIG)
         inputs = {name: config[name] for name in _FEATURES} | {"weights": config["hashes"][WEIGHTS]}
     except (KeyError, TypeError):
-        raise BadFile(folder / CONFIG, "names no hash of the weights") from None
+        raise BadFile(
+            folder / CONFIG, "has no hash of the weights. Copy the folder again"
+        ) from None
     except SecondhandError as error:
         raise BadFile(folder / CONFIG, str(error)) from None
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
@@ -317,20 +316,22 @@ def hash_of_features(folder: str | os.PathLike[str]) -> str:
 
 def _no_model_in(folder: Path) -> SecondhandError:
     if (folder / "model" / CONFIG).exists():
-        remedy = f"it is a run folder; name the model in it: {folder / 'model'}"
+        remedy = f"It is a run folder. Give the model in it: {folder / 'model'}"
     else:
-        remedy = "a run keeps its model in RUN/model"
-    return SecondhandError(f"{folder}: not a model folder (no {CONFIG} in it); {remedy}")
+        remedy = "Give a model folder, such as runs/NAME/model"
+    return SecondhandError(f"{folder} is not a model folder (it has no {CONFIG}). {remedy}")
 
 
 def _load(folder: Path, with_network: bool) -> Bundle:
-    """The model. Faults of config.json raise SecondhandError, those of other files BadFile."""
+    """The model. Errors in config.json raise SecondhandError, those in other files BadFile."""
     config = _read_config(folder / CONFIG)
     objects = ("hashes", "network", "preprocessing", "confidence", "provenance", "metrics")
     for key in objects:
         if not isinstance(config[key], dict):
-            raise SecondhandError(f"{key} is not an object")
-    # A file that the hashes do not name is none of the model's; one that is gone is not missed.
+            raise SecondhandError(
+                f"{key} is not an object: damaged or changed. Copy the folder again"
+            )
+    # Without a hash in config.json the file is ignored; with one it may still be absent.
     onnx = folder / ONNX if ONNX in config["hashes"] and (folder / ONNX).exists() else None
     tree = folder / TREE if config["confidence"].get("tree") else None
     for name in (WEIGHTS, REFERENCE, *([TREE] if tree else []), *([ONNX] if onnx else [])):
@@ -338,7 +339,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         if config["hashes"].get(name) != sha256(folder / name):
             raise BadFile(
                 folder / name,
-                "its content is not what config.json says: damaged or changed; copy the folder anew",
+                "its content does not match its hash in config.json: damaged or changed. Copy the folder again",
             )
     classes, spectrogram, overlap = config["classes"], config["spectrogram"], config["overlap"]
     if not (
@@ -349,12 +350,14 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         )
         and len(set(classes)) == len(classes)
     ):
-        raise SecondhandError("classes are not two or more different names that print")
+        raise SecondhandError("classes: expected two or more different printable names")
     spec = _typed(
         NetworkSpec, {"width": None, "multi_label": False, **config["network"]}, "network"
     )
     if spec.n_classes != len(classes):
-        raise SecondhandError(f"{len(classes)} classes but {spec.n_classes} outputs")
+        raise SecondhandError(
+            f"{len(classes)} classes, but the network has {spec.n_classes} outputs"
+        )
     preprocessing = _typed(
         Preprocessing, {"width": None, **config["preprocessing"]}, "preprocessing"
     )
@@ -363,9 +366,9 @@ def _load(folder: Path, with_network: bool) -> Bundle:
             str(part.size) if part.width is None else "{} x {}".format(*part.shape)
             for part in (preprocessing, spec)
         ]
-        raise SecondhandError("preprocessing to {} pixels for a network of {}".format(*sizes))
+        raise SecondhandError("preprocessing to {} pixels, but the network takes {}".format(*sizes))
     if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
-        raise SecondhandError(f"overlap {overlap!r} is not from 0 to {MAX_OVERLAP}")
+        raise SecondhandError(f"overlap {overlap!r}: expected a number from 0 to {MAX_OVERLAP}")
     if spectrogram is not None:
         spectrogram_from_dict(spectrogram)
     tta_views = read_tta_views(
@@ -381,7 +384,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         confidence = Confidence.from_dict(stored_confidence, read_arrays(folder / REFERENCE), read)
         if confidence.classes != len(classes):
             raise SecondhandError(
-                f"confidence is for {confidence.classes} classes, the model has {len(classes)}"
+                f"confidence has {confidence.classes} classes, but the model has {len(classes)}"
             )
     bundle = Bundle(
         network=network,  # type: ignore[arg-type]
@@ -406,7 +409,7 @@ def _network(folder: Path, spec: NetworkSpec) -> tuple[Network, NetworkSpec]:
     """The network in eval mode, and its spec with "auto" resolved."""
     from learners.backbones import build
 
-    with _told_of(folder / CONFIG):
+    with _naming_config(folder / CONFIG):
         tensors = read_tensors(folder / WEIGHTS)
         check_head(tensors, spec, folder / WEIGHTS)
         with no_larger_than(tensors):
@@ -425,20 +428,22 @@ def _read_config(file: Path) -> dict[str, Any]:
         raise SecondhandError(f"not JSON ({str(error)[:80]})") from None
     version = config.get("format") if isinstance(config, dict) else None
     if type(version) is not int or version < 1:
-        raise SecondhandError("has no format version: not a model folder of this program")
+        raise SecondhandError("has no format version, so it is not a model folder of Secondhand")
     if version > FORMAT:
         raise SecondhandError(
-            f"format {version} is newer than this program reads ({FORMAT}): update secondhand"
+            f"has format {version}, but this version of Secondhand reads formats up to {FORMAT}. Update secondhand"
         )
     if wrong := sorted(_KEYS ^ set(config)):
-        raise SecondhandError(f"unknown or missing {', '.join(wrong)[:200]}: damaged or changed")
+        raise SecondhandError(
+            f"unknown or missing keys {', '.join(wrong)[:200]}: damaged or changed. Copy the folder again"
+        )
     return dict(config)
 
 
 def _typed(cls: type, values: dict[str, Any], key: str) -> Any:
     wrong = sorted(set(values) ^ {item.name for item in dataclasses.fields(cls)})
     if wrong:
-        raise SecondhandError(f"{key}: unknown or missing {', '.join(wrong)}")
+        raise SecondhandError(f"{key}: unknown or missing keys {', '.join(wrong)}")
     try:
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
     except SecondhandError:

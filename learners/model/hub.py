@@ -25,7 +25,8 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
 
     Raises
     ------
-    SecondhandError : it does not exist, is private, or cannot be reached and was never downloaded.
+    SecondhandError : the model does not exist, is private, or the hub cannot be reached and the model was never
+        downloaded.
     """
     name = os.fspath(name)
     if not name.startswith(PREFIX):
@@ -37,7 +38,7 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
     folder = cache_root() / "models" / quote(f"{repository}@{revision or 'main'}", safe="@")
     from huggingface_hub import snapshot_download
 
-    with _told(name), offline_if_unreachable():
+    with _explain_hub_errors(name), offline_if_unreachable():
         snapshot_download(
             repository, revision=revision or None, local_dir=folder, allow_patterns=[*FILES]
         )
@@ -45,7 +46,7 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
 
 
 def load_model(name: str | os.PathLike[str], *, network: bool = True) -> Bundle:
-    """`load_bundle` for a folder or a name on the hub."""
+    """Like `load_bundle`, for a folder or a name on the hub."""
     return load_bundle(model_folder(name), network=network)
 
 
@@ -57,12 +58,12 @@ def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | 
     from huggingface_hub import HfApi
 
     load_bundle(model, network=False)
-    # Never what else lies in the folder.
+    # Other files in the folder are never uploaded.
     present = [file for file in FILES if (model / file).exists()]
     for file in present:
         check_file(model / file)
     hub = HfApi()
-    with _told(name):
+    with _explain_hub_errors(name):
         if hub.repo_exists(checked(name)) and not overwrite:
             return None
         address = hub.create_repo(name, private=private, exist_ok=True)
@@ -75,32 +76,40 @@ def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | 
 def checked(name: str) -> str:
     """The name, if it is USER/NAME or USER/NAME@REVISION; raises SecondhandError otherwise."""
     if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w][\w./-]*)?", name):
-        raise SecondhandError(f"{name}: a model on the hub is USER/NAME, or USER/NAME@REVISION")
+        raise SecondhandError(
+            f"{name} is not the name of a model on the hub. Use USER/NAME or USER/NAME@REVISION"
+        )
     return name
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """What the hub's client says, in a line."""
+def _explain_hub_errors(name: str) -> Iterator[None]:
+    """Turn errors of the hub's client into a SecondhandError of one line."""
     from huggingface_hub import errors
 
     try:
         yield
     except errors.RevisionNotFoundError:
-        raise SecondhandError(f"{name}: the hub's model has no such revision") from None
+        raise SecondhandError(
+            f"{name}: the model on the hub has no such revision. Correct it"
+        ) from None
     except (errors.RepositoryNotFoundError, errors.GatedRepoError):
         raise SecondhandError(
-            f"{name}: not on the hub, or private: mend the name, or log in (hf auth login, or HF_TOKEN)"
+            f"{name} is not on the hub, or is private. Correct the name, or log in (hf auth login, or HF_TOKEN)"
         ) from None
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        refused = "; log in (hf auth login, or HF_TOKEN)" if status in (401, 403) else ""
-        raise SecondhandError(f"{name}: the hub answers {status}{refused}") from None
+        remedy = (
+            "Log in (hf auth login, or HF_TOKEN)" if status in (401, 403) else "Try again later"
+        )
+        raise SecondhandError(
+            f"{name}: the hub returned the HTTP status {status}. {remedy}"
+        ) from None
     except SecondhandError:
         raise
-    except Exception as error:  # the client's, and those of its own client's several versions
+    except Exception as error:  # the client's HTTP libraries raise errors of many kinds
         first = (str(error).splitlines() or [""])[0][:110]
         raise SecondhandError(
-            f"{name}: the hub is not reached ({type(error).__name__}: {first}); a model folder is also "
-            "taken by its path"
+            f"{name}: the hub cannot be reached ({type(error).__name__}: {first}). Check the connection, or give the "
+            "path of a local model folder"
         ) from None

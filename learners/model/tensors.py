@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", "Tensor", NDArray[np.generic])
 
-_SPARE = 150_000_000  # parameters: the classifier of the largest torchvision network, and some
+_SPARE = 150_000_000  # parameters; the classifier of the largest torchvision network has fewer
 
 
 def storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as safetensors takes them: detached, on the CPU, contiguous."""
+    """Tensors that safetensors can store: detached, on the CPU, contiguous."""
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
 def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = None) -> None:
-    """Write a state dict as safetensors, whole or not at all; shared tensors are stored separately.
+    """Write a state dict atomically as safetensors; shared tensors are stored separately.
 
     ``facts`` are stored in the same file as metadata.
     """
@@ -47,15 +47,15 @@ def save_weights(model: nn.Module, file: Path, facts: dict[str, str] | None = No
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file. Raises BadFile where it is damaged or a value is not finite."""
+    """The tensors of a file. Raises BadFile if the file is damaged or a value is not finite."""
     from safetensors.torch import load_file
 
-    # torch wakes its threads for every tensor: with hundreds of small ones numpy takes a tenth.
+    # torch wakes its threads for every tensor; for hundreds of small tensors numpy is ten times faster.
     return _read(load_file, file, lambda t: (t if t.itemsize >= 4 else t.float()).numpy())
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[np.generic]]:
-    """As `read_tensors`, as NumPy arrays."""
+    """Like `read_tensors`, but returns NumPy arrays."""
     from safetensors.numpy import load_file
 
     return _read(load_file, file, lambda array: array)
@@ -75,7 +75,7 @@ def _read(
 
 
 def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> None:
-    """Raise BadFile unless the last layer fits the spec; checked before the network takes memory."""
+    """Raise BadFile unless the last layer fits the spec; called before the network is built."""
     members = [f"members.{n}." for n in range(spec.members)] if spec.members > 1 else [""]
     for member in members:
         layers = {
@@ -87,7 +87,7 @@ def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> 
         if len(last) != 2 or last[0] != spec.n_classes:
             raise BadFile(
                 file,
-                f"its last layer is {last}, config.json's network has {spec.n_classes} outputs"
+                f"its last layer has shape {last}, but the network in config.json has {spec.n_classes} outputs"
                 + (f" in each of {spec.members} members" if spec.members > 1 else ""),
             )
 
@@ -96,8 +96,8 @@ def check_head(tensors: Mapping[str, Tensor], spec: NetworkSpec, file: Path) -> 
 def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     """Refuse to build a network with far more parameters than the file has.
 
-    A short JSON can name a network of gigabytes. Parameters are counted as they are registered, before they are
-    filled. The limit is generous: some builders make and drop a classifier, or build twice.
+    A short JSON can name a network of many gigabytes. Parameters are counted as they are registered, before their
+    memory is used. The limit is generous, because some builders create and drop a classifier, or build twice.
     """
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -110,7 +110,7 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
             n_parameters += parameter.numel()
             if n_parameters > allowed:
                 raise SecondhandError(
-                    "network: its backbone has far more parameters than the weights beside it"
+                    "network: its backbone has far more parameters than model.safetensors"
                 )
 
     hook = register_module_parameter_registration_hook(count)
@@ -121,19 +121,20 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def fill(network: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
-    """Load tensors into a network; raises BadFile where names, shapes or types differ."""
+    """Load tensors into a network; raises BadFile if names, shapes or types differ."""
     expected = network.state_dict()
     differing = sorted(set(expected) ^ set(tensors))
     if differing:
         raise BadFile(
-            file, f"{len(differing)} tensors missing or too many for the network, as {differing[0]}"
+            file,
+            f"tensors are missing or not part of the network ({len(differing)}), such as {differing[0]}",
         )
     for name, value in expected.items():
         tensor = tensors[name]
         if tensor.shape != value.shape or tensor.dtype != value.dtype:
             raise BadFile(
                 file,
-                f"tensor {name} is {tensor.dtype} {list(tensor.shape)}, the network's is "
+                f"tensor {name} is {tensor.dtype} {list(tensor.shape)}, but the network needs "
                 f"{value.dtype} {list(value.shape)}",
             )
     network.load_state_dict(tensors)
@@ -148,9 +149,9 @@ def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def check_file(file: Path) -> None:
-    """Raise BadFile unless ``file`` is a plain file; a link could point anywhere."""
+    """Raise BadFile unless ``file`` is a regular file; a link could point anywhere."""
     if file.is_symlink() or not file.is_file():
-        raise BadFile(file, "missing, or not a plain file: copy the model folder anew")
+        raise BadFile(file, "missing, or not a regular file. Copy the model folder again")
 
 
 def sha256(file: Path) -> str:

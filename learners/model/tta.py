@@ -1,7 +1,7 @@
-"""Test-time augmentation: predictions averaged over several views of an input.
+"""Test-time augmentation (TTA): predictions averaged over several variants of an input.
 
-The views are mild variations that training also used. They are listed in the model folder, not drawn at
-random, so that calibration, prediction and the page use the same ones.
+The variants, called views, are mild augmentations that training also used. The model folder lists them, so that
+calibration, prediction and the page use the same ones.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Floats = NDArray[np.float32]
-#: Of torch, or of NumPy where another engine does the network's arithmetic.
+#: Arrays of torch, or of NumPy where ONNX Runtime computes the network.
 A = TypeVar("A", "Tensor", Floats)
 
 MAX_TTA_VIEWS = 32
-#: Side of the whole input, over that of a closer look.
+#: Zoom of the enlarged views.
 CLOSER = 1.15
 
 
@@ -36,10 +36,10 @@ class TTAView:
 
     Parameters
     ----------
-    mirror : left and right exchanged.
-    zoom : side of the input over the side of the square shown, 1 (all of it) to 4.
-    x, y : position of that square, -1 (left, top) to 1 (right, bottom); 0 is the middle.
-    shift : to the right, as a fraction of the width, -0.5 to 0.5; wraps around.
+    mirror : mirror left and right.
+    zoom : side of the input relative to the side of the visible square, 1 (all of it) to 4.
+    x, y : position of this square, -1 (left, top) to 1 (right, bottom); 0 is the middle.
+    shift : circular shift to the right as a fraction of the width, -0.5 to 0.5.
     """
 
     mirror: bool = False
@@ -55,25 +55,25 @@ PLAIN = TTAView()
 def tta_views_for(
     kind: str, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
 ) -> tuple[TTAView, ...]:
-    """The first ``count`` views for a kind of data, the plain one first.
+    """The first ``count`` views for a kind of data; the first is the input itself.
 
-    Pictures: mirrored if training mirrors (``flip``), and zoomed by 1.15 in the middle and towards the corners if
-    training crops that much (``min_scale`` of the area). Sound: shifted in time by at most half of what training
-    shifts at this ``strength``. There may be fewer than ``count``.
+    Pictures are mirrored if training mirrors (``flip``), and zoomed by 1.15 at the middle and the corners if training
+    crops that much (``min_scale`` of the area). Sounds are shifted in time by at most half the shift of training at
+    this ``strength``. There may be fewer views than ``count``.
 
     Raises
     ------
-    SecondhandError : the count is out of range, or training varies nothing. Strain has no other views: its
-        place and energy are measured against the trigger and the noise.
+    SecondhandError : the count is out of range, or training uses no such augmentation. Strain has only one view: its
+        time is relative to the trigger and its energy to the noise.
     """
     if not 1 <= count <= MAX_TTA_VIEWS:
-        raise SecondhandError(f"--tta {count}: 1 (off) to {MAX_TTA_VIEWS} views")
+        raise SecondhandError(f"--tta {count}: expected 1 (off) to {MAX_TTA_VIEWS}")
     if count == 1:
         return (PLAIN,)
     if kind == "strain":
         raise SecondhandError(
-            f"--tta {count}: strain has one view, for its place and energy are measured against the "
-            "trigger and the noise; leave --tta out"
+            f"--tta {count}: test-time augmentation is not available for strain, whose times are relative to the "
+            "trigger. Leave --tta out"
         )
     if kind == "sound":
         reach = min(0.25 * strength, 0.5) / 2
@@ -87,18 +87,18 @@ def tta_views_for(
         squares = [(1.0, 0.0, 0.0), *closer]
         tta_views = [TTAView(mirror, *square) for square, mirror in product(squares, mirrors)]
     if len(tta_views) == 1:
-        varied = (
+        flags = (
             "--augment-strength 0" if kind == "sound" else f"--no-flip, --min-scale {min_scale:g}"
         )
         raise SecondhandError(
-            f"--tta {count}: training varies nothing that could be averaged over ({varied}); turn "
-            "augmentation on, or leave --tta out"
+            f"--tta {count}: there is nothing to average, because training does not augment ({flags}). Turn "
+            "augmentation on or leave --tta out"
         )
     return tuple(tta_views[:count])
 
 
 def apply_tta_view(x: A, view: TTAView) -> A:
-    """The input [n, 3, h, w] in a view, of the same shape; the input itself for the plain view."""
+    """The view of inputs [n, 3, h, w], in the same shape; `PLAIN` returns the inputs."""
     array, view_of_x = isinstance(x, np.ndarray), cast(Any, x)
     if view.shift:
         steps = round(view.shift * x.shape[3])
@@ -122,7 +122,7 @@ def _enlarge(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _enlarge_array(x: Floats, size: tuple[int, int]) -> Floats:
-    """Bilinear enlargement as in torch (``align_corners=False``), as matrix products."""
+    """Bilinear enlargement by matrix products, equal to torch's with ``align_corners=False``."""
     rows, columns = (_weights(n, side) for n, side in zip(x.shape[2:], size, strict=True))
     out: Floats = np.asarray(rows @ x @ columns.T, np.float32)
     return out
@@ -136,7 +136,7 @@ def _weights(n: int, size: int) -> Floats:
 
 
 def average_tta_views(
-    ask: Callable[[A], tuple[A, A]],
+    outputs_of: Callable[[A], tuple[A, A]],
     x: A,
     tta_views: Sequence[TTAView] = (PLAIN,),
     *,
@@ -144,13 +144,16 @@ def average_tta_views(
 ) -> tuple[A, A]:
     """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w], averaged over views.
 
-    ``ask`` computes both for one view, as `backbones.logits_and_features` does.
+    The softmax of the logits is the mean of the probabilities of the views, as in an ensemble. With a temperature
+    fitted to this mean, TTA improves the likelihood of new data (arXiv:2002.06470). Features, and logits of
+    ``multi_label`` models, are arithmetic means.
 
-    The softmax of the logits is the mean of the views' probabilities, as in an ensemble. With the temperature
-    fitted to the average, views improve the likelihood of held-out data (arXiv:2002.06470). Features, and logits
-    of ``multi_label`` models, are plain means.
+    Parameters
+    ----------
+    outputs_of : returns logits and features of one view, like `backbones.logits_and_features`.
     """
-    logits, features = zip(*(ask(apply_tta_view(x, view)) for view in tta_views), strict=True)
+    outputs = (outputs_of(apply_tta_view(x, view)) for view in tta_views)
+    logits, features = zip(*outputs, strict=True)
     if len(tta_views) == 1:
         return logits[0], features[0]
     if isinstance(x, np.ndarray):
@@ -180,10 +183,11 @@ def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
 
     Raises
     ------
-    SecondhandError : names a value that is missing, foreign, out of range, or not for this kind of data.
+    SecondhandError : a value is missing, unknown, out of range, or does not suit the kind of data; the message names
+        it.
     """
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_TTA_VIEWS:
-        raise SecondhandError(f"tta: not a list of 1 to {MAX_TTA_VIEWS} views")
+        raise SecondhandError(f"tta: expected a list of 1 to {MAX_TTA_VIEWS} views")
     tta_views = []
     for number, value in enumerate(values):
         view = read_as(TTAView, value, f"tta[{number}]")
@@ -193,6 +197,6 @@ def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
             else TTAView(view.mirror, view.zoom, view.x, view.y)
         )
         if view != (PLAIN if kind == "strain" else allowed):
-            raise SecondhandError(f"tta[{number}]: {value} is no view of data of kind {kind}")
+            raise SecondhandError(f"tta[{number}]: {value} is not a view for data of kind {kind}")
         tta_views.append(view)
     return tuple(tta_views)

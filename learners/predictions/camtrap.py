@@ -68,8 +68,7 @@ _ASSUMED = {
 
 
 class _Shot(NamedTuple):
-    """When a picture was taken (None for a missing file), doubts about that time, and latitude and
-    longitude in degrees."""
+    """Time of a picture (None for a missing file), doubts about this time, and latitude and longitude in degrees."""
 
     taken: datetime | None
     issue: str = ""
@@ -169,12 +168,12 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
     write_beside(folder / "datapackage.json", json.dumps(package, indent=1).encode() + b"\n")
     without_place = sum(deployment_row.place is None for deployment_row in deployments.values())
     log.warning(
-        "%s: before you publish it, fill in contributors and project in datapackage.json "
-        "(samplingDesign and captureMethod are assumed)%s%s",
+        "%s: before you publish it, fill in contributors and project in datapackage.json (samplingDesign and "
+        "captureMethod are assumptions)%s%s",
         folder,
-        f", and latitude and longitude of {without_place} of {len(deployments)} deployments in "
-        "deployments.csv: their files do not tell, and the standard asks for them" if without_place else "",
-        f". {issues} of {media} times are doubtful: media.csv says why in mediaComments"
+        f", and latitude and longitude of {without_place} of {len(deployments)} deployments in deployments.csv, which "
+        "the standard requires and the files do not contain" if without_place else "",
+        f". {issues} of {media} times are uncertain; the column mediaComments of media.csv gives the reasons"
         if issues else "",
     )  # fmt: skip
 
@@ -183,8 +182,17 @@ def _description(
     deployments: list[_Deployment], species: set[str], now: datetime
 ) -> dict[str, Any]:
     """Content of ``datapackage.json``."""
-    places = [(one.place[1], one.place[0]) for one in deployments if one.place is not None]
-    times = [time for one in deployments for time in (one.first, one.last) if time is not None]
+    places = [
+        (deployment.place[1], deployment.place[0])
+        for deployment in deployments
+        if deployment.place is not None
+    ]
+    times = [
+        time
+        for deployment in deployments
+        for time in (deployment.first, deployment.last)
+        if time is not None
+    ]
     return {
         "profile": f"{_SCHEMAS}/camtrap-dp-profile.json",
         "created": _time(now),
@@ -240,8 +248,7 @@ def _mediatype(path: str) -> str:
 def _observation(row: Prediction) -> dict[str, str]:
     """Columns for type, species and probability of an observation.
 
-    "unknown" has no probability, which would be that of a class it does not name; its comment gives the
-    most probable class.
+    "unknown" has no probability, because it is not a class; its comment gives the most probable class.
     """
     if row.label != UNKNOWN:
         kind = row.label if row.label in _TYPES else "animal"
@@ -255,7 +262,7 @@ def _observation(row: Prediction) -> dict[str, str]:
         Why.BACKGROUND: "blank", Why.NO_SIGNAL: "blank",
         Why.BAD_FILE: "unclassified", Why.NO_MOMENT: "unclassified",
     }.get(row.reason.why, "unknown")  # fmt: skip
-    best = f"; the likeliest is {row.best}, {row.probability:.6f}" if row.best else ""
+    best = f"; the most probable class is {row.best}, {row.probability:.6f}" if row.best else ""
     return {"observationType": word, "observationComments": f"{row.reason}{best}"}
 
 
@@ -271,16 +278,16 @@ def _read_shot(path: str) -> _Shot:
             place = _place(exif.get_ifd(0x8825))  # GPSInfo
         inner = exif.get_ifd(0x8769)
         zone = inner.get(0x9011)  # OffsetTimeOriginal
-        issue = "" if zone else "the camera names no time zone; taken as UTC"
+        issue = "" if zone else "the EXIF data have no time zone; UTC is assumed"
         written = f"{inner[0x9003]}{zone or '+00:00'}"  # DateTimeOriginal
         return _Shot(datetime.strptime(written, "%Y:%m:%d %H:%M:%S%z"), issue, place)
     except Exception:  # no picture, or invalid EXIF data
         pass
     try:
         taken = datetime.fromtimestamp(os.path.getmtime(path), UTC)
-        issue = "no time in the file; when it was last written or copied"
+        issue = "the file has no EXIF time; this is its modification time"
     except OSError:
-        issue = "no such file"
+        issue = "the file does not exist"
     return _Shot(taken, issue, place)
 
 

@@ -1,5 +1,6 @@
-"""Output formats of predictions: CSV and JSON lines, a table for the terminal, annotation tables of sound
-editors. A row is a file, a window or an event.
+"""Output formats of predictions: CSV, JSON lines, a table for the terminal, and annotation tables of sound editors.
+
+A row is a file, a window or an event.
 """
 
 from __future__ import annotations
@@ -114,13 +115,14 @@ def audacity_track(predictions: Iterable[Prediction], shape: RowSettings, stream
 
     Raises
     ------
-    SecondhandError : more than one recording, which a track cannot tell apart.
+    SecondhandError : there is more than one recording, but a track does not name recordings.
     """
     path = None
     for prediction in predictions:
         if path not in (None, prediction.path):
             raise SecondhandError(
-                "--format audacity: a label track is of one recording; name a folder with --out"
+                "--format audacity: a label track is for a single recording. For several recordings, give a folder as "
+                "--out"
             )
         path = prediction.path
         for row in _labelled_rows(prediction, shape):
@@ -159,7 +161,7 @@ def _labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Predi
         if row.label == UNKNOWN:
             continue
         row = with_full_span(row)
-        # The length of a recording that has been deleted since is NaN.
+        # The length of a recording that has been deleted is NaN.
         yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row
 
 
@@ -178,24 +180,33 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
 
     Raises
     ------
-    SecondhandError : the format does not suit the kind of data or the path, or ``out`` exists and is
-        neither to be overwritten nor an unfinished job.
+    SecondhandError : the format does not suit the kind of data or the path, or ``out`` exists without ``overwrite``
+        and is not an unfinished job.
     """
     if kind not in FOLDERS.get(format, (kind,)):
         raise SecondhandError(
-            f"--format {format}: is for {' and '.join(FOLDERS[format])}, and this is a model of {kind}"
+            f"--format {format} is for {' and '.join(FOLDERS[format])}, but this is a model for {kind}. Choose another "
+            "--format"
         )
     if out is None:
         if format == "camtrap-dp":
-            raise SecondhandError(f"--format {format}: several tables; name a folder with --out")
+            raise SecondhandError(
+                f"--format {format} writes several tables. Give a folder as --out"
+            )
         return
     if format not in FOLDERS and out.is_dir():
-        raise SecondhandError(f"--out {out}: a folder; name a file, as {out / 'answers.csv'}")
+        raise SecondhandError(
+            f"--out {out} is a folder. Give a file, such as {out / 'predictions.csv'}"
+        )
     if format in FOLDERS and out.exists() and not out.is_dir():
-        raise SecondhandError(f"--out {out}: a file, and {format} is written into a folder")
+        raise SecondhandError(
+            f"--out {out} is a file, but --format {format} writes a folder. Give a folder"
+        )
     occupied = any(out.iterdir()) if out.is_dir() else out.exists()
     if occupied and not overwrite and not journal_file(out).exists():
-        raise SecondhandError(f"--out {out}: is there already; choose another, or give --overwrite")
+        raise SecondhandError(
+            f"--out {out} already exists. Choose another name or give --overwrite"
+        )
 
 
 def write(
@@ -203,12 +214,12 @@ def write(
 ) -> None:
     """Write predictions to a file, into a folder or, as they come, to standard output.
 
-    A file is replaced as a whole; other files in a folder stay.
+    An existing file is replaced atomically; other files in a folder stay.
     """
     if format == "camtrap-dp":
         from learners.predictions.camtrap import write_camtrap
 
-        assert out is not None  # as `check_out` has it
+        assert out is not None  # `check_out` has checked this
         write_camtrap(predictions, shape, out)
     elif format in FOLDERS and out is not None:
         write_tracks(format, predictions, shape, out)

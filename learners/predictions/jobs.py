@@ -44,12 +44,12 @@ def predict_files(
     tally = Tally(settings.at)
     if settings.out is None:
         predictions = tally(_predict(predictor, files, settings, options))
-        if not sys.stdout.isatty():  # else the rows themselves show how far it is
+        if not sys.stdout.isatty():  # on a terminal the rows themselves show the progress
             predictions = _counted(predictions, settings.paths, predictor.kind)
         write(format, predictions, shape, None)
     else:
-        question = _job_settings(settings, predictor, format, options)
-        with Journal(settings.out, question, overwrite=settings.overwrite) as journal:
+        job_settings = _job_settings(settings, predictor, format, options)
+        with Journal(settings.out, job_settings, overwrite=settings.overwrite) as journal:
             predictions = _predict(predictor, journal.pending(files), settings, options)
             with progress.step("Predicting", 0) as advance:
                 total = _total(settings.paths, predictor.kind)
@@ -76,12 +76,13 @@ def _total(paths: Sequence[str], kind: str) -> Callable[[], int | None]:
 
 
 def _counted(
-    answers: Iterator[Prediction], paths: Sequence[str], kind: str
+    predictions: Iterator[Prediction], paths: Sequence[str], kind: str
 ) -> Iterator[Prediction]:
+    """Yield the predictions and show their progress."""
     with progress.step("Predicting", 0) as advance:
         total = _total(paths, kind)
-        for done, answer in enumerate(answers, 1):
-            yield answer
+        for done, prediction in enumerate(predictions, 1):
+            yield prediction
             advance(done, total())
 
 
@@ -103,9 +104,12 @@ class Tally:
     def status(self) -> int:
         """Print how many files were not predicted; return the exit status (0, or 3 if there were any)."""
         if bad := self.whys[Why.BAD_FILE]:
-            print(f"{bad} of {self.count} files were bad", file=sys.stderr)
+            print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:
-            print(f"{outside} of {self.count} files do not hold --at {self.at}", file=sys.stderr)
+            print(
+                f"{outside} of {self.count} files do not contain the time --at {self.at}",
+                file=sys.stderr,
+            )
         return 3 if bad or outside else 0
 
 
@@ -138,15 +142,15 @@ def _job_settings(
     """Everything that the predictions depend on, except the files."""
     named = {flag(name): value for name, value in vars(settings).items() if name not in _FREE}
     return {
-        "the model of config.json": model_digest(settings.model)[:12],
-        "the folders": [name for name in settings.paths if os.path.isdir(name)],
+        "model": model_digest(settings.model)[:12],
+        "folders": [name for name in settings.paths if os.path.isdir(name)],
         **named,
         "--classes": options.get("only"),
         "--threshold-per-class": settings.threshold_per_class and options["threshold"],
         "--format": format,
         "--device": settings.device if settings.cluster else predictor.device,
         "--engine": settings.engine if settings.cluster else predictor.engine,
-        "--cluster": "given" if settings.cluster else "not given",
+        "--cluster": "on" if settings.cluster else "off",
     }
 
 
@@ -155,24 +159,25 @@ def read_class_names(classes: str) -> tuple[str, ...]:
 
     Raises
     ------
-    SecondhandError : there is none.
+    SecondhandError : there is no name.
     """
     parts = (
         _text(classes, "--classes").splitlines() if os.path.isfile(classes) else classes.split(",")
     )
     if not (names := tuple(name for line in parts if (name := line.strip()))):
         raise SecondhandError(
-            f"--classes {classes}: names no class; give some with commas between them, or a file with a "
-            "name a line"
+            f"--classes {classes} contains no class name. Give names separated by commas, or a file with one name per "
+            "line"
         )
     return names
 
 
 def check_class_names(names: Sequence[str], model: str, classes: Sequence[str], flag: str) -> None:
     """Raise SecondhandError for names that are not classes of the model."""
-    if strange := [name for name in names if name not in classes]:
+    if unknown := [name for name in names if name not in classes]:
         raise SecondhandError(
-            f"{flag}: {model} has no {', '.join(strange)[:300]}; it has {', '.join(classes)[:500]}"
+            f"{flag}: the model {model} has no class {', '.join(unknown)[:300]}. Its classes are "
+            f"{', '.join(classes)[:500]}"
         )
 
 
@@ -188,20 +193,19 @@ def read_thresholds(file: Path) -> dict[str, float]:
     thresholds: dict[str, float] = {}
     if not {"label", "threshold"} <= {*columns}:
         raise SecondhandError(
-            f"{prefix}: columns {', '.join(columns)[:200] or '(none)'}; label and "
-            "threshold are needed"
+            f"{prefix} has the columns {', '.join(columns)[:200] or '(none)'}; it needs the columns label and threshold"
         )
     for row in rows:
         label, value = (row["label"] or "").strip(), row["threshold"]
         if label in thresholds:
-            raise SecondhandError(f"{prefix}: {quoted(label)} is there twice")
+            raise SecondhandError(f"{prefix}: the class {quoted(label)} has two rows. Delete one")
         try:
             thresholds[label] = float(value)
         except (TypeError, ValueError):
             thresholds[label] = -1.0
         if not 0 <= thresholds[label] <= 1:
             raise SecondhandError(
-                f"{prefix}: {quoted(value)} of {quoted(label)} is no probability from 0 to 1"
+                f"{prefix}: the threshold {quoted(value)} of {quoted(label)} is not a number from 0 to 1"
             )
     return thresholds
 
@@ -210,4 +214,4 @@ def _text(file: str, flag: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        raise SecondhandError(f"{flag} {file}: cannot be read as text in UTF-8 ({error})") from None
+        raise SecondhandError(f"{flag} {file} cannot be read as text in UTF-8 ({error})") from None

@@ -33,40 +33,43 @@ class Journal:
     Parameters
     ----------
     out : output file or folder.
-    question : JSON object of what the predictions depend on; a journal with another one is an error.
-    overwrite : start anew.
+    job_settings : JSON object with all settings that affect the predictions; a journal with others is an error.
+    overwrite : delete an existing journal.
 
     Raises
     ------
     SecondhandError : the journal has other settings, is damaged, or is used by another process.
     """
 
-    def __init__(self, out: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    def __init__(
+        self, out: Path, job_settings: Mapping[str, Any], *, overwrite: bool = False
+    ) -> None:
         self.out = out
         self.file = journal_file(out)
         self.before = self.done = 0  # files predicted before this process, and in total
-        self._file_states = deque[
-            FileState | None
-        ]()  # of the files that `pending` gave out, until `add`
-        self._changed = set[int]()  # the numbers of answers whose files have changed since
+        # States of the files that `pending` has yielded and `add` has not written yet.
+        self._file_states = deque[FileState | None]()
+        self._changed = set[int]()  # numbers of the predictions whose files have changed
         out.parent.mkdir(parents=True, exist_ok=True)
-        self._open: list[IO[bytes]] = []  # all stay open: closing any of them would end the lock
+        self._open: list[
+            IO[bytes]
+        ] = []  # all stay open, because closing one would release the lock
         self._stream = self._reader("a+b")
         self._lock()
         first = b"" if overwrite else next(self._reader(), b"")
         if first.endswith(b"\n"):
-            self._check(first, json.loads(json.dumps(question)))
+            self._check(first, json.loads(json.dumps(job_settings)))
             self._remove_incomplete_line()
         else:
             self._stream.truncate(0)
-            self._append([Prediction._fields, question])
+            self._append([Prediction._fields, job_settings])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         for file in self._open:
-            with suppress(OSError):  # of a full disk, said before
+            with suppress(OSError):  # a full disk has already been reported
                 file.close()
 
     def pending(self, files: Iterable[str]) -> Iterator[str]:
@@ -95,13 +98,13 @@ class Journal:
                 self._append(number)
                 self._changed.add(number)
                 changed += 1
-            self._file_states.append(
-                FileState.of(path)
-            )  # before it is read, for it may change meanwhile
+            # Before the file is read, because it may change meanwhile.
+            self._file_states.append(FileState.of(path))
             yield path
         if changed:
             log.info(
-                "%d files have changed since they were predicted and are predicted again", changed
+                "Files that have changed since they were predicted and are predicted again: %d",
+                changed,
             )
 
     def add(self, rounds: Iterable[list[Prediction]]) -> Iterator[int]:
@@ -114,7 +117,7 @@ class Journal:
             yield self.done
 
     def __iter__(self) -> Iterator[Prediction]:
-        return (answer for _, answer, _ in self._numbered())
+        return (prediction for _, prediction, _ in self._numbered())
 
     def _numbered(self) -> Iterator[tuple[int, Prediction, FileState | None]]:
         """Yield the valid predictions with their numbers and the states of their files."""
@@ -150,10 +153,9 @@ class Journal:
             acquire_lock(self._stream)
         except (BlockingIOError, PermissionError):
             raise SecondhandError(
-                f"--out {self.out}: another process is at work on it; wait for its end, or choose "
-                "another"
+                f"--out {self.out} is in use by another process. Wait until it has ended, or choose another name"
             ) from None
-        except OSError:  # there are none
+        except OSError:  # the file system has no locks
             pass
 
     def _remove_incomplete_line(self) -> None:
@@ -166,24 +168,24 @@ class Journal:
                     self._changed.add(int(line))
         self._stream.truncate(whole)
 
-    def _check(self, first: bytes, question: Mapping[str, Any]) -> None:
+    def _check(self, first: bytes, job_settings: Mapping[str, Any]) -> None:
         """Raise SecondhandError naming the first setting that differs from the journal's."""
-        prefix = f"--out {self.out}: {self.file.name} there was begun with"
-        remedy = "give the same, choose another --out, or begin anew with --overwrite"
+        prefix = f"--out {self.out}: the unfinished job {self.file.name} was started with"
+        remedy = "Use the same settings, choose another --out, or start again with --overwrite"
         try:
             fields, before = json.loads(first)
-            names = [*before, *(name for name in question if name not in before)]
+            names = [*before, *(name for name in job_settings if name not in before)]
         except (ValueError, TypeError):
             raise SecondhandError(
-                f"{self.file}: is no journal of answers, so nothing is added; choose another --out"
+                f"{self.file} is not an unfinished job, so it is not continued. Choose another --out"
             ) from None
         if fields != [*Prediction._fields]:
-            raise SecondhandError(f"{prefix} another version of this program; {remedy}")
+            raise SecondhandError(f"{prefix} another version of Secondhand. {remedy}")
         for name in names:
-            recorded, current = before.get(name), question.get(name)
+            recorded, current = before.get(name), job_settings.get(name)
             if recorded != current:
                 raise SecondhandError(
-                    f"{prefix} {name} {recorded}, and this call has {current}; {remedy}"
+                    f"{prefix} {name} {recorded}, but this call has {current}. {remedy}"
                 )
 
     def _append(self, values: object) -> None:

@@ -28,7 +28,7 @@ class Events:
     gap : longest interruption of an event, in seconds.
     min_length : shortest event, in seconds.
     exclusive : one class per window; else multi-label, with separate events per label.
-    windows : number of windows answered (`Why.ACCEPTED`) and refused, by reason.
+    windows : number of windows by reason; `Why.ACCEPTED` for accepted windows.
     recordings : number of readable recordings, by number of events.
     short : number of events shorter than ``min_length``.
     """
@@ -67,7 +67,7 @@ class Events:
             )
             for name, run in runs
         ]
-        # NaN is the length of a recording that has been deleted since.
+        # The length of a recording that has been deleted is NaN.
         long_enough = [row for row in rows if not row.end - row.start < self.min_length]
         self.short += len(rows) - len(long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
@@ -77,16 +77,20 @@ class Events:
         return long_enough
 
     def summary(self) -> str:
-        """Sentence on the windows answered and refused, and on the events."""
-        answered = self.windows[Why.ACCEPTED]
-        why = {str(one): n for one, n in self.windows.most_common() if one is not Why.ACCEPTED}
-        refused = ", ".join(f"{n} {one}" for one, n in why.items())
+        """Sentences on the windows answered and refused, and on the events."""
+        refused = {str(why): n for why, n in self.windows.most_common() if why is not Why.ACCEPTED}
+        reasons = ", ".join(f"{n} {why}" for why, n in refused.items())
         events = sum(n * recordings for n, recordings in self.recordings.items())
-        short = f", {self.short} shorter than --min-length {self.min_length:g} s left out"
+        refused_text = f", {sum(refused.values())} refused ({reasons})" if refused else ""
+        short = (
+            f" Events shorter than --min-length {self.min_length:g} s, left out: {self.short}."
+            if self.short
+            else ""
+        )
         return (
-            f"{self.windows.total()} windows of {self.recordings.total()} recordings: {answered} answered"
-            f"{f', {sum(why.values())} refused ({refused})' if why else ''}; {events} events"
-            f"{short if self.short else ''}; {self.recordings[0]} recordings without any"
+            f"Windows: {self.windows.total()} in {_counted(self.recordings.total(), 'recording')}, "
+            f"{self.windows[Why.ACCEPTED]} answered{refused_text}. Events: {events}; "
+            f"{_counted(self.recordings[0], 'recording')} without events.{short}"
         )
 
     def _event(
@@ -145,6 +149,10 @@ class RowSettings(NamedTuple):
                 for row in self.events.from_prediction(prediction)
             ]
         return (self.windows and prediction.windows) or (prediction,)
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def with_full_span(prediction: Prediction) -> Prediction:

@@ -24,13 +24,24 @@ ADDED = ("ml_label", "ml_confidence", "label", "reason")
 def predict_triggers(predictor: Predictor, settings: Any) -> int:
     """Predict the triggers of ``--triggers``; write the table to ``--out`` or standard output.
 
-    Returns the exit status: 0, or 3 where triggers were not predicted.
+    Returns the exit status: 0, or 3 if some triggers could not be predicted.
     """
     others = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")
     wrong = [*settings.paths[:1], *(flag(name) for name in others if getattr(settings, name))]
-    if wrong or settings.strain is None or predictor.kind != "strain":
-        why = f"not with {', '.join(wrong)}" if wrong else "with --strain, of a model of strain"
-        raise SecondhandError(f"--triggers {settings.triggers}: {why}")
+    if wrong:
+        raise SecondhandError(
+            f"--triggers {settings.triggers} cannot be combined with {', '.join(wrong)}. Leave "
+            f"{'it' if len(wrong) == 1 else 'them'} out"
+        )
+    if predictor.kind != "strain":
+        raise SecondhandError(
+            f"--triggers {settings.triggers} needs a model for strain, but {settings.model} is a model for "
+            f"{predictor.kind}. Leave --triggers out"
+        )
+    if settings.strain is None:
+        raise SecondhandError(
+            f"--triggers {settings.triggers} needs the strain. Give its files as --strain"
+        )
     if settings.out is not None:
         check_table(settings.out, overwrite=settings.overwrite)
     triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
@@ -41,7 +52,7 @@ def predict_triggers(predictor: Predictor, settings: Any) -> int:
     for row in bad:
         print(f"{row.path}: {row.reason}", file=sys.stderr)
     if bad:
-        print(f"{len(bad)} of {len(table)} triggers were not answered", file=sys.stderr)
+        print(f"{len(bad)} of {len(table)} triggers could not be predicted", file=sys.stderr)
     return 3 if bad else 0
 
 

@@ -213,7 +213,7 @@ def mistakes(
 def changed(
     pictures: Pictures, changes: Changes | None, evaluation: Evaluation, change: str
 ) -> list[Figure]:
-    """Files whose prediction was "spoilt" or "mended" since the earlier model; the surest first."""
+    """Files whose prediction was "worsened" or "improved" since the earlier model; the surest first."""
     if changes is None:
         return []
     rows = changes.changed.loc[changes.changed["change"].eq(change)]

@@ -20,10 +20,10 @@ class GPTConfig:
 
     Parameters
     ----------
-    vocabulary : how many tokens there are.
-    context : the most tokens that are seen at once.
-    width, depth, heads : of the layers; the network at each position is 4 · width wide inside.
-    dropout : in training, of embeddings, attention and the networks at each position.
+    vocabulary : number of tokens.
+    context : largest number of tokens in the input.
+    width, depth, heads : sizes of the layers; the MLP at each position is 4 · width wide.
+    dropout : dropout of embeddings, attention and MLPs in training.
     """
 
     vocabulary: int = 50257
@@ -51,7 +51,7 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(width)
         for name, weight in self.named_parameters():
             if weight.ndim > 1:
-                # 2 · depth of these are added up on the way to the top: their sum keeps its size.
+                # 2 · depth of these are summed in the residual stream; smaller weights keep the variance of the sum.
                 added = name.endswith(("attn.proj.weight", "mlp.fc2.weight"))
                 nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * config.depth) if added else 1))
             elif name.endswith("bias"):

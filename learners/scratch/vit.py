@@ -1,4 +1,4 @@
-"""The Vision Transformer (2010.11929): a picture is a sequence of patches."""
+"""The Vision Transformer (arXiv:2010.11929), which treats a picture as a sequence of patches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ViT(nn.Module):
 
     Parameters
     ----------
-    size, patch : sides in pixels; the one a multiple of the other.
-    width, depth, heads, hidden : of the encoder; ``hidden`` is the width inside its layers.
-    essay : the essay's variant: its class token has no position embedding, and no LayerNorm stands
-        behind the last layer.
+    size, patch : sides of picture and patch in pixels; the size is a multiple of the patch.
+    width, depth, heads, hidden : sizes of the encoder; ``hidden`` is the width of its MLPs.
+    essay : build the essay's variant, whose class token has no position embedding, and whose last layer is not
+        followed by a LayerNorm.
     """
 
     num_prefix_tokens = 1
@@ -54,7 +54,7 @@ class ViT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.patch_embed(x)  # [batch, n, width]
-        # Attention does not know one place from another: the positions tell it.
+        # Attention is independent of order, so positions are added.
         has_place = self.pos_embed.shape[1] > x.shape[1]
         token = self.cls_token.expand(x.shape[0], -1, -1)  # [batch, 1, width]
         if has_place:
@@ -71,10 +71,9 @@ def vit_b_16(size: int = 224, n_classes: int | None = 1000) -> ViT:
 
 
 def essay_vit() -> ViT:
-    """The essay's: 86,565,352 parameters, 2304 fewer than the published one.
+    """The essay's ViT: 86,565,352 parameters, 2304 fewer than the published one.
 
-    768 because its class token has no position, and 2 · 768 because no LayerNorm follows the last
-    layer.
+    768 are missing because its class token has no position, and 2 · 768 because no LayerNorm follows the last layer.
     """
     return ViT(essay=True)
 

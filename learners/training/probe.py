@@ -302,8 +302,8 @@ def standardise(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
     """Standardise features [n, width]; return them with mean and scale, both [width].
 
     The scale of a feature is hypot(its standard deviation, half the root mean square of all standard deviations).
-    With its standard deviation alone, a feature that is nearly constant in training would dominate elsewhere: in
-    files of unknown classes it reached 35 000 deviations. Constant features become 0.
+    With its standard deviation alone, a feature that is nearly constant in training would dominate wherever it
+    varies: in files of unknown classes it reached 35 000 deviations. Constant features become 0.
     """
     x = features.float().cpu().numpy()
     mean, deviations = x.mean(0), x.std(0)

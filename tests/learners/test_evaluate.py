@@ -1,4 +1,4 @@
-"""Evaluate as a user calls it: other data, strangers, bad files, labels the model does not have."""
+"""Evaluate as a user calls it: other data, unknown classes, bad files, labels the model does not have."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def others(folder: Path, tmp_path: Path) -> Path:
-    """Of each class three files that calibration did not see; strangers apart."""
+    """Of each class three files that calibration did not see; unknown classes apart."""
     for name in CLASSES:
         (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(3):
@@ -119,8 +119,8 @@ def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, 
     right = int((known["best"] == known["truth"]).sum())
     assert f"Right: {right} of 9 files ({100 * right / 9:.0f} %" in printed
     assert "temperature" in printed
-    assert "sets guaranteed to hold the right class 80 %" in printed
-    assert "5 strangers beside 9 known items" in page
+    assert "Prediction sets with the right class: 80 %" in printed
+    assert "5 files of unknown classes and 9 known files" in page
     assert "combined" in page
     assert not [p for p in others.iterdir() if p.name.startswith(".")], "nothing half-written"
 
@@ -135,7 +135,7 @@ def test_an_older_report_is_kept_unless_told_otherwise(model, others):
     assert not (others / "report" / "note").exists()
     (others / "thesis").mkdir()
     (others / "thesis" / "a.tex").write_text("years of work")
-    with pytest.raises(SecondhandError, match="not overwritten"):
+    with pytest.raises(SecondhandError, match="--overwrite does not replace"):
         main([*command[:-1], str(others / "thesis"), "--overwrite"])
 
 
@@ -176,16 +176,18 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
         assert both.str.startswith("the same content is labelled 'green' and 'red'").all()
 
 
-def test_labels_the_model_does_not_have_are_strangers(model, others, capsys):
+def test_labels_the_model_does_not_have_count_as_unknown_classes(model, others, capsys):
     (others / "data" / "mauve").mkdir()
     shutil.copy(others / "strange" / "deep" / "unknown_000.jpg", others / "data" / "mauve")
     answers, _, _ = judged(model, others)
-    assert "'mauve'): their 1 files count as strangers" in capsys.readouterr().out
+    assert "'mauve'); 1 file counts as unknown classes" in capsys.readouterr().out
     assert answers["split"].eq("unknown").sum() == 1
     (others / "data" / "red").rename(others / "data" / "Red")
-    with pytest.raises(SecondhandError, match=r"'Red': the model calls it 'red'"):
+    with pytest.raises(
+        SecondhandError, match=r"'Red' is not a class of the model, which has 'red'"
+    ):
         main([model, "--data", str(others / "data"), "--out", str(others / "r2")])
-    with pytest.raises(SecondhandError, match=r"none of the labels .*'deep'.* is a class"):
+    with pytest.raises(SecondhandError, match=r"None of the labels .*'deep'.* is a class"):
         main([model, "--data", str(others / "strange"), "--out", str(others / "r2")])
     assert not (others / "r2").exists()
 
@@ -212,22 +214,22 @@ def test_files_of_another_kind_are_told_by_it(model, tmp_path):
     with pytest.raises(SecondhandError) as caught:
         main([model, "--data", str(tmp_path), "--out", str(tmp_path / "r")])
     message = str(caught.value)
-    assert "no picture in it, and this model judges files of kind picture" in message
-    assert f"of kind sound. The first left out: {tmp_path}/a/0.wav: not a picture" in message
+    assert "no files of kind picture" in message
+    assert f"of kind sound. The first file left out: {tmp_path}/a/0.wav: not a picture" in message
 
 
 def test_training_files_among_the_data_are_noticed(model, folder, others, capsys):
     shutil.copy(folder / "red" / "red_001.jpg", others / "data" / "red")
     shutil.copy(folder / "blue" / "blue_001.jpg", others / "data" / "blue")
     judged(model, others, "--bs", "3")
-    assert "2 files are to the network the same" in capsys.readouterr().out
+    assert "2 files have the same features" in capsys.readouterr().out
 
 
 def test_of_data_that_name_their_parts_the_test_part_counts(model, folder, others, capsys):
     rows = table(folder).assign(split=["test", "train", "valid"] * 8)
     rows.to_csv(others / "rows.csv", index=False)
     answers, _, _ = judged(model, others, data="rows.csv")
-    assert "its part 'test': 8 items; 16 are left alone" in capsys.readouterr().out
+    assert "its split 'test': 8 items; 16 not used" in capsys.readouterr().out
     assert len(answers) == 8
 
 
@@ -317,18 +319,18 @@ def test_without_labels_it_says_what_accuracy_to_expect(folder, others, capsys):
     reached = answers.loc[answers["best"].notna(), "probability"].ge(0.34).mean()
     assert report["expected"]["value"] == pytest.approx(reached)
     assert report["expected"]["low"] < reached
-    assert f"accuracy to expect here: {100 * reached:.3g} %" in printed.out
+    assert f"Expected accuracy here: {100 * reached:.3g} %" in printed.out
     assert report["items"] == 9
     assert sum(row["best"] for row in report["classes"]) == 9
     assert sum(row["accepted"] for row in report["classes"]) + sum(report["reasons"].values()) == 9
     assert "accuracy to expect" in page
     assert "Confusion" not in page
-    with pytest.raises(SecondhandError, match=r"--label-column species beside --no-labels"):
+    with pytest.raises(SecondhandError, match=r"--label-column species .*--no-labels"):
         main([*command, "--label-column", "species", "--out", str(others / "e")])
-    with pytest.raises(SecondhandError, match=r"--unknown .* beside --no-labels"):
+    with pytest.raises(SecondhandError, match=r"--unknown .*--no-labels"):
         main([*command, "--unknown", str(others / "strange"), "--out", str(others / "r2")])
     (others / "empty").mkdir()
-    with pytest.raises(SecondhandError, match="no picture in it"):
+    with pytest.raises(SecondhandError, match="no files of kind picture"):
         main(
             [str(model), "--data", str(others / "empty"), "--no-labels", "--out", str(others / "e")]
         )
@@ -340,7 +342,10 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     for file in (others / "data").glob("*/*.png"):
         shutil.copy(file, data)
     _, report, _ = judged(model, others, "--no-labels", data="flat")
-    assert "cannot be said: the model folder holds no figures" in capsys.readouterr().out
+    assert (
+        "The accuracy cannot be estimated: the model folder has no figures"
+        in capsys.readouterr().out
+    )
     assert report["expected"]["value"] is None
 
 
@@ -358,7 +363,7 @@ def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
     ]
     said = set(answers["label"]) - {"unknown"}
     assert said
-    assert all(f"answered as {name}: " in printed for name in said)
+    assert all(f"Answered as {name}: " in printed for name in said)
     assert "Its probability reaches the threshold of its class" in page
     assert predict([str(model), data, "--format", "csv"]) == 0
     told = pd.read_csv(io.StringIO(capsys.readouterr().out))
@@ -391,7 +396,7 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     )
     assert "<h2>How precise are its answers?</h2>" in page
     assert report["tree"]["depths"][0]["answers"] == answers["label"].eq("cold").sum()
-    assert f"here they are {100 * np.mean(np.array(right)[taken]):.3g} %" in capsys.readouterr().out
+    assert f"here {100 * np.mean(np.array(right)[taken]):.3g} %" in capsys.readouterr().out
     (row,) = [
         r for r in report["tables"]["Does its confidence hold here?"] if "depth 1" in r["what"]
     ]
@@ -403,10 +408,10 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     assert sorted(row["label"] for row in told) == sorted(answers["label"])
     assert sorted(row["branch"] for row in told) == sorted(answers["branch"])
     for other in (["--sets"], ["--events"], ["--threshold-per-class", "x.csv"]):
-        with pytest.raises(SecondhandError, match=r"--sets|not with the tree of"):
+        with pytest.raises(SecondhandError, match=r"--sets|tree of classes"):
             predict([*asked, *other])
     (data / "red").rename(data / "cold")
-    with pytest.raises(SecondhandError, match=r"label 'cold' stands above the model's classes"):
+    with pytest.raises(SecondhandError, match=r"label 'cold' is a group"):
         main([model, "--data", str(data), "--out", str(others / "r"), "--overwrite"])
 
 
@@ -427,7 +432,7 @@ def test_limits_count_what_belongs_together(model, others, capsys):
         whole[name]["metrics"]["test_accuracy_interval"] for name in whole
     )
     assert burst_high - burst_low > high - low
-    checked = re.findall(r"sets guaranteed .* here \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
+    checked = re.findall(r"Prediction sets .* here \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
     (low, high), (burst_low, burst_high) = ([*map(float, limits)] for limits in checked)
     assert burst_high - burst_low > high - low
 

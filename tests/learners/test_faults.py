@@ -99,7 +99,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
         assert f"Resume it: {resume_command(out)}" in said
         last = said.strip().splitlines()[-1]
         assert last.startswith(f"error: {out}")
-        assert "No space left on device; free some room" in last
+        assert "No space left on device. Free some space" in last
         assert not list(out.rglob("*.part"))
         (disk / "ballast").unlink()
         words = ["--resume", str(out)]
@@ -147,7 +147,7 @@ def test_an_output_that_may_not_be_written(pictures, disk, capsys):
         console.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(disk / "run")]))
     assert end.value.code == 1
     assert (
-        f"error: {disk}/run: Read-only file system; choose another --out" in capsys.readouterr().err
+        f"error: {disk}/run: Read-only file system. Choose another --out" in capsys.readouterr().err
     )
     assert (disk / "mine").read_text() == "years of work"
 
@@ -249,8 +249,8 @@ def in_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], o
     monkeypatch.setattr(SeededDL, "do_item", opened)
 
 
-def test_a_drawing_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
-    """What it had in hand is drawn by another."""
+def test_a_rendering_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
+    """What it had in hand is rendered by another."""
     clips = tones(tmp_path, 40)
     killed: list[int] = []
 
@@ -331,7 +331,7 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
     try:
         until(lambda: owner.out == "locked\n")
         before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
-        said = rf"{run}: process {owner.pid} on .* is at work in it; wait"
+        said = rf"{run} is in use by process {owner.pid} on .*Wait"
         words = ["--data", str(pictures), *QUICK, "--out", str(run), "--overwrite"]
         with pytest.raises(SecondhandError, match=said):
             main(words)
@@ -353,7 +353,7 @@ def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, 
 
     monkeypatch.setattr("fcntl.lockf", none)
     with caplog.at_level("WARNING"), locked(tmp_path):
-        assert f"{tmp_path}: cannot be locked" in caplog.text
+        assert f"{tmp_path} cannot be locked" in caplog.text
 
 
 def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):

@@ -123,7 +123,7 @@ def test_bad_files_are_answered_listed_and_counted(model, folder, tmp_path, caps
     assert bad == [False, True, True, False]
     assert rows[1]["label"] == "unknown"
     assert str(broken) in err
-    assert "2 of 4 files were bad" in err
+    assert "2 of 4 files could not be read" in err
 
 
 def test_a_threshold_of_one_accepts_nothing_and_of_zero_everything(model, folder, capsys):
@@ -246,7 +246,7 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     main([model, str(folder), "--sets", "--format", "table"])
     for line, row in zip(capsys.readouterr().out.splitlines(), rows, strict=False):
         assert f"{{{', '.join(json.loads(row['set']))}}}" in line
-    with pytest.raises(SecondhandError, match="--sets: camtrap-dp has no place for them"):
+    with pytest.raises(SecondhandError, match=r"--sets: .*camtrap-dp"):
         main([model, str(folder), "--sets", "--format", "camtrap-dp", "--out", str(tmp_path / "c")])
     main([model, str(folder)])
     assert "set" not in capsys.readouterr().out.splitlines()[0].split(",")
@@ -268,7 +268,7 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
     main([model, str(folder), "--score", "msp", "--format", "jsonl"])
     lines = lines_of(capsys)
     assert all(isinstance(line["known"], float) for line in lines)
-    with pytest.raises(SecondhandError, match="score 'knn' is none that this model holds"):
+    with pytest.raises(SecondhandError, match="--score knn"):
         main([model, str(folder), "--score", "knn"])
 
 
@@ -277,7 +277,7 @@ def test_what_makes_no_sense_is_a_wrong_call(model, folder):
     for command, words, said in (
         (main, [str(folder), "--overwrite"], "--overwrite: there is no --out"),
         (search, [example, str(folder), "--overwrite"], "--overwrite: there is no --out"),
-        (main, [str(folder), "--sets"], "--sets: .* fine-tune with --coverage"),
+        (main, [str(folder), "--sets"], "--sets: .*--coverage"),
     ):
         with pytest.raises(SecondhandError, match=said):
             command([model, *words])
@@ -295,13 +295,11 @@ def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys
             assert shares["green"] + shares["red"] == pytest.approx(1, abs=1e-5)
             assert row["best"] != "blue"
     call = [model, str(folder), "--classes"]
-    with pytest.raises(
-        SecondhandError, match=r"--classes: .* has no grey; it has blue, green, red"
-    ):
+    with pytest.raises(SecondhandError, match=r"--classes: .* no class grey.* blue, green, red"):
         main([*call, "grey,red"])
-    with pytest.raises(SecondhandError, match="names no class"):
+    with pytest.raises(SecondhandError, match="contains no class name"):
         main([*call, " , "])
-    with pytest.raises(SecondhandError, match="leave --classes out"):
+    with pytest.raises(SecondhandError, match=r"--sets .*--classes"):
         main([*call, "red", "--sets"])
 
 
@@ -318,11 +316,11 @@ def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
     for row in rows_of(capsys):
         assert (row["label"] == "unknown") == (row["best"] != "green")
     for text, said in {
-        "label,cut\nred,1\n": "columns label, cut; label and threshold are needed",
-        "label,threshold\ngrey,1\n": "has no grey; it has blue, green, red",
-        "label,threshold\nred,1\nred,0\n": "'red' is there twice",
-        'label,threshold\nred,"0,5"\n': "'0,5' of 'red' is no probability from 0 to 1",
-        "label,threshold\nred,nan\n": "'nan' of 'red' is no probability",
+        "label,cut\nred,1\n": "columns label, cut; it needs the columns label and threshold",
+        "label,threshold\ngrey,1\n": "no class grey. Its classes are blue, green, red",
+        "label,threshold\nred,1\nred,0\n": "'red' has two rows",
+        'label,threshold\nred,"0,5"\n': "'0,5' of 'red' is not a number from 0 to 1",
+        "label,threshold\nred,nan\n": "'nan' of 'red' is not a number",
     }.items():
         table.write_text(text)
         with pytest.raises(SecondhandError, match=said):

@@ -1,4 +1,4 @@
-"""Every preset is a document that works: its settings, its recipe, the command on top of it."""
+"""Every preset is a document that works: its settings, its spectrogram settings, the command on top of it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "drawn"),
+    ("preset", "options"),
     [
         (
             "gravity-spy-2303.13917",
@@ -105,11 +105,11 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
         ("speech", {"rate": 8000, "n_fft": 128, "hop": 40, "n_mels": 40}),
     ],
 )
-def test_it_draws_what_its_source_draws(preset: str, drawn: dict[str, Any]) -> None:
+def test_it_renders_as_its_source_does(preset: str, options: dict[str, Any]) -> None:
     spectrogram = SPECTROGRAM_KINDS[KINDS[preset]](
         **read(["--preset", preset]).signal.of(KINDS[preset])
     )
-    assert {name: getattr(spectrogram, name) for name in drawn} == drawn
+    assert {name: getattr(spectrogram, name) for name in options} == options
 
 
 def test_the_group_of_a_bird_is_its_site() -> None:

@@ -1,4 +1,4 @@
-"""The command on sound and strain: the path that pictures take, from the drawing on."""
+"""The command on sound and strain: the path that pictures take, from the rendering on."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_sound_is_cut_trained_on_and_answered(
     for path, row in zip(held, predictor.predict(held), strict=True):
         assert row.probability == pytest.approx(answers.loc[path, "probability"], abs=1e-5)
         assert bool(row.windows) == (soundfile.info(path).duration > 1.1)
-    monkeypatch.setattr(MelSettings, "read", None)  # all has been drawn
+    monkeypatch.setattr(MelSettings, "read", None)  # all has been rendered
     again = tmp_path / "again"
     assert main(["--data", str(tones), "--out", str(again), *flags, *QUICK]) == 0
     assert (again / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()

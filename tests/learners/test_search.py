@@ -45,15 +45,15 @@ def test_the_nearest_are_listed_once_embedded(world, tmp_path, capsys, monkeypat
     assert main([*asked, "--embeddings", str(kept)]) == 0
     said = capsys.readouterr()
     assert said.out == plain
-    assert "embeddings of 12 files made, of 0 there already" in said.err
+    assert "files embedded now 12, earlier 0" in said.err
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
     assert main([*asked[:3], str(broken), "--top", "3", "--embeddings", str(kept)]) == 3
     said = capsys.readouterr()
     assert said.out == plain
-    assert "embeddings of 0 files made, of 12 there already" in said.err
+    assert "files embedded now 0, earlier 12" in said.err
     assert f"{broken}: " in said.err
-    assert "1 of 13 files were bad" in said.err
+    assert "1 of 13 files could not be used" in said.err
 
     # Without files all that it holds is searched.
     assert main([*asked[:2], "--top", "3", "--embeddings", str(kept), "--format", "jsonl"]) == 0
@@ -73,7 +73,7 @@ def test_a_sheet_beside_a_table(world, tmp_path, capsys, monkeypatch):
     assert str(out) in capsys.readouterr().out
     page = (tmp_path / "found" / "index.html").read_text()
     assert page.count("<img") == 3, "the example and the two"
-    with pytest.raises(SecondhandError, match="is there already"):
+    with pytest.raises(SecondhandError, match="already exists"):
         main(["model", "pool/red/red_000.jpg", "pool", "--out", str(out)])
 
 
@@ -87,10 +87,10 @@ def test_wrong_calls(world, tmp_path, monkeypatch):
     broken.write_text("no picture")
     wrong = {
         "broken.jpg": [str(broken), "pool"],
-        "no file of it can be used": [example, str(broken)],
+        "no file can be used": [example, str(broken)],
         "--top 0": [example, "pool", "--top", "0"],
-        "a picture has no moments": [example, "pool", "--at", "3"],
-        "there is no such file": [example, "--embeddings", str(tmp_path / "none.parquet")],
+        "pictures, which have no time": [example, "pool", "--at", "3"],
+        "does not exist": [example, "--embeddings", str(tmp_path / "none.parquet")],
     }
     for said, words in wrong.items():
         with pytest.raises(SecondhandError, match=said):

@@ -30,7 +30,7 @@ def test_a_table_to_fill_in_and_a_sheet(world, tmp_path, capsys, monkeypatch):
     out = tmp_path / "next.csv"
     assert main(["run/model", "pool", "--n", "5", "--out", str(out)]) == 0
     said = capsys.readouterr()
-    assert "5 of 16 to label" in said.out
+    assert "To label: 5 of 16" in said.out
     assert "skipped 1 files of other kinds: 1 .txt" in said.err
     rows = list(csv.DictReader(out.open()))
     assert [*rows[0]] == ["path", "label", "score", "why", "guess"]
@@ -48,7 +48,7 @@ def test_a_table_to_fill_in_and_a_sheet(world, tmp_path, capsys, monkeypatch):
     table = load_table(out)
     assert sorted(table.frame["label"]) == ["a", "a", "b", "b"]
     assert [item.reason for item in table.rejected] == ["no label (row 6 of next.csv)"]
-    with pytest.raises(SecondhandError, match=r"next\.csv: is there already"):
+    with pytest.raises(SecondhandError, match=r"next\.csv already exists"):
         main(["run/model", "pool", "--out", str(out)])
     assert list(pd.read_csv(out)["label"][:4]) == ["a", "b", "a", "b"], "no label is lost"
     assert main(["run/model", "pool", "--n", "3", "--out", str(out), "--overwrite"]) == 0
@@ -63,10 +63,10 @@ def test_what_the_run_was_given_is_left_out(world, tmp_path, capsys, monkeypatch
     out = tmp_path / "next.csv"
     assert main(["run/model", "pool", "--out", str(out)]) == 0
     assert list(pd.read_csv(out)["path"]) == paths[15:]
-    assert "15 labelled already: left out" in capsys.readouterr().err
+    assert "already labelled: 15" in capsys.readouterr().err
     pd.DataFrame({"path": paths, "label": "a"}).to_csv(items, index=False)
     assert main(["run/model", "pool", "--out", str(tmp_path / "more.csv")]) == 0
-    assert "nothing left to label" in capsys.readouterr().err
+    assert "No files are left to label" in capsys.readouterr().err
     assert not (tmp_path / "more.csv").exists()
     items.unlink()
 
@@ -79,8 +79,8 @@ def test_bad_files_are_listed_and_a_pool_of_them_is_an_error(world, tmp_path, ca
     assert main([model, good, str(tmp_path / "a.jpg"), *out]) == 3
     said = capsys.readouterr()
     assert f"{tmp_path}/a.jpg: " in said.err
-    assert "1 of 5 files were bad" in said.err
-    with pytest.raises(SecondhandError, match="no file of it can be used"):
+    assert "1 of 5 files could not be used" in said.err
+    with pytest.raises(SecondhandError, match="no file can be used"):
         main([model, str(tmp_path / "*.jpg"), *out, "--overwrite"])
     assert len(pd.read_csv(tmp_path / "next.csv")) == 4
     with pytest.raises(SecondhandError, match="no picture of a kind that is read"):

@@ -155,7 +155,7 @@ def test_a_file_is_in_it_once_by_whatever_name_and_not_by_one_that_is_no_text(ke
     result = kept.extend([pool[0], near, strange])
     assert (result.new, [item.reason for item in result.rejected]) == (
         1,
-        ["its name is no UTF-8: rename it"],
+        ["its name is not valid UTF-8: rename it"],
     )
     assert list(rows(kept.file)["path"]) == pool[:1]
     assert kept.extend([near])[:2] == (0, 1)
@@ -264,7 +264,7 @@ def test_of_two_that_extend_a_file_the_second_is_refused(kept, pool):
         assert other.stdout
         assert other.stdout.readline() == b"locked\n"
         with pytest.raises(
-            SecondhandError, match=rf"--embeddings {kept.file}: process {other.pid}"
+            SecondhandError, match=rf"--embeddings {kept.file} is in use by process {other.pid}"
         ):
             kept.extend(pool)
         other.communicate()
@@ -272,10 +272,10 @@ def test_of_two_that_extend_a_file_the_second_is_refused(kept, pool):
 
 
 def test_other_files_are_no_embeddings(kept, pool, tmp_path):
-    with pytest.raises(SecondhandError, match="there is no such file; name files to embed"):
+    with pytest.raises(SecondhandError, match=r"does not exist. Name files to embed"):
         kept.search(pool[0])
     pd.DataFrame({"path": ["a"], "vector": [b"12"]}).to_parquet(kept.file)
-    with pytest.raises(BadFile, match="other columns; name another"):
+    with pytest.raises(BadFile, match="other columns than a file of embeddings"):
         kept.extend(pool)
     kept.file.write_bytes(b"PAR1 and no more")
     with pytest.raises(BadFile, match="cannot be read as embeddings"):

@@ -99,7 +99,7 @@ def test_an_empty_file_changes_nothing_and_one_that_is_not_there_is_an_error(
 
 
 @pytest.mark.parametrize("second", [["--unknown", "b"], ["--unknown=b"]])
-def test_strangers_named_twice_are_an_error_and_other_flags_are_not(second: list[str]) -> None:
+def test_unknown_files_named_twice_are_an_error_and_other_flags_are_not(second: list[str]) -> None:
     with pytest.raises(SecondhandError, match="--unknown is given 2 times"):
         read("--unknown", "a", *second)
     assert read("--data", "a", "--epochs", "3", "--epochs", "5")["epochs"] == 5

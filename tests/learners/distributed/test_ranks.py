@@ -243,7 +243,7 @@ def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, told):
         assert both[0].wait(60) != 0
         text = output(both)
     assert f"-m learners.finetune --resume {run}" in text
-    assert text.count("process 1 of 2: another process of this run has ended") == 1, text
+    assert text.count("Process 1 of 2 ends, because another process of this run") == 1, text
     assert main(["--resume", str(run)]) == 0
     assert main([*words, "--out", str(whole)]) == 0
     same_history(whole, run)

@@ -9,7 +9,7 @@ from learners.evaluation import clopper_pearson, compare, maybe_of_new_class
 
 
 def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:
-    """Of eight items of a held out before, two new of b and two of c, and a stranger."""
+    """Of eight items of a held out before, two new of b and two of c, and one of an unknown class."""
     frame = pd.DataFrame(
         {
             "path": [f"{n}.jpg" for n in range(13)],
@@ -43,13 +43,13 @@ def test_what_was_gained_and_forgotten() -> None:
     assert classes.loc["b", ["before", "after"]].tolist() == [0.5, 1]
     assert classes.loc["gone"].drop(["change", "items"]).isna().all()
     assert found.message == (
-        "Of 10 held-out items of classes that both models know, 1 were answered wrongly before and "
-        "rightly now, 7 the other way round."
+        "Held-out items of classes that both models know: 10. Wrong before and right now: 1. Right before and wrong "
+        "now: 7."
     )
     changes = found.changed.set_index("row")["change"]
     assert changes.to_dict() == {
-        **dict.fromkeys(range(1, 8), "spoilt"),
-        9: "mended",
+        **dict.fromkeys(range(1, 8), "worsened"),
+        9: "improved",
         10: "",
         11: "",
     }

@@ -147,11 +147,11 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     assert got["stricter"]["accepted"]["value"] == left / 30
     assert got["stricter"]["coverage"] == known
     on = "" if target is None else " of the score rmds"
-    assert got["message"].startswith(f"{taken} of 30 strangers are accepted (")
+    assert got["message"].startswith(f"{taken} of 30 files of unknown classes are answered (")
     assert (
-        f"at a threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g} it "
-        f"would be {left} ({100 * left / 30:.3g} %), and {100 * known:.3g} % of known files would be "
-        f"accepted, not {100 * (passed & (split == 'valid')).sum() / 60:.3g} %"
+        f"threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g} it "
+        f"would be {left} ({100 * left / 30:.3g} %), and {100 * known:.3g} % instead of "
+        f"{100 * (passed & (split == 'valid')).sum() / 60:.3g} % of known files"
     ) in got["message"]
 
 
@@ -220,7 +220,13 @@ def test_the_split_that_had_no_part_is_preferred(bundle):
         ({"valid": 1, "calibration": 0, "ood": 1, "silent": 0}, True),
         ({}, False),
     ],
-    ids=["no strangers", "all strangers", "nothing judged", "one of each", "no distance"],
+    ids=[
+        "no unknown classes",
+        "only unknown classes",
+        "nothing judged",
+        "one of each",
+        "no distance",
+    ],
 )
 @pytest.mark.parametrize("classes", [["a", "b"], ["a", "b", "c"]])
 def test_evaluations_with_a_part_missing(counts, distance, classes):

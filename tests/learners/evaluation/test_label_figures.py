@@ -44,7 +44,7 @@ def test_figures_are_scikit_learns() -> None:
     renamed = replace(evaluation, predictions=frame.replace({"split": {"test": "valid"}}))
     untested = all_label_figures(renamed, scored, bundle)  # type: ignore[arg-type]
     assert untested["headline"]["split"] == "calibration"
-    assert "average precision is a little too good" in untested["headline"]["message"]
+    assert "average precision is slightly too good" in untested["headline"]["message"]
     for k, row in enumerate(found["labels"]):
         there = y[rows, k]
         assert row["average_precision"] == pytest.approx(

@@ -50,7 +50,7 @@ def test_on_unknown_classes_every_score_is_ranked_by_auroc():
     tables = score_tables(evaluation, CLASSES, confidence, train)
     title, table = next(iter(tables.items()))
     assert list(tables)[1:] == [LEFT_OUT, LEFT_OUT_EACH]
-    assert title == "Scores: 27 strangers beside 57 known items (valid)"
+    assert title == "Scores: 27 files of unknown classes and 57 known files (valid)"
     assert set(table["score"]) == set(SCORES)
     assert table["AUROC"].is_monotonic_decreasing
     assert list(table.loc[table["in use"].eq("yes"), "score"]) == ["combined"]
@@ -186,5 +186,5 @@ def test_no_unknown_classes_and_no_nan():
     for value in (auroc(known, []), fpr95, oscr(known, right, []), auroc([], known)):
         assert np.isnan(value)
     assert auroc_interval(known, []) == (0, 1)
-    with pytest.raises(SecondhandError, match="nan"):
+    with pytest.raises(SecondhandError, match="NaN"):
         auroc([1.0, float("nan")], [0.0])

@@ -50,7 +50,7 @@ def test_suspects_are_those_of_the_paper_written_out():
             expected[row] = bundle.classes[best]
     assert len(expected) > 3
     assert dict(zip(found["row"], found["suggested"], strict=True)) == expected
-    margins = found["suggested_probability"] - found["own"]
+    margins = found["suggested_probability"] - found["label_probability"]
     assert margins.is_monotonic_decreasing
 
 
@@ -59,7 +59,7 @@ def test_a_model_that_is_sure_of_nothing_suspects_nothing():
     evaluation = make_evaluation(bundle)
     evaluation.logits *= 0.2
     scored = score_items(evaluation, bundle)
-    assert hardest_items(evaluation, scored)["own"].max() <= LOW
+    assert hardest_items(evaluation, scored)["label_probability"].max() <= LOW
     assert label_suspects(evaluation, scored, bundle.classes).empty
 
 
@@ -70,7 +70,7 @@ def test_the_hardest_are_known_items_by_the_probability_of_their_label():
     hard = hardest_items(evaluation, scored, n=10)
     known = scored.where(scored.labels >= 0)
     own = np.sort(known.after[np.arange(len(known.rows)), known.labels])
-    assert hard["own"].tolist() == pytest.approx(own[:10])
+    assert hard["label_probability"].tolist() == pytest.approx(own[:10])
     assert not hard["path"].str.startswith("unknown").any()
 
 

@@ -60,16 +60,18 @@ def test_answers_are_those_of_one_machine_in_the_order_of_the_files(
 
 def test_a_model_that_is_not_there_or_another_is_named(here, model, tmp_path, monkeypatch):
     (good,) = sorted(write_pictures(tmp_path / "p", per_class=1).rglob("red*.jpg"))
-    with pytest.raises(SecondhandError, match=f"{tmp_path}/none: not a model folder"):
+    with pytest.raises(SecondhandError, match=f"{tmp_path}/none is not a model folder"):
         list(predict_on(here, tmp_path / "none", [good]))
     gone = shutil.copytree(model, tmp_path / "model")
     monkeypatch.setattr(
         "learners.inference.cluster.model_digest", lambda folder: f"{os.urandom(4)!r}"
     )
-    with pytest.raises(SecondhandError, match=f"another model lies in {gone}"):
+    with pytest.raises(SecondhandError, match=f"another model is in {gone}"):
         list(predict_on(here, gone, [good]))
     shutil.rmtree(gone)
-    with pytest.raises(SecondhandError, match=rf"worker \S+ on .*the model folder {gone} is not"):
+    with pytest.raises(
+        SecondhandError, match=rf"worker \S+ on .*the model folder {gone} does not exist"
+    ):
         list(predict_on(here, gone, [good]))
 
 

@@ -123,7 +123,7 @@ def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     small = plain_bundle()
     with pytest.raises(SecondhandError, match=r"--engine onnx.* model\.onnx.* --engine torch"):
         Predictor(small, engine="onnx")
-    with pytest.raises(SecondhandError, match="--engine 'tpu' is none of auto, torch, onnx"):
+    with pytest.raises(SecondhandError, match="--engine 'tpu': expected one of auto, torch, onnx"):
         Predictor(small, engine="tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(SecondhandError, match="--engine onnx runs on the CPU"):
@@ -252,7 +252,9 @@ def test_a_folder_without_the_file_is_answered_by_torch(
     assert Predictor(load_bundle(carried)).engine == "torch", "its network is in memory"
     folder = Path(shutil.copytree(carried, tmp_path / "model"))
     (folder / ONNX).write_bytes((folder / ONNX).read_bytes()[:-1] + b"?")
-    with pytest.raises(BadFile, match=r"model\.onnx: its content is not what config\.json says"):
+    with pytest.raises(
+        BadFile, match=r"model\.onnx: its content does not match its hash in config\.json"
+    ):
         Predictor(folder)
     (folder / ONNX).unlink()
     gone = Predictor(folder)
@@ -272,10 +274,10 @@ def test_a_file_that_is_new_to_this_onnx_runtime_is_left_alone(
     monkeypatch.setattr("learners.inference.engine.open_onnx", fail)
     assert Predictor(carried).engine == "torch"
     assert (
-        "model.onnx: not for this version of ONNX Runtime, so the slower PyTorch is used: opset 99"
+        "model.onnx does not run on this version of ONNX Runtime, so the slower PyTorch is used: opset 99"
         in caplog.text
     )
-    with pytest.raises(SecondhandError, match=r"model\.onnx: opset 99; use --engine torch"):
+    with pytest.raises(SecondhandError, match=r"model\.onnx: opset 99\. Use --engine torch"):
         Predictor(carried, engine="onnx")
 
 
@@ -306,7 +308,7 @@ def test_a_network_that_cannot_be_written_goes_without(
     folder = save_bundle(small, tmp_path / "model")
     add_onnx(small, folder, fail)
     assert [r.message for r in caplog.records] == [
-        "no model.onnx is written, so predictions use the slower PyTorch: no words for it"
+        "model.onnx was not written, so predictions use the slower PyTorch: no words for it"
     ]
     assert not (folder / ONNX).exists()
     assert Predictor(folder).engine == "torch"
@@ -347,13 +349,13 @@ def _other_shape(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (_refers, "refers to another file"),
-        (_refers_in_a_node, "refers to another file"),
-        (_nests, "a graph within its graph"),
-        (_own_operator, "operators that are not ONNX's own"),
-        (_function, "training or functions"),
+        (_refers, "tensors in another file"),
+        (_refers_in_a_node, "tensors in another file"),
+        (_nests, "a nested graph"),
+        (_own_operator, "custom operators"),
+        (_function, "training information or functions"),
         (_sparse, "sparse tensors"),
-        (_other_shape, "takes and gives"),
+        (_other_shape, "has the shapes"),
         (b"\x3a\xff\xff\xff\x7f", "damaged ONNX"),
         (b"\x0b", "damaged ONNX"),
     ],

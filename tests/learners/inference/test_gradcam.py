@@ -153,17 +153,17 @@ def test_of_an_ensemble_the_first_member_is_asked():
 def test_a_body_without_places_says_so():
     flat = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4), nn.LayerNorm(4))
     network = nn.Sequential(flat, linear(4)).eval()
-    with pytest.raises(SecondhandError, match="no map of places"):
+    with pytest.raises(SecondhandError, match="heat maps are not possible"):
         heatmap(network, torch.ones(3, 32, 32), 0)
 
 
 def test_wrong_calls_are_named():
     network = nn.Sequential(Tokens(), linear(6)).eval()
-    with pytest.raises(SecondhandError, match="class 2: the model has 2"):
+    with pytest.raises(SecondhandError, match="class 2: expected an index from 0 to 1"):
         heatmap(network, torch.ones(3, 64, 64), 2)
-    with pytest.raises(SecondhandError, match="not of \\[2, 3, 64, 64\\]"):
+    with pytest.raises(SecondhandError, match=r"\[2, 3, 64, 64\]"):
         heatmap(network, torch.ones(2, 3, 64, 64), 0)
-    with pytest.raises(SecondhandError, match="needs preprocessing"):
+    with pytest.raises(SecondhandError, match="preprocessing"):
         heatmap(network, np.zeros((3, 64, 64), np.uint8), 0)
 
 

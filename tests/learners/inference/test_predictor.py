@@ -243,7 +243,7 @@ def test_so_many_classes_are_listed(model, pictures, top):
         ({"threshold": -0.1}, "threshold -0.1: expected"),
         ({"threshold": math.nan}, "threshold nan: expected"),
         ({"top": 0}, "--top 0"),
-        ({"device": "gpu"}, "none of auto, cpu, cuda"),
+        ({"device": "gpu"}, "one of auto, cpu, cuda"),
     ],
 )
 def test_wrong_settings_are_refused(model, options, match):

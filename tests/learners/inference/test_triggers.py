@@ -89,7 +89,7 @@ def test_each_row_is_answered_in_its_place(model, frames, table, capsys):
         assert (row["label"] == "unknown") == bool(why)
         assert why in row["reason"]
     assert rows[1]["ml_confidence"] == rows[6]["ml_confidence"]
-    assert "5 of 8 triggers were not answered" in err
+    assert "5 of 8 triggers could not be predicted" in err
     assert f"{table}, row 4: " in err
     # As each alone is answered.
     (alone,) = Predictor(model).predict([str(frames / f"H-H1_SIM-{START}-64.hdf5")], at=START + 20)
@@ -130,12 +130,12 @@ def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, caps
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--triggers", "t.csv"], "with --strain, of a model of strain"),
-        (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "not with --at"),
+        (["--triggers", "t.csv"], "needs the strain"),
+        (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "combined with --at"),
     ],
 )
 def test_a_call_that_cannot_be_is_said(model, words, said):
     with pytest.raises(SecondhandError, match=said):
         main([model, *words])
-    with pytest.raises(SecondhandError, match=r"not with a\.hdf5"):
+    with pytest.raises(SecondhandError, match=r"combined with a\.hdf5"):
         main([model, "a.hdf5", "--strain", "x", "--triggers", "t.csv"])

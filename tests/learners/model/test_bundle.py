@@ -153,7 +153,7 @@ def test_a_truncated_file_with_its_hash_is_refused(folder, name):
 def test_a_link_is_not_followed(folder, tmp_path, name):
     os.replace(folder / name, tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
-    refused(folder, name, "not a plain file")
+    refused(folder, name, "not a regular file")
 
 
 def test_a_foreign_folder_is_named(tmp_path):
@@ -161,9 +161,9 @@ def test_a_foreign_folder_is_named(tmp_path):
     refused(tmp_path, "", "not a model folder")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / CONFIG).write_text("{}")
-    refused(tmp_path, "", f"it is a run folder; name the model in it: {tmp_path}/model")
+    refused(tmp_path, "", f"It is a run folder. Give the model in it: {tmp_path}/model")
     (tmp_path / CONFIG).write_text('{"architectures": ["ResNetForImageClassification"]}')
-    refused(tmp_path, CONFIG, "not a model folder of this program")
+    refused(tmp_path, CONFIG, "not a model folder of Secondhand")
 
 
 @pytest.mark.parametrize(
@@ -181,25 +181,25 @@ def test_a_missing_key_is_named(folder):
     config = json.loads((folder / CONFIG).read_text())
     del config["metrics"], config["network"]["dropout"]
     (folder / CONFIG).write_text(json.dumps(config))
-    refused(folder, CONFIG, "missing metrics")
+    refused(folder, CONFIG, "missing keys metrics")
     edit(folder, metrics={})
-    refused(folder, CONFIG, "network: unknown or missing dropout")
+    refused(folder, CONFIG, "network: unknown or missing keys dropout")
 
 
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"format": bundles.FORMAT + 1}, "newer than this program reads"),
-        ({"on_load": "os.system"}, "unknown or missing on_load"),
-        ({"network": {"colour": 1}}, "network: unknown or missing colour"),
-        ({"classes": ["a", "b", "a"]}, "two or more different names"),
-        ({"classes": ["a", "b", ["c"]]}, "two or more different names"),
-        ({"classes": ["a", "b"]}, "2 classes but 3 outputs"),
+        ({"format": bundles.FORMAT + 1}, "Update secondhand"),
+        ({"on_load": "os.system"}, "unknown or missing keys on_load"),
+        ({"network": {"colour": 1}}, "network: unknown or missing keys colour"),
+        ({"classes": ["a", "b", "a"]}, "two or more different printable names"),
+        ({"classes": ["a", "b", ["c"]]}, "two or more different printable names"),
+        ({"classes": ["a", "b"]}, "2 classes, but the network has 3 outputs"),
         ({"network": {"backbone": "test_resnett"}}, "nearest names: .*test_resnet"),
         ({"network": {"backbone": "../../etc/passwd"}}, "neither 'embedded' nor a network"),
         ({"network": {"backbone": ["test_resnet"]}}, "is not a name"),
         ({"network": {"size": 100_000}}, "size 100000 is not a whole number from 8 to 2048"),
-        ({"network": {"size": 64}}, "preprocessing to 32 pixels for a network of 64"),
+        ({"network": {"size": 64}}, "preprocessing to 32 pixels, but the network takes 64"),
         ({"network": {"n_classes": 10**12}}, "3 classes|n_classes"),
         ({"preprocessing": {"std": [0, 1, 1]}}, "std"),
         ({"preprocessing": {"mean": ["a", "b", "c"]}}, "mean|preprocessing"),
@@ -209,7 +209,7 @@ def test_a_missing_key_is_named(folder):
         ({"confidence": {"calibrator": 0}}, "confidence.calibrator"),
         ({"confidence": {"threshold": 1.1}}, "confidence.threshold"),
         ({"confidence": {"distance": {"alpha": 2}}}, "confidence.distance"),
-        ({"confidence": {"classes": 4}}, "confidence is for 4 classes, the model has 3"),
+        ({"confidence": {"classes": 4}}, "confidence has 4 classes, but the model has 3"),
         ({"confidence": {"score": "os.system"}}, "confidence.score"),
         ({"confidence": {"on_load": 1}}, "on_load"),
     ],
@@ -242,7 +242,7 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     )
     multi_label = [f"class {i}" for i in range(100_000)]
     edit(folder, network={"head": "linear", "n_classes": len(multi_label)}, classes=multi_label)
-    refused(folder, WEIGHTS, r"last layer is \[3, \d+\]")
+    refused(folder, WEIGHTS, r"last layer has shape \[3, \d+\]")
 
 
 def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
@@ -250,22 +250,26 @@ def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
         "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
     )
     edit(folder, network={"members": 16})
-    refused(folder, WEIGHTS, r"last layer is \[\].*in each of 16 members")
+    refused(folder, WEIGHTS, r"last layer has shape \[\].*in each of 16 members")
     three = save_bundle(make(members=3), tmp_path / "three")
     for claimed in (4, 1):
         edit(three, network={"members": claimed})
-        refused(three, WEIGHTS, r"last layer is \[\]")
+        refused(three, WEIGHTS, r"last layer has shape \[\]")
 
 
 def test_members_that_the_network_does_not_have(tmp_path):
     three = save_bundle(make(members=3), tmp_path / "three")
     edit(three, network={"members": 2})
-    refused(three, WEIGHTS, "tensors missing or too many for the network, as members.2.")
+    refused(
+        three,
+        WEIGHTS,
+        r"tensors are missing or not part of the network \(\d+\), such as members.2.",
+    )
     tensors = load_file(three / WEIGHTS)
     other = {n.replace("members.2.", "members.-1."): v for n, v in tensors.items()}
     put_tensors(three, WEIGHTS, other)
     edit(three, network={"members": 3})
-    refused(three, WEIGHTS, r"last layer is \[\]")
+    refused(three, WEIGHTS, r"last layer has shape \[\]")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -288,7 +292,7 @@ def test_tensors_of_another_network(folder):
     put_tensors(folder, WEIGHTS, {**tensors, "0.extra": torch.zeros(1)})
     refused(folder, WEIGHTS, "0.extra")
     put_tensors(folder, WEIGHTS, {n: v for n, v in tensors.items() if n != first})
-    refused(folder, WEIGHTS, "1 tensors missing or too many")
+    refused(folder, WEIGHTS, r"tensors are missing or not part of the network \(1\)")
 
 
 # --- saving ---------------------------------------------------------------------------------------

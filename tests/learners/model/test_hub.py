@@ -195,5 +195,5 @@ def test_what_is_wrong_is_said(hub: type[Hub], model: Path) -> None:
     for name in ("fruit", "a/b/c", "../fruit", "a/b@"):
         with pytest.raises(SecondhandError, match="USER/NAME"):
             model_folder(f"hf:{name}")
-    with pytest.raises(SecondhandError, match="name where to"):
+    with pytest.raises(SecondhandError, match="USER/NAME"):
         share([str(model)])

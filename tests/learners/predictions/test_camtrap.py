@@ -225,10 +225,10 @@ def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     media = read(tmp_path, "media")
     assert [row["timestamp"] for row in media] == ["2024-05-06T07:08:09Z", "2020-01-02T00:00:00Z"]
     assert "no time zone" in media[0]["mediaComments"]
-    assert "last written or copied" in media[1]["mediaComments"]
+    assert "modification time" in media[1]["mediaComments"]
     assert read(tmp_path, "deployments")[0]["timestampIssues"] == "true"
     assert "latitude and longitude of 1 of 1 deployments" in caplog.text
-    assert "2 of 2 times are doubtful" in caplog.text
+    assert "2 of 2 times are uncertain" in caplog.text
     assert "contributors and project" in caplog.text
 
 
@@ -242,7 +242,7 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
     rows = read(tmp_path, "observations")
     assert [row["observationType"] for row in rows] == ["unknown", "blank", "unclassified"]
     assert {row["classificationProbability"] for row in rows} == {""}
-    assert rows[0]["observationComments"] == "ambiguous; the likeliest is b, 0.800000"
+    assert rows[0]["observationComments"] == "ambiguous; the most probable class is b, 0.800000"
     assert rows[2]["observationComments"] == "bad file: gone"
     assert (
         json.loads((tmp_path / "datapackage.json").read_text())["temporal"]["end"] == "2024-05-06"

@@ -96,7 +96,7 @@ def test_a_table_says_which_moment_of_strain_was_judged(capsys):
 
 def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
     folder = tmp_path / "recordings"
-    with pytest.raises(SecondhandError, match="is there already"):
+    with pytest.raises(SecondhandError, match="already exists"):
         check_out("raven", "sound", folder, overwrite=False)
     check_out("raven", "sound", folder, overwrite=True)
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
@@ -154,14 +154,14 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
 
 def test_where_a_format_may_go(recordings, tmp_path):
     for call, said in {
-        ("raven", "picture", None): "--format raven: is for sound, and this is a model of picture",
+        ("raven", "picture", None): "--format raven is for sound",
         ("camtrap-dp", "strain", tmp_path): "is for picture and sound",
-        ("camtrap-dp", "sound", None): "name a folder with --out",
-        ("csv", "sound", tmp_path): "a folder; name a file",
+        ("camtrap-dp", "sound", None): "Give a folder as --out",
+        ("csv", "sound", tmp_path): "is a folder. Give a file",
     }.items():
         with pytest.raises(SecondhandError, match=said):
             check_out(*call, overwrite=False)
-    with pytest.raises(SecondhandError, match="a label track is of one recording"):
+    with pytest.raises(SecondhandError, match="a label track is for a single recording"):
         write("audacity", recordings, RowSettings(windows=True), None)
 
 

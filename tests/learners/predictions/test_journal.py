@@ -118,22 +118,24 @@ def test_another_question_is_an_error_that_names_the_difference(models, files, t
         main(call)
     out.unlink()
     before = part.read_bytes()
-    with pytest.raises(SecondhandError, match=r"--threshold None, and this call has 0\.25; give"):
+    with pytest.raises(SecondhandError, match=r"--threshold None, but this call has 0\.25\."):
         main([*call, "--threshold", "0.25"])
-    with pytest.raises(SecondhandError, match=r"the folders \["):
+    with pytest.raises(SecondhandError, match=r"folders \["):
         main([call[0], str(files / "red"), *call[2:]])
     other = bundle()
     other.classes = ["e", "f", "g", "h"]
     save_bundle(other, tmp_path / "other")
-    with pytest.raises(SecondhandError, match=r"the model of config\.json"):
+    with pytest.raises(SecondhandError, match="with model "):
         main([str(tmp_path / "other"), *call[1:]])
     assert part.read_bytes() == before
     assert main([*call, "--threshold", "0", "--overwrite"]) == 3
     assert {line.split(",")[1] for line in out.read_text().splitlines()[1:]} != {"unknown"}
-    with pytest.raises(SecondhandError, match="is there already; choose another, or give --over"):
+    with pytest.raises(
+        SecondhandError, match=r"already exists. Choose another name or give --over"
+    ):
         main(call)
     part.write_text("something of the user's\n")
-    with pytest.raises(SecondhandError, match="is no journal of answers"):
+    with pytest.raises(SecondhandError, match="is not an unfinished job"):
         main(call)
     assert part.read_text() == "something of the user's\n"
 
@@ -168,7 +170,7 @@ def test_two_at_work_on_one_answer_keep_out_of_each_others_way(tmp_path):
     )
     program = Program("-c", code, str(tmp_path / "answers.csv"))
     until(lambda: "there" in program.out)
-    with pytest.raises(SecondhandError, match="another process is at work on it"):
+    with pytest.raises(SecondhandError, match="in use by another process"):
         Journal(tmp_path / "answers.csv", {})
     program.kill()
     program.wait(60)
@@ -205,7 +207,7 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
     os.utime(files[1], ns=(then, then))  # of the old size and time, as cp -p leaves it
     with Journal(out, {}) as journal:
         assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]
-        assert "3 files have changed since they were predicted" in caplog.text
+        assert "predicted again: 3" in caplog.text
         assert [one.path for one in journal] == [files[2]]
     with Journal(out, {}) as journal:  # after a kill
         assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]

@@ -118,8 +118,8 @@ def test_what_has_no_row_is_counted():
     bad = Prediction("x", UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
     events.from_prediction(bad)
     assert events.summary() == (
-        "11 windows of 3 recordings: 4 answered, 7 refused (4 ambiguous, 3 no signal); 1 events, 2 "
-        "shorter than --min-length 2 s left out; 2 recordings without any"
+        "Windows: 11 in 3 recordings, 4 answered, 7 refused (4 ambiguous, 3 no signal). Events: 1; 2 "
+        "recordings without events. Events shorter than --min-length 2 s, left out: 2."
     )
 
 

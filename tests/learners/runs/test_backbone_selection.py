@@ -88,7 +88,7 @@ def test_the_run_goes_on_with_the_best_and_says_so(ran, networks, asked):
     assert [row["backbone"] for row in rows] == ["local-dir:sees", "local-dir:blind", "no_such_net"]
     said = report["provenance"]["backbone"]
     assert said.startswith(
-        "local-dir:sees, chosen among local-dir:sees, local-dir:blind by a linear"
+        "local-dir:sees, chosen from local-dir:sees, local-dir:blind by a linear"
     )
     assert said in (ran / "model/README.md").read_text()
     assert said in (ran / "log.txt").read_text()

@@ -109,7 +109,7 @@ def test_what_is_learnt_and_what_is_refused_is_said(run):
     ).read_text()  # fmt: skip
 
 
-def test_it_is_kept_apart_from_known_items_and_from_strangers(run, folder, grey):
+def test_it_is_kept_apart_from_known_items_and_from_unknown_classes(run, folder, grey):
     items = pd.read_csv(run / "items.csv")
     assert len(items) == 60 + 4
     background = pd.read_csv(run / "background.csv")
@@ -143,7 +143,7 @@ def test_a_run_goes_on_with_the_background_it_began_with_alone(run, folder, grey
     (tmp_path / "checkpoint/best.safetensors").write_bytes(b"")
     record_inputs(tmp_path, tables)
     record_inputs(tmp_path, tables)
-    with pytest.raises(SecondhandError, match=r"1 gone.*grey_"):
+    with pytest.raises(SecondhandError, match=r"1 missing.*grey_"):
         record_inputs(tmp_path, {**tables, "background.csv": tables["background.csv"].iloc[1:]})
 
 

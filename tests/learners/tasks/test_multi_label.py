@@ -61,7 +61,7 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -
 def test_what_it_does_not_go_with_is_named_at_the_start(
     table: Path, tmp_path: Path, words: list[str], named: str
 ) -> None:
-    with pytest.raises(SecondhandError, match=f"not with several labels an item: {named}"):
+    with pytest.raises(SecondhandError, match=f"does not support {named}"):
         main(["--data", str(table), "--labels", "multi", "--out", str(tmp_path / "run"), *words])
     assert not (tmp_path / "run" / "items.csv").exists()
 
@@ -134,7 +134,7 @@ def test_the_report_and_an_evaluation_tell_each_label(
     row = pd.read_csv(out, keep_default_na=False).iloc[0]  # of which nothing is said
     assert (row["score"], row["guess"]) == (1.0, "")
     assert row["why"].startswith("out of distribution: ")
-    with pytest.raises(SecondhandError, match="--no-labels: nothing is expected"):
+    with pytest.raises(SecondhandError, match=r"--no-labels: .*--data"):
         evaluate_main([str(run / "model"), *words[:3], str(tmp_path / "x"), "--no-labels"])
-    with pytest.raises(SecondhandError, match=r"--from .* cannot be gone on from"):
+    with pytest.raises(SecondhandError, match=r"--from .*multi-label model"):
         main(["--from", str(run / "model"), "--data", str(table), "--out", str(tmp_path / "y")])

@@ -63,7 +63,7 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
         < 0.1
     )
     assert [p["labels"] for p in curve.points][-2:] == [pytest.approx(64, abs=3), 128]
-    assert "twice as many would probably bring" in curve.message
+    assert "Twice as many would probably add" in curve.message
     assert set(curve.classes) == set(CLASSES)
 
 
@@ -108,9 +108,9 @@ def test_where_it_cannot_be_told(tmp_path: Path) -> None:
         assert curve.forecast is None
         return curve.message
 
-    assert "it errs in 0 of 40" in said(_8_1=0.9, _16_1=1, _32_1=1, _64_1=1)
+    assert "only 0 of 40 files are wrong" in said(_8_1=0.9, _16_1=1, _32_1=1, _64_1=1)
     assert "too few labels" in said(_8_1=0.5, _16_1=0.5)
-    assert "by 40 held-out files" in said(_8_1=0, _8_2=0.7, _16_1=0.1, _16_2=0.6, _64_1=0.7)
+    assert "40 held-out files only show" in said(_8_1=0, _8_2=0.7, _16_1=0.1, _16_2=0.6, _64_1=0.7)
 
 
 def test_files_that_belong_together_are_one_draw_and_widen_the_limits(tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def test_a_target_accuracy_is_met_on_new_items():
 @pytest.mark.parametrize("score", ["msp", "combined"])
 @pytest.mark.parametrize("target", [0.9, 0.99])
 def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class, target):
-    """Answers that are hardly better than chance: no threshold could promise anything."""
+    """Answers that are hardly better than chance: no threshold could guarantee anything."""
     logits, _, features = world(300, seed=1)
     wrong = np.random.default_rng(0).integers(0, 4, 300)
     held, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
@@ -399,11 +399,11 @@ def test_a_bad_value_in_json_is_named(key, bad):
 def test_missing_and_foreign_keys_and_arrays_are_named():
     model = fitted()
     settings, arrays = model.to_dict(), model.arrays()
-    with pytest.raises(SecondhandError, match=r"confidence\.notes: missing"):
+    with pytest.raises(SecondhandError, match=r"confidence\.notes is missing"):
         Confidence.from_dict({k: v for k, v in settings.items() if k != "notes"}, arrays)
     with pytest.raises(SecondhandError, match=r"confidence\.'code'"):
         Confidence.from_dict({**settings, "code": "print()"}, arrays)
-    with pytest.raises(SecondhandError, match="expected settings by name"):
+    with pytest.raises(SecondhandError, match="expected an object"):
         Confidence.from_dict([], arrays)
     for key in ("distance.of_class", "distance.means", "score.msp.calibration"):
         with pytest.raises(SecondhandError, match=rf"{key}.*missing"):
@@ -533,7 +533,7 @@ def test_another_threshold_or_score_leaves_the_rest():
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
-    """Sharpening needs evidence: what was held out is easier than what comes from elsewhere."""
+    """Sharpening needs evidence: held-out files are easier than files from another source."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 200)
     z = rng.normal(size=(200, 3)) + 2 * np.eye(3)[y]

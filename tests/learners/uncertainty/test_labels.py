@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 NAMES = ["often", "seldom", "once"]
 
 
-def drawn(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def sampled(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Logits, ``scale`` times what they should be, and targets of labels that are ever rarer."""
     rng = np.random.default_rng(seed)
     true = rng.normal([0.0, -2.0, -10.0], 2.5, (n, 3))
@@ -27,13 +27,13 @@ def drawn(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.nda
 
 
 def fitted(n: int, seed: int = 0, target: float | None = None) -> Confidence:
-    logits, targets = drawn(n, seed, 3.0)
+    logits, targets = sampled(n, seed, 3.0)
     asked = ConfidenceSettings(threshold=0.5, target_accuracy=target)
     return Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
 
 
 def test_the_scale_and_shift_are_those_of_a_logistic_regression():
-    logits, targets = drawn(4000, scale=3.0)
+    logits, targets = sampled(4000, scale=3.0)
     scale, shift = fit_platt(logits[:, 1] - 1, targets[:, 1] == 1)
     theirs = LogisticRegression(C=1e9).fit(logits[:, 1:2] - 1, targets[:, 1])
     assert scale == pytest.approx(theirs.coef_[0, 0], rel=0.02)
@@ -45,7 +45,7 @@ def test_the_scale_and_shift_are_those_of_a_logistic_regression():
 
 
 def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
-    logits, targets = drawn(3000, 1, 3.0)
+    logits, targets = sampled(3000, 1, 3.0)
     found = fitted(3000).decide(logits)
     for k in (0, 1):
         high = found.probabilities[:, k] > 0.8
@@ -70,7 +70,7 @@ def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
 
 def test_each_label_keeps_the_precision_it_guarantees():
     """For 95 % of draws of the calibration items; of a rare one nothing is guaranteed, and it says so."""
-    logits, targets = drawn(20_000, 99, 3.0)
+    logits, targets = sampled(20_000, 99, 3.0)
     broken = np.zeros(2)
     for seed in range(12):
         model = fitted(500, seed, 0.8)
@@ -87,7 +87,7 @@ def test_each_label_keeps_the_precision_it_guarantees():
 
 
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
-    logits, targets = drawn(500, 0, 3.0)
+    logits, targets = sampled(500, 0, 3.0)
     asked = ConfidenceSettings(target_accuracy=0.8)
     model = Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
     rare = model.threshold_gate.guarantees[2]
@@ -98,12 +98,12 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
 
 def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     rng = np.random.default_rng(0)
-    (z, y), near = drawn(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
+    (z, y), near = sampled(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
     far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
     asked = ConfidenceSettings(target_accuracy=0.8)
     held, reference = Outputs(z, None, near[:400]), Outputs(z[:300], None, near[400:700])
     model = Confidence.fit_labels(held, y, asked, NAMES, reference=reference)
-    # What passes the distance is what a threshold is chosen on, and what its promise is of.
+    # What passes the distance is what a threshold is chosen on, and what its guarantee is of.
     there = model.decide(z, near[:400])
     assert there.predicted[:, 0].mean() == pytest.approx(
         model.threshold_gate.guarantees[0].coverage
@@ -127,7 +127,7 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
 
 
 def test_what_is_not_known_has_no_part_in_it():
-    logits, targets = drawn(600)
+    logits, targets = sampled(600)
     half = targets.copy()
     half[300:] = np.nan  # of all labels, which are calibrated together
     part, first = (
@@ -162,7 +162,7 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     model = fitted(500, target=0.9)
     stored = json.loads(json.dumps(model.to_dict()))
     again = Confidence.from_dict(stored)
-    logits, _ = drawn(50)
+    logits, _ = sampled(50)
     ours, theirs = model.decide(logits), again.decide(logits)
     np.testing.assert_array_equal(ours.predicted, theirs.predicted)
     np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)

@@ -1,4 +1,4 @@
-"""Each score against its formula or another library; strangers of two kinds."""
+"""Each score against its formula or another library; unknown classes of two kinds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLASSES, WIDTH = 4, 12
 
 
 def world(seed=0, n=400):
-    """Features in clusters, a linear head, and strangers between the clusters and far from all."""
+    """Features in clusters, a linear head, and unknown classes between the clusters and far from all."""
     rng = np.random.default_rng(seed)
     centres = np.zeros((CLASSES, WIDTH))
     centres[:, :CLASSES] = 4 * np.eye(CLASSES)

@@ -1,4 +1,4 @@
-"""Thresholds that keep their promise, of all items, of each class, and of items that belong together: against
+"""Thresholds that keep their guarantee, of all items, of each class, and of items that belong together: against
 scipy's exact limits, direct sums and simulations."""
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def test_independent_items_in_small_groups_still_support_a_target() -> None:
 
 
 def test_every_target_counts_groups() -> None:
-    """300 items, all right, promise 0.9; as 10 groups of 30 they cannot."""
+    """300 items, all right, guarantee 0.9; as 10 groups of 30 they do not."""
     groups = np.repeat(np.arange(10), 30)
     score, right = np.random.default_rng(0).random(300), np.ones(300, bool)
     found = threshold_for_accuracy(score, right, 0.9, groups=groups)
@@ -290,7 +290,7 @@ def test_items_keep_their_groups_when_some_are_taken() -> None:
     assert taken.tolist() == [7, 8, 9]
 
 
-# --- a promise for each class ------------------------------------------------------------------------
+# --- a guarantee for each class ------------------------------------------------------------------------
 
 NAMES = ["often", "doubtful", "rare", "wrong"]
 
@@ -361,7 +361,7 @@ def test_where_all_together_reach_nothing_only_classes_that_do_are_answered() ->
 
 @pytest.mark.slow
 def test_a_guarantee_of_a_class_is_broken_no_more_often_than_it_says() -> None:
-    """Scores of no use, each class just short of the target: to promise it is always wrong."""
+    """Scores of no use, each class just short of the target: to guarantee it is always wrong."""
     broken = np.zeros(4)
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -404,7 +404,7 @@ def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -
     checked = calibration_check(opened, new, NAMES)
     row = checked.table.set_index("what").loc["accuracy of those as often"]
     assert (row["guaranteed"], row["items"]) == (0.95, (found.label == 0).sum())
-    answered = f"answered as often: {row['items']:.0f} of {len(new)}, right "
+    answered = f"Answered as often: {row['items']:.0f} of {len(new)}, right "
     assert any(line.startswith(answered) for line in checked.lines)
     rule = model_rule(opened, NAMES)
     assert "the threshold of the class; chosen for a target accuracy of each class of 95" in (

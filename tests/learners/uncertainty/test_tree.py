@@ -154,7 +154,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
     parts = with_tree.score_gate.score.parts  # type: ignore[attr-defined]
     for i in range(len(p)):
         node, mass = named(tree, p[i], 0.8)
-        # What tells strangers, with the doubt between siblings taken out.
+        # The OOD score, without the doubt between siblings.
         ranks = {
             name: part.score(new.features[i : i + 1], new.logits[i : i + 1])
             for name, part in parts.items()
@@ -267,7 +267,7 @@ def test_a_model_folder_keeps_its_tree(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     text = (folder / "classes.csv").read_text()
     (folder / "classes.csv").write_text(text.replace("milk,", "milk,fruit"))
-    with pytest.raises(SecondhandError, match=r"classes\.csv: its content is not what"):
+    with pytest.raises(SecondhandError, match=r"classes\.csv: its content does not match"):
         load_bundle(folder)
     (folder / "classes.csv").unlink()
     with pytest.raises(SecondhandError, match=r"classes\.csv: missing"):
