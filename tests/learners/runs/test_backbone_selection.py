@@ -135,7 +135,7 @@ def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
 
 
 def test_none_that_can_be_used(items):
-    with pytest.raises(SecondhandError, match=r"none of them can be used; .*nosuch.*neither"):
+    with pytest.raises(SecondhandError, match=r"no candidate can be used.*nosuch.*neither"):
         choose(items, settings_for("auto:nosuch,neither"), "cpu")
 
 
