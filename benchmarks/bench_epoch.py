@@ -70,8 +70,8 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     keep_memory()  # before any thread is there, as the command
     from fastai.callback.core import Callback, CancelValidException
 
+    from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-    from datasets.spectrograms.decoded import DecodedPictures, PictureOpener, keep_decoded
     from learners.acceleration import accelerate
     from learners.cli.settings import TrainSettings
     from learners.training import callbacks

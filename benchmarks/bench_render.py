@@ -33,7 +33,7 @@ import numpy as np
 
 from benchmarks._shared import parse, software_and_hardware, spread
 from datasets.audio import MelSettings
-from datasets.core.store import SETTLED
+from datasets.core.file_state import SETTLED
 from datasets.spectrograms import PictureCache
 from datasets.strain.qscan import qtransform, whiten
 

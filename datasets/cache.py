@@ -14,19 +14,20 @@ from datasets.core.program import installed_commands, use_utf8_output
 
 
 def readable(size: int) -> str:
-    """Bytes for people, as "1.5 GiB"; 1024 of a unit make the next."""
+    """Format a number of bytes with a binary unit, such as "1.5 GiB"."""
     value, units = float(size), ["bytes", "KiB", "MiB", "GiB"]
     while value >= (1024 if units[0] == "bytes" else 1023.95) and len(units) > 1:
         value /= 1024
         del units[0]
-    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else f"{size} bytes"
+    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else f"{size} byte{'s' * (size != 1)}"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse, do, print. Returns 0, or 3 where some pictures were damaged."""
+    """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
     import argparse
 
-    from datasets.spectrograms import PictureCache, decoded
+    from datasets.images import decoded_store
+    from datasets.spectrograms import PictureCache
 
     about, _, examples = installed_commands(str(__doc__)).partition("examples:")
     parser = argparse.ArgumentParser(
@@ -49,19 +50,20 @@ def main(argv: list[str] | None = None) -> int:
         sizes = {
             "size": int(figures.pop("bytes")),
             "limit": int(figures.pop("limit")),
-            "decoded pictures": sum(decoded.decoded_store(store.root).sizes()),
+            "decoded pictures": sum(decoded_store(store.root).sizes()),
         }
         figures |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")
     elif options.action == "clear":
-        print(f"removed {store.clear()} pictures from {store.root}")
-        decoded.decoded_store(store.root).clear()
+        count = store.clear()
+        print(f"removed {count} picture{'s' * (count != 1)} from {store.root}")
+        decoded_store(store.root).clear()
     else:
-        right, wrong = store.verify()
-        for path in wrong:
+        intact, damaged = store.verify()
+        for path in damaged:
             print(f"removed: {path}", file=sys.stderr)
-        print(f"{right} pictures are right, {len(wrong)} were damaged")
-        return 3 if wrong else 0
+        print(f"pictures: {intact} intact, {len(damaged)} damaged and removed")
+        return 3 if damaged else 0
     return 0
 
 

@@ -18,26 +18,31 @@ SPECTROGRAM_KINDS: dict[str, type[SpectrogramSettings]] = {
 
 
 def spectrogram_from_dict(data: object) -> SpectrogramSettings:
-    """The recipe that `to_dict` wrote, each key and number checked; SecondhandError names wrong ones."""
+    """Read spectrogram settings that `SpectrogramSettings.to_dict` wrote.
+
+    Raises
+    ------
+    SecondhandError : another renderer version, or names or values that are no settings; all are named.
+    """
     if not isinstance(data, Mapping):
-        raise SecondhandError(f"spectrogram settings: expected a table, not {type(data).__name__}")
+        raise SecondhandError(
+            f"invalid spectrogram settings: names and values are expected, not {type(data).__name__}"
+        )
     settings = dict(data)
     kind, version = settings.pop("kind", None), settings.pop("renderer", None)
     if kind not in SPECTROGRAM_KINDS:
         raise SecondhandError(
-            f"recipe of kind {kind!r}: must be one of {', '.join(SPECTROGRAM_KINDS)}"
+            f"invalid spectrogram settings: kind={kind!r} (must be one of {', '.join(SPECTROGRAM_KINDS)})"
         )
     if version != RENDERER_VERSION:
         raise SecondhandError(
-            f"the recipe was drawn by renderer {version!r}, this is renderer {RENDERER_VERSION}: "
-            "use the release that made it, or train again"
+            f"these spectrogram settings are of renderer version {version!r}, but this program has "
+            f"version {RENDERER_VERSION}: train the model again, or use the release that trained it"
         )
     cls = SPECTROGRAM_KINDS[kind]
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     if settings.keys() != names:
         unknown = sorted(str(key) for key in settings.keys() - names)
         missing = sorted(names - settings.keys())
-        raise SecondhandError(
-            f"{kind} recipe: unknown settings {unknown}, missing settings {missing}"
-        )
+        raise SecondhandError(f"invalid {kind} settings: unknown {unknown}, missing {missing}")
     return cls(**settings)

@@ -59,12 +59,18 @@ def write_rows(stream: TextIO, rows: Iterable[Iterable[object]]) -> None:
 
 
 def csv_text(frame: pd.DataFrame, **options: Any) -> str:
-    """A table as CSV without its index, each name and cell behind `guard`; ``how`` as for ``to_csv``."""
+    """Format a table as CSV without its index; names and cells go through `guard`.
+
+    ``options`` : those of ``pandas.DataFrame.to_csv``.
+    """
     return str(frame.map(guard).rename(columns=guard).to_csv(index=False, **options))
 
 
 def read_frame(source: Any, **options: Any) -> pd.DataFrame:
-    """What `csv_text` wrote, cells as text; ``how`` as for ``pandas.read_csv``, whose errors it raises."""
+    """Read what `csv_text` wrote, with all cells as text.
+
+    ``options`` : those of ``pandas.read_csv``, whose errors it raises.
+    """
     import pandas as pd
 
     frame = pd.read_csv(source, **{"dtype": str, "keep_default_na": False, **options})
@@ -72,9 +78,9 @@ def read_frame(source: Any, **options: Any) -> pd.DataFrame:
 
 
 def read_dicts(lines: Iterable[str], **options: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """The columns of CSV, and its rows by column, as ``csv.DictReader`` has them, without guards.
+    """Read CSV lines: the column names, and an iterator over the rows as dicts, without guards.
 
-    ``how`` as for it. Raises csv.Error.
+    ``options`` : those of ``csv.DictReader``. Raises csv.Error.
     """
     reader = csv.DictReader(lines, **options)
     columns = [str(unguard(name)) for name in reader.fieldnames or ()]
@@ -90,14 +96,14 @@ def read_cells(path: Path) -> pd.DataFrame:
     BadFile : it is not a table, or a row is longer than the first line (pandas would then use the first
         cells as an index and shift the others).
     """
-    import pandas as pd  # here, for an answer about strain needs `read_text` alone
+    import pandas as pd  # imported here, because prediction on strain only needs `read_text`
 
     suffix = path.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
             return _read_text(path, "," if suffix == ".csv" else "\t")
         if suffix in (".parquet", ".pq"):
-            # Whole numbers with a gap come as floats: label 3 would read 3.0.
+            # pandas reads integers with a missing value as floats: label 3 would become 3.0.
             frame = pd.read_parquet(path).convert_dtypes()
             return frame.astype(object).where(frame.notna(), "").astype(str)
     except BadFile:
@@ -105,7 +111,7 @@ def read_cells(path: Path) -> pd.DataFrame:
     except Exception as error:  # the parsers' own errors have no common root
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
     raise SecondhandError(
-        f"{path}: no folder, and no table by its name, which ends in {', '.join(ENDINGS)}"
+        f"{path}: neither a folder nor a table. The name of a table ends in {', '.join(ENDINGS)}"
     )
 
 
@@ -114,8 +120,8 @@ def span_error(start: float, end: float) -> str:
     if round(end - start, 9) >= SHORTEST_SPAN:  # 1.001 - 1.0 is a little less
         return ""
     return (
-        f"{start:.6f} to {end:.6f} s: a span of {1e6 * (end - start):.0f} µs is too short, "
-        f"{1e3 * SHORTEST_SPAN:g} ms are needed"
+        f"{start:.6f} to {end:.6f} s: a span of {1e6 * (end - start):.0f} µs is too short "
+        f"(at least {1e3 * SHORTEST_SPAN:g} ms)"
     )
 
 
@@ -125,13 +131,19 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     with open(path, "rb") as stream:
         count = stream.readline(1 << 20).count(separator.encode()) + 1
     if count > _MAX_COLUMNS:  # pandas takes milliseconds for each
-        raise BadFile(path, f"{count} columns are more than {_MAX_COLUMNS}: not an item table")
+        raise BadFile(
+            path, f"has {count} columns (at most {_MAX_COLUMNS}), so it is not an item table"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
             return read_frame(path, sep=separator, index_col=False)
         except pd.errors.ParserWarning:
-            raise BadFile(path, "rows have more cells than its first line has names") from None
+            raise BadFile(
+                path,
+                "has rows with more cells than its first line has column names: name the columns, or "
+                "quote cells that contain a separator",
+            ) from None
 
 
 def file_named(base: Path, cell: str) -> str:
@@ -169,7 +181,7 @@ def read_text(path: Path, *, first: int | None = None) -> str:
     except OSError as error:
         raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
     if len(data) > _LARGEST:
-        raise BadFile(path, f"more than {_LARGEST >> 20} MiB: no table of labels")
+        raise BadFile(path, f"larger than {_LARGEST >> 20} MiB, so it is not a table of labels")
     marked = [name for mark, name in _MARKS.items() if data.startswith(mark)]
     # UTF-16 without a byte order mark: every second byte of English text is zero.
     zeros = ["utf-16-be" if data[0] == 0 else "utf-16-le"] if b"\0" in data[:64] else []

@@ -6,28 +6,66 @@ import hashlib
 import json
 import os
 import stat
+import time
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
+
+from datasets.core.errors import BadFile
 
 #: Path, inside a run folder, of the recorded states of its files.
 FILE_STATES = "checkpoint/begun.json"
 #: Number and size (bytes) of the evenly spread parts that are hashed; a recording may begin and end in
 #: silence. A file of up to 64 KiB is hashed completely.
 _PARTS, _BYTES = 16, 4096
+#: Seconds. A file that changed so recently may change again within one tick of the file system's clock.
+SETTLED = 2.0
 
 
-class FileState(NamedTuple):
-    """Identity of a file's content at one moment.
+class QuickState(NamedTuple):
+    """Identity of a file at one moment, without reading it; `FileState` adds a digest of the content.
 
     Size and mtime are not enough: ``cp -p``, rsync and unzip set the mtime. The ctime cannot be set, and
-    a replaced file has another inode; but both can change while the content does not (chmod, a copy, a
-    file system without stable inodes). The digest then decides.
+    a replaced file has another inode.
 
     Attributes
     ----------
     size : bytes.
     mtime, ctime : ns since 1970.
     inode : the number of the file on its disk.
+    """
+
+    size: int
+    mtime: int
+    ctime: int
+    inode: int
+
+    @classmethod
+    def of_status(cls, status: os.stat_result) -> Self:
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Self:
+        """Current state of a file; raises BadFile if it cannot be accessed."""
+        try:
+            return cls.of_status(os.stat(path))
+        except OSError as error:
+            raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+
+    @property
+    def settled(self) -> bool:
+        """Whether a later change would alter the state, given the resolution of the file system's clock."""
+        return time.time() - max(self.mtime, self.ctime) / 1e9 >= SETTLED
+
+
+class FileState(NamedTuple):
+    """Identity of a file's content at one moment: its `QuickState` and a digest.
+
+    ctime and inode can change while the content does not (chmod, a copy, a file system without stable
+    inodes). The digest then decides.
+
+    Attributes
+    ----------
+    size, mtime, ctime, inode : as in `QuickState`.
     digest : SHA-256 (hex, shortened) of parts of the file.
     """
 
@@ -52,7 +90,7 @@ class FileState(NamedTuple):
     def of_opened(cls, file: BinaryIO) -> Self:
         """State of an open file; its read position is unchanged."""
         status, place = os.fstat(file.fileno()), file.tell()
-        state = cls(*_quick_state(status), _digest(file, status.st_size))
+        state = cls(*QuickState.of_status(status), _digest(file, status.st_size))
         file.seek(place)
         return state
 
@@ -69,7 +107,7 @@ def is_same(before: FileState | None, path: str | os.PathLike[str]) -> bool:
     """
     if before is not None:
         try:
-            if _quick_state(os.stat(path)) == before[:4]:
+            if QuickState.of_status(os.stat(path)) == before[:4]:
                 return True
         except (OSError, ValueError):
             return False
@@ -93,10 +131,6 @@ def states_of(run: Path) -> dict[str, FileState | None]:
         return {}
     files = json.loads(record.read_text(encoding="utf-8"))["files"]
     return {path: None if state is None else FileState(*state) for path, state in files.items()}
-
-
-def _quick_state(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _digest(file: BinaryIO, size: int) -> str:

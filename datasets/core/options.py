@@ -73,7 +73,7 @@ def option(
     ----------
     help : a plain sentence, with the unit; it names the default where that is None.
     bare : value if the flag is given without one.
-    read : type of the flag, if not that of the field.
+    read_type : type of the flag, if not that of the field.
     limits : range that `Settings.check` enforces.
     metavar : placeholder of the value in the help; that of the type if None.
     """
@@ -95,7 +95,8 @@ def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
 
     Raises
     ------
-    SecondhandError : it cannot be read, is no list of settings, or a value is not one of a setting.
+    SecondhandError : it cannot be read, is not a list of settings, or holds a value that no setting can
+        have.
     """
     wrong = partial(_settings_error, f"{flag} {file}")
     try:
@@ -104,7 +105,7 @@ def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise wrong(f"cannot be read ({error})") from None
     if len(data) > _MAX_BYTES:
-        raise wrong(f"larger than {_MAX_BYTES >> 10} kB, so not a file of settings")
+        raise wrong(f"larger than {_MAX_BYTES >> 10} kB, so it is not a settings file")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -117,7 +118,7 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
 
     Raises
     ------
-    SecondhandError : it is no list of settings, or a value is not one of a setting.
+    SecondhandError : it is not a list of settings, or holds a value that no setting can have.
     """
     import yaml
 
@@ -127,7 +128,7 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except SecondhandError:
         raise
-    # PyYAML's own errors, and those of the types that it makes of words: dates, numbers, bytes.
+    # PyYAML's own errors, and those of the types that it converts text to: dates, numbers, bytes.
     except Exception as error:
         raise wrong(f"cannot be read ({str(error)[:200] or type(error).__name__})") from None
     if content is None:
@@ -156,7 +157,7 @@ def check_names(
         suggestions = []
         for key in wrong[:20]:
             near = difflib.get_close_matches(key.strip("'"), names, n=1)
-            suggestions.append(key + (f" (meant {near[0]!r}?)" if near else ""))
+            suggestions.append(key + (f" (did you mean {near[0]!r}?)" if near else ""))
         more = f" and {len(wrong) - 20} more" if len(wrong) > 20 else ""
         raise _settings_error(f"{flag} {source}", f"unknown {', '.join(suggestions)}{more}")
 
@@ -207,7 +208,7 @@ def _check_depth(source: str, text: str) -> None:
     indent = max((len(line) - len(line.lstrip(" -?")) for line in text.split("\n")), default=0)
     if max(deepest, indent) > _DEEPEST:
         raise _settings_error(
-            source, f"nested more than {_DEEPEST} levels deep; settings are plain values"
+            source, f"nested more than {_DEEPEST} levels deep, but settings are plain values"
         )
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 X = TypeVar("X")
 R = TypeVar("R")
 
-CRASHED = "the process that read it died or did not end (a fault in the decoder, or out of memory)"
+CRASHED = "the process that read it crashed or hung (a fault in the decoder, or out of memory)"
 _CHUNK = 32  # files that a worker looks at before it reports
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
 TIMEOUT = 600.0  # seconds that are waited for a chunk, or for one file alone
@@ -209,7 +209,9 @@ class IsolatedCalls(Generic[T, R]):
         with self._lock:
             is_current = self._pool is pending.pool
             if is_current:
-                log.warning("a worker died; what it may have read is tried one file at a time")
+                log.warning(
+                    "a worker process died: the files that it was reading are tried again one by one"
+                )
                 self._pool = None
         if is_current:
             _end(pending.pool)
@@ -293,7 +295,7 @@ def init_worker(inherited: frozenset[int]) -> None:
 
     _detach_connections(inherited)
     threadpool_limits(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does then is not for a worker
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler inherited from the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -309,7 +311,7 @@ def connections() -> dict[int, int]:
     inodes: dict[int, int] = {}
     if os.path.isdir("/proc/self/fd"):
         for number in map(int, os.listdir("/proc/self/fd")):
-            with suppress(OSError):  # the listing's own is closed by now
+            with suppress(OSError):  # the descriptor of the listing itself is closed by now
                 state = os.fstat(number)
                 if number > 2 and (stat.S_ISSOCK(state.st_mode) or stat.S_ISFIFO(state.st_mode)):
                     inodes[number] = state.st_ino

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Advance(Protocol):
-    """Takes how much of a step is done, and its total where that became known meanwhile."""
+    """Reports how much of a step is done, and its total if that is known by now."""
 
     def __call__(self, done: int, total: int | None = None) -> None: ...
 
@@ -41,7 +41,7 @@ def step(
 
 
 def counted(items: Iterable[T], title: str, total: int, unit: str = "files") -> Iterator[T]:
-    """The items, as a step that counts them."""
+    """Yield the items, as a step that counts them."""
     with step(title, total, unit) as advance:
         for done, item in enumerate(items, 1):
             yield item

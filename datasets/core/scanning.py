@@ -72,7 +72,7 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
         if name == path:
             files.append(path)
         else:
-            bad.append(Rejected(name, "its name is no UTF-8: rename it"))
+            bad.append(Rejected(name, "its name is not valid UTF-8: rename it"))
     return files, bad
 
 
@@ -99,7 +99,7 @@ def find_files(
             if skipped is not None:
                 skipped.update(folder.reason for folder in left_out)
         elif not os.path.exists(name) and glob.has_magic(name):
-            # A pattern that matches nothing is answered as a file that is not there.
+            # A pattern that matches nothing is reported as a missing file.
             yield from sorted(glob.glob(name, recursive=True)) or [name]
         else:
             yield name
@@ -111,9 +111,9 @@ def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
     first = next(files, None)
     if first is None:
         raise SecondhandError(
-            f"{', '.join(names)[:500]}: no {kind} of a kind that is read"
-            f"{f' ({skipped_line(skipped)})' if skipped else ''}; name files, folders that hold some, "
-            "or patterns"
+            f"{', '.join(names)[:500]}: no {kind} file in a supported format"
+            f"{f' ({skipped_line(skipped)})' if skipped else ''}. Name {kind} files, folders that contain "
+            "some, or patterns"
         )
     return chain([first], files)
 
@@ -122,8 +122,12 @@ def skipped_line(skipped: Counter[str]) -> str:
     """One line of text about the skipped files."""
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
-    things = "files and folders" if {*skipped} & {LINK_LOOP, UNLISTED} else "files of other kinds"
-    return one_line(f"skipped {skipped.total()} {things}: {', '.join([*counts, *more])}")
+    total = skipped.total()
+    if {*skipped} & {LINK_LOOP, UNLISTED}:
+        things = "files and folders" if total > 1 else "folder"
+    else:
+        things = "files of other kinds" if total > 1 else "file of another kind"
+    return one_line(f"skipped {total} {things}: {', '.join([*counts, *more])}")
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:

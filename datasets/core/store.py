@@ -11,43 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.file_state import QuickState
 from datasets.core.files import write_beside
 
 MAX_BYTES = 20 * 2**30
 STALE = 600.0  # seconds; a temporary file older than this was left by a killed process
 TICK = 0.05  # seconds; a file system's clock stands still for some hundredths
-SETTLED = 2.0  # seconds; a file changed so recently may change again within one tick of its clock
-
-
-class Stamp(NamedTuple):
-    """Quick identity of a file, without reading it.
-
-    Size and mtime are not enough: ``cp -p``, rsync and unzip set the mtime. The ctime cannot be set, and
-    a replaced file has another inode. If a file system does not keep them stable, a file is merely read
-    again.
-    """
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
-
-    @property
-    def settled(self) -> bool:
-        """Whether a later change would alter the stamp, given the resolution of the file system's clock."""
-        return time.time() - max(self.mtime_ns, self.ctime_ns) / 1e9 >= SETTLED
-
-
-def stamp_of(path: str) -> Stamp:
-    """Current stamp of a file; BadFile if there is no such file."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def digest_of(path: str) -> str:
@@ -61,28 +32,28 @@ def digest_of(path: str) -> str:
 
 def hash_shared(
     paths: Iterable[str], known_paths: Collection[str]
-) -> Iterator[tuple[str, Stamp, str]]:
-    """Yield (path, stamp, hash) of each path that occurs more than once and has no known hash.
+) -> Iterator[tuple[str, QuickState, str]]:
+    """Yield (path, state, hash) of each path that occurs more than once and has no known hash.
 
     A recording has many windows; otherwise each worker would read the whole file again.
     """
     shared = [path for path, n in Counter(paths).items() if n > 1 and path not in known_paths]
     if shared:
         with ThreadPoolExecutor() as pool:
-            for path, stamped in zip(shared, pool.map(_stamp_and_hash, shared), strict=True):
-                if stamped:
-                    yield path, *stamped
+            for path, hashed in zip(shared, pool.map(_state_and_hash, shared), strict=True):
+                if hashed:
+                    yield path, *hashed
 
 
-def _stamp_and_hash(path: str) -> tuple[Stamp, str] | None:
+def _state_and_hash(path: str) -> tuple[QuickState, str] | None:
     try:
-        return stamp_of(path), digest_of(path)
-    except BadFile:  # said when it is drawn
+        return QuickState.of(path), digest_of(path)
+    except BadFile:  # reported when it is rendered
         return None
 
 
 class Hashes:
-    """Cached hashes of source files, by path and stamp, so that an unchanged file is not read again.
+    """Cached hashes of source files, by path and `QuickState`, so that an unchanged file is not read again.
 
     The file has lines of JSON and is only appended to, one write a line: concurrent processes do not
     interfere, and an incomplete line is ignored.
@@ -90,7 +61,7 @@ class Hashes:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: dict[str, tuple[Stamp, str]] = {}
+        self._known: dict[str, tuple[QuickState, str]] = {}
         self._read_to = 0
 
     def refresh(self) -> None:
@@ -105,27 +76,26 @@ class Hashes:
         self._read_to += len(data)
         for line in data.splitlines():
             with contextlib.suppress(ValueError, TypeError):
-                path, *stamp, digest = json.loads(line)
-                self._known[path] = Stamp(*stamp), digest
+                path, *state, digest = json.loads(line)
+                self._known[path] = QuickState(*state), digest
 
-    def get(self, path: str, stamp: Stamp) -> str | None:
+    def get(self, path: str, state: QuickState) -> str | None:
         """The hash of a file, if it has not changed since it was added."""
         entry = self._known.get(os.path.abspath(path))
-        return entry[1] if entry and entry[0] == stamp else None
+        return entry[1] if entry and entry[0] == state else None
 
-    def add(self, path: str, stamp: Stamp, digest: str) -> None:
+    def add(self, path: str, state: QuickState, digest: str) -> None:
         """Remember a file's hash, unless the file may still be changing."""
-        if self.get(path, stamp) or not stamp.settled:
+        if self.get(path, state) or not state.settled:
             return
-        where = os.path.abspath(path)
-        self._known[where] = stamp, digest
-        line = json.dumps([where, *stamp, digest])
-        # Where it cannot be written, the file is hashed again the next time: no more than that.
+        absolute = os.path.abspath(path)
+        self._known[absolute] = state, digest
+        line = json.dumps([absolute, *state, digest])
+        # If it cannot be written, the file is only hashed again the next time.
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(
-                self.path, "ab"
-            ) as stream:  # a line before as well: the last may be cut short
+            with open(self.path, "ab") as stream:
+                # Begin a new line, because the last one may be incomplete.
                 stream.write(f"\n{line}\n".encode())
 
 
@@ -165,7 +135,7 @@ class Store:
 
         Raises
         ------
-        CacheError : there is no room, or it may not be written.
+        CacheError : the disk is full, or the folder is not writable.
         """
         file, beside = self.path_of(key), self.root / "tmp"
         try:
@@ -174,8 +144,8 @@ class Store:
             write_beside(file, data, place=beside, durable=False)
         except OSError as error:
             raise CacheError(
-                f"the cache {self.root} cannot be written ({error.strerror}): free some room "
-                "there, or choose another by --cache-dir or $SECONDHAND_CACHE"
+                f"the cache {self.root} cannot be written ({error.strerror}). Free disk space, or "
+                "choose another folder with --cache-dir or $SECONDHAND_CACHE"
             ) from None
         return file
 
@@ -184,18 +154,18 @@ class Store:
         try:
             if os.stat(file).st_mtime < self._started:
                 os.utime(file)
-        except OSError:  # it is not there, or in a store that may only be read
+        except OSError:  # missing, or in a read-only store
             return file.is_file()
         return True
 
     def files(self) -> Iterator[Path]:
-        """The files, in no order."""
+        """The files, in arbitrary order."""
         for file in self.root.glob(f"[0-9a-f][0-9a-f]/*{self.suffix}"):
             if len(file.stem) == 64:
                 yield file
 
     def sizes(self) -> list[int]:
-        """Bytes of each file."""
+        """Size of each file in bytes."""
         return [size for _, size, _ in self._entries()]
 
     def make_room(self, limit: int) -> int:
@@ -217,7 +187,7 @@ class Store:
     def sweep(self, age: float = STALE) -> None:
         """Remove temporary files older than `age` seconds, which killed processes left behind."""
         for file in self.root.glob("tmp/*.part"):
-            with contextlib.suppress(OSError):  # gone already, or in a store that is only read
+            with contextlib.suppress(OSError):  # removed already, or in a read-only store
                 if time.time() - file.stat().st_mtime >= age:
                     file.unlink()
 
@@ -230,7 +200,7 @@ class Store:
         return len(files)
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """(time of last use, bytes, file) of each."""
+        """Yield (time of last use, bytes, file) of each file."""
         for file in self.files():
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 status = file.stat()

@@ -42,7 +42,7 @@ def real_fft() -> Callable[[Any], Any]:
 
     root, loaded = find_spec("scipy"), "scipy.fft" in sys.modules
     if root is not None and root.origin is not None and not loaded:
-        with suppress(Exception):  # of another scipy: the public way is right as well
+        with suppress(Exception):  # another version of scipy: use the public function
             folder = Path(root.origin).parent / "fft" / "_pocketfft"
             spec: Any = PathFinder.find_spec("pypocketfft", [str(folder)])
             module = module_from_spec(spec)

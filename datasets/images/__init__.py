@@ -1,10 +1,16 @@
-"""Opens picture files safely and preprocesses them for a backbone."""
+"""Opens picture files safely, preprocesses them for a backbone, and caches the decoded pixels."""
 
 from typing import TYPE_CHECKING
 
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from datasets.images.decoded import (
+        DecodedPictures,
+        PictureOpener,
+        decoded_store,
+        keep_decoded,
+    )
     from datasets.images.exif import GAP_MINUTES, CaptureTime, capture_sessions, capture_time
     from datasets.images.opening import Preprocessing, open_picture, pixels
     from datasets.images.standalone import model_input

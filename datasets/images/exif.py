@@ -32,7 +32,7 @@ class CaptureTime(NamedTuple):
 
 def capture_time(picture: Image.Image) -> CaptureTime | None:
     """Capture time of a photo from its header, without decoding it; None if the header has none."""
-    if "exif" not in picture.info:  # of some formats all would be decoded in search of it
+    if "exif" not in picture.info:  # for some formats getexif would decode the whole file
         return None
     try:
         exif = picture.getexif()
@@ -46,7 +46,7 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
         )
         camera = " ".join(str(name).strip(" \0") for name in names if name)
         return CaptureTime(camera, (moment - datetime.min).total_seconds())
-    except Exception:  # a reader fed with damaged bytes raises anything
+    except Exception:  # readers raise any exception on damaged bytes
         return None
 
 
@@ -60,8 +60,8 @@ def capture_sessions(times: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
     table = table.assign(row=rows).sort_values(["camera", "second"], kind="stable")
     pause = table["second"].diff().ge(60 * GAP_MINUTES)
     begins = pause | table["camera"].ne(table["camera"].shift())
-    visit = begins.cumsum()
-    several = visit.map(visit.value_counts()).gt(1)
+    session = begins.cumsum()
+    several = session.map(session.value_counts()).gt(1)
     numbers = np.full(len(times), -1, dtype=np.int64)
-    numbers[table["row"][several].to_numpy(int)] = pd.factorize(visit[several])[0]
+    numbers[table["row"][several].to_numpy(int)] = pd.factorize(session[several])[0]
     return numbers

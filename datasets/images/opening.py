@@ -22,14 +22,14 @@ from PIL import Image, UnidentifiedImageError
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.images.standalone import fit, rgb, short_side
 
-#: Decoders that are kept: the formats of cameras, scanners and plotting programs, no others.
+#: Decoders that may run: the formats of cameras, scanners and plotting programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
-#: Brands of photos in HEVC, as phones take them. "mif1" and "msf1" stand for AVIF as well.
+#: Brands of photos in HEVC, as phones take them. AVIF files may have "mif1" and "msf1", too.
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
-#: Larger pictures are refused by their header, before a byte of them is decoded.
+#: Larger pictures are refused by their header, before any pixel is decoded.
 MAX_PIXELS = 120_000_000
 MAX_SIDE = 65_500
-#: HEIC and AVIF files are read whole before their header is: no photo is as large.
+#: Limit for HEIC and AVIF files, which are read completely to get at their header; no photo is as large.
 MAX_BYTES = 256 << 20
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
@@ -40,27 +40,32 @@ _RESAMPLING = {
 
 _REASONS: dict[type[Exception], str] = {
     FileNotFoundError: "there is no such file",
-    IsADirectoryError: "this is a folder",
-    PermissionError: "may not be read: check its permissions",
-    MemoryError: "does not fit into memory",
+    IsADirectoryError: "is a folder, not a file",
+    PermissionError: "is not readable: check its permissions",
+    MemoryError: "does not fit into memory: scale it down",
 }
-#: What published weights ask for lies well within; beyond it a network's sums overflow.
+#: Valid ranges. The values of published weights lie well inside; outside, a network's sums overflow.
 _RANGES = {"mean": (-10.0, 10.0), "std": (1e-3, 1e3)}
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a picture becomes the input of a backbone, which determines these settings.
+    """How a picture becomes the input of a backbone; the backbone determines these settings.
 
     Parameters
     ----------
     size : side of the square input, pixels, 8 to 4096.
     mean, std : per channel (R, G, B), in the range [0, 1] of the picture divided by 255.
     interpolation : "nearest", "bilinear", "bicubic" or "lanczos".
-    crop : part of the short side that the centred square keeps, 0.01 to 1.
-    squish : bring the whole picture to the square instead of cropping it (spectrograms, whose
+    crop : fraction of the short side that the centred square keeps, 0.01 to 1.
+    squish : squeeze the whole picture into the square instead of cropping it (for spectrograms, whose
         edges are data).
-    width : of an input that is no square but ``size`` x ``width``, 8 to 4096; then all is squished.
+    width : width in pixels, 8 to 4096, of an input of ``size`` x ``width`` that is not square; then the
+        whole picture is squeezed. None: square.
+
+    Raises
+    ------
+    SecondhandError : a value is invalid; all invalid ones are named.
     """
 
     size: int = 224
@@ -74,28 +79,28 @@ class Preprocessing:
     def __post_init__(self) -> None:
         problems = []
         if not (type(self.size) is int and 8 <= self.size <= 4096):
-            problems.append(f"size {quoted(self.size)} is not a whole number from 8 to 4096")
+            problems.append(f"size {quoted(self.size)} (must be a whole number from 8 to 4096)")
         if self.width is not None and not (type(self.width) is int and 8 <= self.width <= 4096):
-            problems.append(f"width {quoted(self.width)} is not a whole number from 8 to 4096")
+            problems.append(f"width {quoted(self.width)} (must be a whole number from 8 to 4096)")
         if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
             problems.append(
-                f"interpolation {quoted(self.interpolation)} is none of {[*_RESAMPLING]}"
+                f"interpolation {quoted(self.interpolation)} (must be one of {', '.join(_RESAMPLING)})"
             )
         if type(self.crop) not in (int, float) or not 0.01 <= self.crop <= 1:
-            problems.append(f"crop {quoted(self.crop)} is not in [0.01, 1]")
+            problems.append(f"crop {quoted(self.crop)} (must be 0.01 to 1)")
         for name, (low, high) in _RANGES.items():
             values = getattr(self, name)
             if not (isinstance(values, tuple) and len(values) == 3) or not all(
                 type(value) in (int, float) and low <= value <= high for value in values
             ):
                 problems.append(
-                    f"{name} {quoted(values)} is not three numbers, {low:g} to {high:g}"
+                    f"{name} {quoted(values)} (must be three numbers from {low:g} to {high:g})"
                 )
         squish: object = self.squish
         if type(squish) is not bool:
-            problems.append(f"squish {quoted(squish)} is neither true nor false")
+            problems.append(f"squish {quoted(squish)} (must be true or false)")
         if problems:
-            raise SecondhandError("preprocessing: " + "; ".join(problems))
+            raise SecondhandError("invalid preprocessing: " + "; ".join(problems))
 
     @property
     def resampling(self) -> Image.Resampling:
@@ -133,39 +138,43 @@ def open_picture(
 ) -> Image.Image:
     """Decode a picture to RGB, upright.
 
-    EXIF orientation is honoured, and HEIC's and AVIF's own. Transparency is laid on white. Grey and palette pictures become
-    RGB. 16-bit ones are divided by 257, as if they had been saved with 8; 32-bit and float ones
-    (no agreed range) are stretched from their minimum to their maximum.
+    The orientation of EXIF, HEIC and AVIF is applied. Transparent pixels become white. Grey and palette
+    pictures become RGB. 16-bit values are divided by 257, which gives the 8-bit picture; 32-bit and float
+    values, which have no standard range, are stretched from their minimum to their maximum.
 
     Parameters
     ----------
     source : a path, or the bytes of a file.
-    at_least : a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as its short side keeps
-        this many pixels. 0 decodes all of it.
-    header : called with the picture, of which nothing but the header is read, and its open file.
+    at_least : a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size if its short side keeps this many
+        pixels. 0: full size.
+    header : called with the picture before it is decoded, and its open file.
+
+    Returns
+    -------
+    An RGB picture.
 
     Raises
     ------
-    BadFile : not a picture, a format that is not read, truncated, or larger than
-        ``MAX_PIXELS`` (refused before decoding).
+    BadFile : not a picture, an unsupported format, truncated, or larger than ``MAX_PIXELS`` (refused
+        before decoding).
     """
     name = "picture" if isinstance(source, bytes) else os.fspath(source)
     try:
         with warnings.catch_warnings():
-            # Pillow warns of large pictures; the limit below is ours and is an error.
+            # Pillow warns about large pictures; `_check_size` raises an error instead.
             warnings.simplefilter("ignore")
             with _opened(source, name) as (picture, file):
                 _check_size(picture, name)
                 if header is not None:
                     header(picture, file)
-                if picture.format != "JPEG":  # whose size for the decoder is chosen before
+                if picture.format != "JPEG":  # `rgb` chooses the size before it decodes a JPEG
                     picture.load()
-                    # HEIC has one in its header, and one in each of its tiles.
+                    # HEIC states a size in its header and another in each tile.
                     _check_size(picture, name)
                 return rgb(picture, at_least)
     except BadFile:
         raise
-    # A decoder fed with damaged bytes raises anything: OSError, SyntaxError, struct.error, …
+    # Decoders raise any exception on damaged bytes: OSError, SyntaxError, struct.error, …
     except Exception as error:
         raise BadFile(name, _reason(error, source)) from None
 
@@ -175,11 +184,11 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
         if isinstance(error, kind):
             return reason
     if isinstance(error, UnidentifiedImageError):
-        message = f"not a picture of a kind that is read ({', '.join(FORMATS)}, HEIC)"
+        message = f"not a picture in a supported format ({', '.join(FORMATS)}, HEIC)"
         empty = not (source if isinstance(source, bytes) else os.path.getsize(source))
         return "empty file" if empty else message
     if isinstance(error, Image.DecompressionBombError):
-        # Pillow's own limit is met while it reads the header, before ours can be.
+        # Pillow checks its own limit while it reads the header, before `_check_size` can.
         count = re.search(r"\d+", str(error))
         return _too_large(f"{int(count[0]):,} pixels" if count else "its size")
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -187,7 +196,7 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
 
 
 def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
-    """The picture as uint8 [3, height, width]: what a batch is stacked from."""
+    """Pixels of a picture, uint8 [3, height, width]."""
     return np.ascontiguousarray(np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1))
 
 
@@ -195,16 +204,18 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
 def _opened(
     source: str | os.PathLike[str] | bytes, name: str
 ) -> Iterator[tuple[Image.Image, BinaryIO]]:
-    """The picture, its header read, and its file, which is closed with the block."""
+    """Open a picture without decoding it; yields it and its file, which is closed at the end."""
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         head = file.read(64)
         brands = head[8 : int.from_bytes(head[:4], "big")] if head[4:8] == b"ftyp" else b""
         if brands and (size := file.seek(0, os.SEEK_END)) > MAX_BYTES:
-            raise BadFile(name, f"{size:,} bytes are more than the limit of {MAX_BYTES:,}")
+            raise BadFile(
+                name, f"{size:,} bytes, more than the limit of {MAX_BYTES:,}: scale it down"
+            )
         file.seek(0)
         if brands[:4] in _HEIF and b"avif" not in brands:
-            # Pillow's class for them, not made known to Pillow: what it opens elsewhere is not ours
-            # to choose. libheif turns them upright, and their EXIF is told so.
+            # Used directly, without registering it in Pillow, which would change what Pillow opens in the
+            # whole process. libheif applies the orientation and resets it in the EXIF data.
             from pillow_heif import HeifImageFile
 
             yield HeifImageFile(file), file
@@ -219,4 +230,6 @@ def _check_size(picture: Image.Image, name: str) -> None:
 
 
 def _too_large(size: str) -> str:
-    return f"{size} is more than the limit of {MAX_PIXELS:,} ({MAX_SIDE:,} along a side): scale it down"
+    return (
+        f"{size}, more than the limit of {MAX_PIXELS:,} ({MAX_SIDE:,} along a side): scale it down"
+    )

@@ -1,7 +1,7 @@
-"""A picture file -> a network's input, by NumPy and Pillow alone.
+"""Turns a picture file into a network's input, with NumPy and Pillow only.
 
-Training and prediction go through these functions. An exported model carries this text as its
-metadata ``secondhand.onnx_input``, for programs that have nothing else of this project.
+Training and prediction use these functions. An exported model contains this source file as its metadata
+``secondhand.onnx_input``, for programs that do not have this project.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from PIL import Image, ImageOps
 def model_input(file: Any, preprocessing: dict[str, Any]) -> np.ndarray:
     """The ``pixels`` of an exported model: uint8 [1, 3, height, width], RGB, 0 to 255.
 
-    ``preprocessing`` is the model's metadata ``secondhand.preprocessing``, as a dict. Nothing is
-    checked: for files that you trust.
+    ``preprocessing`` is the model's metadata ``secondhand.preprocessing``, as a dict. Nothing is checked,
+    so use it for trusted files only.
     """
     size, crop = preprocessing["size"], preprocessing["crop"]
     with Image.open(file) as opened:
         picture = rgb(opened, at_least=short_side(size, crop))
-    if "width" in preprocessing:  # of an input that is no square
-        way = Image.Resampling[preprocessing["interpolation"].upper()]
-        fitted = picture.resize((preprocessing["width"], size), way)
+    if "width" in preprocessing:  # the input is not square
+        resampling = Image.Resampling[preprocessing["interpolation"].upper()]
+        fitted = picture.resize((preprocessing["width"], size), resampling)
     else:
         fitted = fit(picture, size, preprocessing["interpolation"], crop, preprocessing["squish"])
     return np.ascontiguousarray(np.asarray(fitted).transpose(2, 0, 1)[None])
@@ -35,21 +35,21 @@ def short_side(size: int, crop: float) -> int:
 
 
 def rgb(picture: Image.Image, at_least: int = 0) -> Image.Image:
-    """An opened picture decoded to RGB, upright, on white, in 8 bits.
+    """Decode an opened picture to 8-bit RGB, upright, with white behind transparent pixels.
 
-    A JPEG is decoded at 1/2, 1/4 or 1/8 as long as its short side keeps ``at_least`` pixels.
+    A JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side keeps ``at_least`` pixels.
     """
     if at_least and picture.format == "JPEG":
         short = min(picture.size)
-        # In whole numbers: 1 / 49 * 49 is less than 1, and a side of 0 no size.
+        # With integers, because 1 / 49 * 49 < 1 in floats, and a side of 0 is invalid.
         picture.draft(
             "RGB", (at_least * picture.width // short, at_least * picture.height // short)
         )
     picture.load()
     if picture.format == "PPM" and picture.mode == "I":
-        # Pillow spreads a deep PGM over 0 to 65535, and calls it 32-bit.
+        # Pillow scales a 16-bit PGM to 0 to 65535 and calls it 32-bit.
         return _grey(np.asarray(picture) / np.float32(257))
-    ImageOps.exif_transpose(picture, in_place=True)  # else upright ones are copied
+    ImageOps.exif_transpose(picture, in_place=True)  # otherwise it would copy upright pictures
     if picture.mode == "RGB" and "transparency" not in picture.info:
         return picture.copy() if picture.readonly else picture
     if picture.mode.startswith("I;16"):
@@ -69,7 +69,7 @@ def rgb(picture: Image.Image, at_least: int = 0) -> Image.Image:
 def fit(
     picture: Image.Image, size: int, interpolation: str, crop: float, squish: bool
 ) -> Image.Image:
-    """The centred square, ``crop`` of the short side, or the whole picture squished, in one step."""
+    """Resize to a square in one step: the centre, ``crop`` of the short side, or the whole picture squeezed."""
     width, height = picture.size
     box = (0.0, 0.0, float(width), float(height))
     if not squish:

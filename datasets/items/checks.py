@@ -93,14 +93,14 @@ def _check_exists(path: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise BadFile(path, "there is no such file") from None
     except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
-        raise BadFile(path, f"cannot be looked up ({error})") from None
+        raise BadFile(path, f"cannot be accessed ({error})") from None
     if not stat.S_ISREG(status.st_mode):
         # Opening a pipe would wait for its writer for ever.
         raise BadFile(path, "not a file, but a folder, a pipe or a device")
     if status.st_size == 0:
         raise BadFile(path, "empty file")
     if not os.access(path, os.R_OK):
-        raise BadFile(path, "may not be read: check its permissions")
+        raise BadFile(path, "is not readable: check its permissions")
 
 
 def _check_picture(path: str) -> PictureInfo:
@@ -112,10 +112,10 @@ def _check_picture(path: str) -> PictureInfo:
     headers: list[tuple[CaptureTime | None, tuple[int, int], FileState]] = []
 
     def header(opened: Image.Image, file: BinaryIO) -> None:
-        width, height = opened.size  # fastai, where it is loaded, makes it a tuple of its own
+        width, height = opened.size  # an imported fastai makes it a tuple of another type
         headers.append((capture_time(opened), (width, height), FileState.of_opened(file)))
 
-    # At 1/8 of the size the entropy coding, where damage shows, is still read to its end.
+    # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
     return PictureInfo(thumbnail(picture), *headers[0])
 
@@ -158,13 +158,14 @@ def drop_copies(
         first = rows.iloc[0]
         for row, path, split in zip(rows["row"], rows["path"], rows["split"], strict=True):
             if len(labels) > 1:
-                elsewhere = next((f" (also {p})" for p in rows["path"] if p != path), "")
+                other_path = next((f" (also {p})" for p in rows["path"] if p != path), "")
                 label_list = " and ".join(map(repr, labels))
-                drop[row] = Rejected(path, f"the same content is labelled {label_list}{elsewhere}")
+                drop[row] = Rejected(path, f"the same content is labelled {label_list}{other_path}")
             elif row not in (-1, first["row"]):
-                where = f", which is in {first['split']}" if split != first["split"] else ""
-                reason = "named already" if path == first["path"] else f"a copy of {first['path']}"
-                drop[row] = Rejected(path, f"{reason}{where}")
+                reason = "listed twice" if path == first["path"] else f"a copy of {first['path']}"
+                if split != first["split"]:
+                    reason += f", which is in {first['split']}"
+                drop[row] = Rejected(path, reason)
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 
@@ -174,8 +175,8 @@ def content_keys(paths: pd.Series) -> pd.Series:
     with ThreadPoolExecutor(cores()) as pool:
         sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
         # Files of different size are no copies: only the others are read.
-        often = {size for size, count in Counter(sizes.values()).items() if size and count > 1}
-        same_size = [path for path in unique if sizes[path] in often]
+        shared_sizes = {n for n, count in Counter(sizes.values()).items() if n and count > 1}
+        same_size = [path for path in unique if sizes[path] in shared_sizes]
         digests = dict(zip(same_size, pool.map(_digest, same_size, chunksize=16), strict=True))
     return paths.map(lambda path: digests.get(path, path))
 
@@ -208,9 +209,11 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
     """
     if not {*PREDICTION_COLUMNS} <= {*frame.columns}:
         return frame, []
-    answered = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
-    predicted = frame["label"].map(clean_label).eq(answered)
-    if "branch" in frame:  # answered by a node above the classes: the reason says why by no class
+    predicted_label = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
+    predicted = frame["label"].map(clean_label).eq(predicted_label)
+    if (
+        "branch" in frame
+    ):  # a node above the classes was predicted; the reason says why no class was
         predicted |= frame["label"].ne(frame["best"]) & pd.Series(
             [f"[{json.dumps(label, ensure_ascii=False)}," in way
              for label, way in zip(frame["label"], frame["branch"].astype(str), strict=True)],
@@ -218,12 +221,11 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
         )  # fmt: skip
     if predicted.all():
         raise SecondhandError(
-            f"--data {source}: answers of a model, and no label was corrected; change the column "
-            "label, or delete the column reason to take all answers for labels"
+            f"--data {source}: these are predictions of a model, and no label was corrected. Correct the "
+            "column label, or delete the column reason to use all predictions as labels"
         )
     rejected = [
-        Rejected(path, "labelled by the model itself, and not corrected")
-        for path in frame["path"][predicted]
+        Rejected(path, "labelled by a model and not corrected") for path in frame["path"][predicted]
     ]
     frame = frame.loc[~predicted].drop(columns=["split"], errors="ignore")
     if "at" in frame and "gps" not in frame:
@@ -259,8 +261,10 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
             separate_rows = frame.iloc[apart].to_dict("records")
             descriptions = [f"{row['path']}, {_span(row) or 'all of it'}" for row in separate_rows]
             log.warning(
-                "%d rows of later sources match no earlier item of their file (within %g s) and become "
-                "items of their own: %s. Check their times if they should correct a label", len(descriptions), SAME_TIME, _first_few(descriptions),
+                "%s of later sources with times that no earlier item of the file has (within %g s) added as new "
+                "items: %s. If they should correct a label, check their times",
+                "1 row" if len(descriptions) == 1 else f"{len(descriptions)} rows",
+                SAME_TIME, _first_few(descriptions),
             )  # fmt: skip
     items: dict[int, list[int]] = {}
     numbers = keyed.groupby(["content", *TIME_COLUMNS], sort=False, dropna=False).ngroup()
@@ -274,7 +278,7 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
             continue
         last = [row for row in rows if source[row] == max(sources)]
         if len({paths[row] for row in last}) > 1 and len({labels[row] for row in last}) > 1:
-            continue  # two files, and nobody knows which of them is right
+            continue  # two files of one source disagree: neither is known to be right
         first_rows = [row for row in rows if source[row] == min(sources)]
         if len({paths[row] for row in first_rows}) == 1:
             first_rows = first_rows[:1]
@@ -283,7 +287,7 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
             if row in first_rows:
                 labels[row] = label
             else:
-                reason = "named already" if paths[row] == path else f"a copy of {path}"
+                reason = "listed twice" if paths[row] == path else f"a copy of {path}"
                 copies[row] = Rejected(paths[row], reason)
         if before != label:
             corrections.append((path, _span(times[first_rows[0]]), before, label, paths[last[-1]]))
@@ -295,9 +299,7 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
                 for path, span, was, now, _ in corrections
             ]
         )
-        log.info(
-            "%d labels are corrected (the last one given counts): %s", len(corrections), examples
-        )
+        log.info("Corrected labels (the last source counts): %d: %s", len(corrections), examples)
     remaining = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
     return (
         remaining,

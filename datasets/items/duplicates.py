@@ -75,18 +75,18 @@ def find_clusters(
     n_files = int(files.max(initial=-1)) + 1
     first, second = _candidates(thumbnails[visible], files[visible])
     first, second = visible[first], visible[second]
-    enough = _learn_threshold(thumbnails[visible], files[visible], labels[visible])
-    alike = _pair_correlations(thumbnails, first, second) >= enough
+    threshold = _learn_threshold(thumbnails[visible], files[visible], labels[visible])
+    alike = _pair_correlations(thumbnails, first, second) >= threshold
     of_file = components(files[first[alike]], files[second[alike]], n_files)
     size = pd.Series(files).groupby(of_file[files]).nunique()
-    loose = _majority_clusters(of_file[files], files, labels) & set(size.index[size > 1])
-    clusters = [c for c in size.index[size > 1] if c not in loose]
+    ungrouped = _majority_clusters(of_file[files], files, labels) & set(size.index[size > 1])
+    clusters = [c for c in size.index[size > 1] if c not in ungrouped]
     renumbered = np.full(len(size), -1)
     renumbered[clusters] = np.arange(len(clusters))
     return Clusters(
         renumbered[of_file[files]],
         [int(size[c]) for c in clusters],
-        [int(size[c]) for c in sorted(loose)],
+        [int(size[c]) for c in sorted(ungrouped)],
     )
 
 
@@ -110,8 +110,8 @@ def sessions_with_duplicates(
     keys = np.concatenate([sessions, np.where(clusters < 0, -1, clusters + first)])
     present, size = keys >= 0, n + first + int(clusters.max(initial=-1)) + 1
     component = components(np.tile(np.arange(n), 2)[present], n + keys[present], size)[:n]
-    loose = list(_majority_clusters(component, np.arange(n), labels))
-    in_session = np.isin(component, component[sessions >= 0]) & ~np.isin(component, loose)
+    ungrouped = list(_majority_clusters(component, np.arange(n), labels))
+    in_session = np.isin(component, component[sessions >= 0]) & ~np.isin(component, ungrouped)
     numbers = np.full(n, -1, dtype=np.int64)
     numbers[in_session] = pd.factorize(component[in_session])[0]
     return numbers
@@ -129,16 +129,16 @@ def _majority_clusters(
 
 
 def thumbnails_of(
-    sources: Sequence[Source], draw: Callable[[Source], Image.Image]
+    sources: Sequence[Source], open_item: Callable[[Source], Image.Image]
 ) -> NDArray[np.float32]:
     """Thumbnail of each item, float32 [n, side, side]; zeros for items without a picture.
 
-    ``draw`` returns an item's picture or raises SecondhandError.
+    ``open_item`` : returns the picture of an item, or raises SecondhandError.
     """
 
     def look(source: Source) -> NDArray[np.float32]:
         try:
-            return thumbnail(draw(source))
+            return thumbnail(open_item(source))
         except SecondhandError:
             return np.zeros((THUMBNAIL, THUMBNAIL), np.float32)
 
@@ -149,22 +149,24 @@ def thumbnails_of(
 def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
     """Largest correlation [n, m] of thumbnails over cyclic shifts of up to `SHIFT` pixels."""
     spectra = np.fft.rfft2(b)
-    rows = [_largest_correlation(ours.conj() * spectra) for ours in np.fft.rfft2(a)]
+    rows = [_largest_correlation(spectrum.conj() * spectra) for spectrum in np.fft.rfft2(a)]
     return np.array(rows).reshape(len(a), len(b))
 
 
-def duplicate_threshold(apart: NDArray[np.float64], kin: NDArray[np.float64]) -> float:
-    """Least correlation of near-duplicates, learnt from pairs of different and of equal labels."""
-    enough = [ALIKE]
-    if len(apart):
-        enough.append((1 + float(np.quantile(apart, 0.999))) / 2)
-    if len(kin):
-        # On Fisher's scale, where a correlation's spread does not depend on itself; by the median,
-        # which duplicates among these pairs do not move.
-        z = np.arctanh(np.clip(kin, -0.9999, 0.9999))
+def duplicate_threshold(
+    different_label: NDArray[np.float64], same_label: NDArray[np.float64]
+) -> float:
+    """Least correlation of near-duplicates, from the correlations of pairs with different and equal labels."""
+    limits = [ALIKE]
+    if len(different_label):
+        limits.append((1 + float(np.quantile(different_label, 0.999))) / 2)
+    if len(same_label):
+        # Fisher's transform makes the spread independent of the correlation; the median is robust against
+        # duplicates among these pairs.
+        z = np.arctanh(np.clip(same_label, -0.9999, 0.9999))
         spread = 1.4826 * np.median(np.abs(z - np.median(z)))
-        enough.append(min(0.999, float(np.tanh(np.median(z) + FAR * spread))))
-    return max(enough)
+        limits.append(min(0.999, float(np.tanh(np.median(z) + FAR * spread))))
+    return max(limits)
 
 
 def thumbnail(picture: Image.Image) -> NDArray[np.float32]:
@@ -209,9 +211,9 @@ def _learn_threshold(
     some = table.groupby("label").head(each).sort_values("label", kind="stable").head(SAMPLE)
     rows = some["row"].to_numpy()
     pairs = np.triu(files[rows, None] != files[rows], 1)
-    kin = labels[rows, None] == labels[rows]
+    same_label = labels[rows, None] == labels[rows]
     correlations = correlation(thumbnails[rows], thumbnails[rows])
-    return duplicate_threshold(correlations[pairs & ~kin], correlations[pairs & kin])
+    return duplicate_threshold(correlations[pairs & ~same_label], correlations[pairs & same_label])
 
 
 def _pair_correlations(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_LABEL = 200
-#: Files that a class needs: one for training, one for validation.
+#: Number of files that a class needs: one for training, one for validation.
 FEWEST = 2
 #: Value of ``--labels`` for joined labels.
 MULTI = "multi"
@@ -53,11 +53,11 @@ def label_error(label: str, *, multi_label: bool = False) -> str:
     if not label:
         return "is empty"
     if len(label) > MAX_LABEL:
-        return f"has {len(label):,} characters, and {MAX_LABEL} are the most"
+        return f"has {len(label):,} characters (at most {MAX_LABEL})"
     if not label.isprintable():
-        return "has a line break or another sign that cannot be printed"
+        return "contains a line break or another unprintable character"
     if JOIN in label and not multi_label:
-        return f"holds {JOIN}, which stands between several labels of one item"
+        return f"contains {JOIN}, which separates the labels of a multi-label item"
     return ""
 
 
@@ -96,7 +96,8 @@ def canonical_label(label: str) -> str:
     present = {clean_label(text) for text in texts if text and not text.startswith(NOT_KNOWN)}
     if UNKNOWN in present and len(present) > 1:
         raise SecondhandError(
-            f"label {quoted(label)}: {UNKNOWN} stands for what is none of the classes, so alone"
+            f"label {quoted(label)}: {UNKNOWN} means none of the classes, so it cannot be combined with "
+            "other labels: remove it or the others"
         )
     open_ = {clean_label(text[1:]) for text in texts if text.startswith(NOT_KNOWN)}
     return join_labels(present, open_ - present - {""})
@@ -120,11 +121,12 @@ def check_classes(
     for label in counts:
         same.setdefault(spelling_key(label), []).append(label)
         if fault := label_error(label, multi_label=multi_label or not learned):
-            also = ", or give --labels multi" if not label_error(label, multi_label=True) else ""
+            also = ", or use --labels multi" if not label_error(label, multi_label=True) else ""
             raise SecondhandError(f"{source}: the label {quoted(label)} {fault}: rename it{also}")
     similar = next((labels for labels in same.values() if len(labels) > 1), None)
     if similar:
-        sizes = {label: f"{counts[label]} files" for label in similar} | {UNKNOWN: "reserved"}
+        sizes = {n: f"{counts[n]} file{'s' * (counts[n] != 1)}" for n in similar}
+        sizes[UNKNOWN] = "reserved"
         names = " and ".join(f"{quoted(label)} ({sizes[label]})" for label in sorted(similar))
         raise SecondhandError(
             f"{source}: the labels {names} differ only in case or spaces: merge or rename them"
@@ -149,19 +151,19 @@ def drop_small_classes(
     if len(counts) - len(small) < 2:
         problems = [f"the class {label!r}" for label in counts if label not in small]
         problems += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
-        summary = f". {len(rejected)} file(s) left out" if rejected else ""
-        first = f", the first: {': '.join(rejected[0])}" if rejected else ""
+        count = f"{len(rejected)} file{'s' * (len(rejected) != 1)}"
+        left_out = f". {count} left out, the first: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(
-            f"{source}: {'only ' + ', '.join(problems) if problems else 'no usable file'}, and at least two "
-            "classes are needed; --data takes several sources, and --from goes on with a model and its "
-            f"own items{summary}{first}"
+            f"{source}: {'only ' + ', '.join(problems) if problems else 'no usable file'}, but at least two "
+            "classes are needed. Name further sources with --data, or continue from a model and its training "
+            f"files with --from{left_out}"
         )
     if not small:
         return frame, []
     examples = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])
     more = f" and {len(small) - 5} more" if len(small) > 5 else ""
     log.warning(
-        "%s: these classes have too few files and are not learnt: %s%s. Add files to them and train again",
+        "%s: classes with too few files, left out: %s%s. Add files to them and train again",
         source,
         examples,
         more,
@@ -187,4 +189,4 @@ def _names(frame: pd.DataFrame, multi_label: bool) -> list[list[str]]:
 
 def _too_few(count: int) -> str:
     files = f"{count} usable file{'s' * (count > 1)}"
-    return f"{files}; a class needs {FEWEST}, one to learn from and one to check"
+    return f"{files}; a class needs {FEWEST}, one for training and one for validation"

@@ -27,7 +27,7 @@ from datasets.items.table import ItemTable, items_of_run
 log = logging.getLogger(__name__)
 
 #: Why a file of an earlier run is left out.
-CHANGED = "its content is another than its run read"
+CHANGED = "its content has changed since the earlier run"
 #: Column that marks the items of an earlier run.
 REHEARSED = "rehearsed"
 
@@ -58,8 +58,8 @@ def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
         states = {}
     if not states:
         log.warning(
-            "%s: damaged or missing, so it is unknown whether the files of %s have changed since. Restore it from a copy "
-            "of the run",
+            "%s is damaged or missing, so changes of the files in %s since then are not noticed. Restore it from "
+            "a copy of the run",
             file.parent / FILE_STATES, file,
         )  # fmt: skip
     changed = [path for path in rows["path"].unique() if _has_new_content(states.get(path), path)]
@@ -90,8 +90,8 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
     frame = table.frame
     old = frame["path"].isin(before) & frame["split"].ne("")
     frame = frame.assign(**{REHEARSED: old})
-    said_anew = frame["path"].isin(table.corrections["path"])
-    learnt = frame.loc[old & frame["split"].eq("train") & ~said_anew]
+    corrected = frame["path"].isin(table.corrections["path"])
+    learnt = frame.loc[old & frame["split"].eq("train") & ~corrected]
     missing = before - {*frame["path"], *table.unknown_items["path"]}
     if data.rehearsal < 1:
         shares = (
@@ -106,7 +106,7 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
     learnable = set(frame["label"][~is_rehearsed(frame) | frame["split"].eq("train")])
     unlearnable = ~frame["label"].isin(learnable)
     table.rejected += [
-        Rejected(path, f"nothing is left to learn from of its class {label!r}")
+        Rejected(path, f"no training file is left of its class {label!r}")
         for path, label in frame.loc[unlearnable, ["path", "label"]].itertuples(index=False)
     ]
     names = sorted(set(frame["label"][unlearnable]))
@@ -122,7 +122,8 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
     )  # fmt: skip
     if names:
         log.warning(
-            "classes without training files, left out: %s. Add files to them", ", ".join(names)
+            "classes without training files, left out: %s. Add files to them with --data",
+            ", ".join(names),
         )
     table.frame = frame.reset_index(drop=True)
 
@@ -134,9 +135,8 @@ def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
     crossing = sorted(set(old["group"][learnt]) & set(old["group"][~learnt]))
     if crossing:
         raise SecondhandError(
-            f"--group-by {data.group_by!r} with --from {data.from_}, whose run was split without: of the group "
-            f"{crossing[0]!r} it has learnt files and held out others. Leave --group-by out, or train anew "
-            "without --from"
+            f"--group-by {data.group_by!r} does not fit --from {data.from_}: that run trained on some files of "
+            f"the group {crossing[0]!r} and held out others. Leave --group-by out, or train without --from"
         )
 
 
@@ -174,7 +174,7 @@ def check_splits(frame: pd.DataFrame, data: DataSettings, seed: int) -> None:
         try:
             split(frame, replace(data, fold=name), seed)
         except SecondhandError as error:
-            raise SecondhandError(f"--cv {data.cv}, where fold {name} is tested: {error}") from None
+            raise SecondhandError(f"--cv {data.cv}, with fold {name} as test: {error}") from None
 
 
 def _split_new_items(
@@ -188,7 +188,7 @@ def _split_new_items(
     """
     earlier_split, fresh = _earlier_splits(frame)
     bound = frame.loc[~fresh].assign(split=earlier_split[~fresh])
-    if data.cv is not None:  # where the fold alone is tested
+    if data.cv is not None:  # only the fold is tested
         bound["split"] = bound["split"].replace("test", "calibration")
     alone = frame.loc[fresh]
     if alone.empty:
@@ -200,7 +200,7 @@ def _split_new_items(
         if data.cv is not None or data.fold is not None:
             raise
         log.warning(
-            "all new items are used for training, none for validation or calibration: %s", error
+            "all new items are used for training, and none for validation or calibration: %s", error
         )
         alone = alone.assign(split="train")
     return pd.concat([bound, alone]).sort_index(), rejected

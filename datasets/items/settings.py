@@ -1,6 +1,6 @@
-"""The settings of a run's data: the labelled files, how they are split, and how signals are rendered.
+"""Settings of a run's data: its sources, its splits, and the spectrograms of signals.
 
-Nothing heavy is imported: the command lines read them.
+This module imports nothing heavy, because the help of the commands needs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, check_names, checked_settings, option, read_settings
 
-#: The named ones of ``--spectrogram``.
+#: Folder of the presets of ``--spectrogram``.
 SPECTROGRAMS = Path(__file__).parents[1] / "spectrograms" / "presets"
 
 
@@ -22,7 +22,7 @@ def _presets() -> list[str]:
     return sorted(file.stem for file in SPECTROGRAMS.glob("*.yaml"))
 
 
-#: A model folder is opened with at most this overlap of windows: each moment is then in twenty windows.
+#: Largest overlap of neighbouring windows; at this one each moment is in twenty windows.
 MAX_OVERLAP = 0.95
 
 
@@ -119,7 +119,7 @@ class DataSettings:
     )
 
     def __post_init__(self) -> None:
-        # YAML takes the name 1 for a number; folds are compared as the words of a table.
+        # YAML reads the name 1 as a number, but folds are compared as text.
         if self.fold is not None:
             object.__setattr__(self, "fold", str(self.fold))
         if isinstance(self.data, list) and len(self.data) == 1:
@@ -132,7 +132,7 @@ class DataSettings:
 
     @property
     def sources(self) -> list[str]:
-        """What ``--data`` names, one by one; nothing where it is not given."""
+        """The sources that ``--data`` names; empty without the flag."""
         return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
 
 
@@ -171,38 +171,36 @@ class SignalSettings:
     )
 
     def of(self, kind: str) -> dict[str, Any]:
-        """The spectrogram settings given for this kind of data; the others are inferred.
+        """Spectrogram settings of the user for this kind of signal, by name; the others are inferred.
 
         Raises
         ------
-        SecondhandError : names all that is given and this kind of file does not have.
+        SecondhandError : some settings are not for this kind; all of them are named.
         """
         values = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
-        foreign = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
-        wrong = [f"--spectrogram {', '.join(foreign)}"] if foreign else []
+        other_kinds = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
+        wrong = [f"--spectrogram {', '.join(other_kinds)}"] if other_kinds else []
         if self.detectors is not None:
             values["detectors"] = self.detectors
             wrong += ["--detectors"] if kind != "strain" else []
         if wrong:
-            raise SecondhandError(
-                f"{', '.join(wrong)}: not a setting of {kind} data. Leave it out."
-            )
+            raise SecondhandError(f"{', '.join(wrong)}: not a setting of {kind} data. Leave it out")
         if "picture" in values:
             values["size"] = values.pop("picture")
         return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 
 class SpectrogramOption(NamedTuple):
-    """A name that ``--spectrogram`` may set, and of which kinds of data."""
+    """Type of a setting of ``--spectrogram``, and the kinds of signal that have it."""
 
     type: type
     kinds: tuple[str, ...] = ("sound", "strain")
 
 
-#: `rate`: Hz. `window`: seconds in a picture. `level`: clip (white is the clip's own peak), fixed (full
-#: scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to white. `durations`: seconds around the
-#: trigger. `layout`: channels, row or one. `context`: seconds that are whitened. `fmin`, `fmax`: Hz.
-#: `picture`: height and width in pixels.
+#: Settings of ``--spectrogram``. `rate`: Hz. `window`: seconds in a spectrogram. `level`: clip (white is the
+#: clip's peak), fixed (white is full scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to
+#: white. `durations`: seconds around the trigger, one per Q-scan. `layout`: channels, row or one. `context`:
+#: seconds that are whitened. `fmin`, `fmax`: Hz. `picture`: height and width in pixels.
 SPECTROGRAM_OPTIONS = {
     "rate": SpectrogramOption(int, ("sound",)),
     "window": SpectrogramOption(float, ("sound",)),
@@ -222,12 +220,15 @@ SPECTROGRAM_OPTIONS = {
 
 
 def read_spectrogram(text: str) -> dict[str, Any]:
-    """What ``--spectrogram`` sets, by name: of a preset, of a YAML file, or of such lines between
-    braces, as `config.yaml` has them.
+    """Read the value of ``--spectrogram``: a preset, a YAML file, or settings between braces.
+
+    Returns
+    -------
+    The settings by name, each of the type in `SPECTROGRAM_OPTIONS`.
 
     Raises
     ------
-    SecondhandError : there is no such preset or file, or names or values that are no settings.
+    SecondhandError : there is no such preset or file, or it holds unknown names or values of another type.
     """
     if text.startswith("{"):
         content = checked_settings("--spectrogram", text)
@@ -236,7 +237,7 @@ def read_spectrogram(text: str) -> dict[str, Any]:
         if not file.is_file():
             raise SecondhandError(
                 f"--spectrogram {text}: neither a file nor a preset. The presets are "
-                f"{', '.join(_presets())}."
+                f"{', '.join(_presets())}"
             )
         content = read_settings(file, flag="--spectrogram")
     check_names(text, content, SPECTROGRAM_OPTIONS, flag="--spectrogram")
@@ -248,11 +249,14 @@ def read_spectrogram(text: str) -> dict[str, Any]:
             kind = {int: "a whole number", float: "a number", str: "a word", list: "a list"}[
                 expected
             ]
-            raise SecondhandError(f"--spectrogram {text}: {name} is {value!r}, not {kind}")
+            raise SecondhandError(f"--spectrogram {text}: {name} is {value!r}, but must be {kind}")
     return content
 
 
 def spectrogram_text(text: str) -> str:
-    """The same between braces: what a run's ``config.yaml`` holds does not change with a file."""
+    """Format the settings of ``--spectrogram`` as text between braces.
+
+    A run's ``config.yaml`` holds this text, so that it does not depend on a file.
+    """
     content = read_spectrogram(text)
     return yaml.safe_dump(content, default_flow_style=True, sort_keys=False, width=10**6).strip()

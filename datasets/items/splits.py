@@ -23,8 +23,8 @@ from datasets.items.labels import names_of, split_labels
 SPLITS = ("train", "valid", "calibration", "test")
 #: Columns that may define folds: published folds, or groups (leave one group out).
 FOLD_COLUMNS = ("fold", "group")
-#: Seconds of strain that are whitened around a trigger (`QScanSettings.context`): rows of one file
-#: that are nearer to each other share data.
+#: Seconds of strain that are whitened around a trigger (`QScanSettings.context`). Rows of one file that are
+#: closer than this share data.
 CONTEXT = 32.0
 
 
@@ -54,7 +54,7 @@ def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
     if missed:
         raise SecondhandError(
             f"--group-by {pattern!r} does not match {len(missed)} of {len(names)} file names, the "
-            f"first is {missed[0]!r}: widen the expression, or give the groups in a CSV column"
+            f"first is {missed[0]!r}. Widen the expression, or name the groups in the column group of a table"
         )
     return pd.Series([match[key] for match in matches if match], index=paths.index, dtype=str)
 
@@ -100,8 +100,8 @@ def assign_splits(
     """
     if not (0 < valid < 1 and 0 < calibration < 1 and valid + calibration <= 0.8):
         raise SecondhandError(
-            f"valid {valid} and calibration {calibration} must each be above 0 and together at most "
-            "0.8 of the data"
+            f"invalid settings: --valid {valid} and --calibration {calibration} (each must be above 0, and "
+            "both together at most 0.8)"
         )
     frame = frame.copy()
     rng = np.random.default_rng(seed)
@@ -115,13 +115,16 @@ def assign_splits(
         frame.loc[test, "split"] = "test"
         if not frame["split"].eq("valid").any():
             raise SecondhandError(
-                f"--fold {fold}: all its items are in the data's own test part: name another fold"
+                f"--fold {fold}: all its items are in the data's own test split. Name another fold"
             )
     else:
         # Rows without a split, in a table that has splits, are training data.
         frame["split"] = frame["split"].replace("", "train")
     frame, moved = _leave_out(
-        frame, frame["split"].ne("train"), "in training", "so it may not be in " + frame["split"]
+        frame,
+        frame["split"].ne("train"),
+        "in training",
+        "so it cannot be in " + frame["split"],
     )
     if at_random:
         pool = frame.index[frame["split"].eq("train")]
@@ -139,8 +142,8 @@ def assign_splits(
         frame.loc[pool[to_calibration], "split"] = "calibration"
     if why := missing_split(frame if beside is None else pd.concat([beside, frame])):
         raise SecondhandError(
-            f"{why} ({len(frame)} items in all): add files, or change the fractions, the groups or "
-            "the split column"
+            f"{why} ({len(frame)} item{'s' * (len(frame) != 1)} in all). Add files, or change --valid, "
+            "--calibration, the groups or the column split"
         )
     return frame, rejected + moved
 
@@ -153,27 +156,25 @@ def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
         other_splits = [
             f"{count} {name}" for name, count in split_sizes.items() if name not in ("", "test")
         ]
-        line = f"--fold {fold} beside the data's own split:"
+        line = f"--fold {fold} replaces the data's own splits"
+        line += f" ({', '.join(other_splits)})" if other_splits else ""
         if "test" in split_sizes:
-            line += f" its {split_sizes['test']} test items stay test;"
-        line += " for all others the fold decides"
-        sentences.append(
-            line + (f" (they were marked {', '.join(other_splits)})" if other_splits else "")
-        )
+            line += f", except for its test split ({split_sizes['test']})"
+        sentences.append(line)
     ungrouped = frame["path"].isin(set(frame.loc[frame["group"].eq(""), "path"]))
     several = frame.loc[ungrouped & frame["path"].duplicated(keep=False), "path"]
     if len(several):
         sentences.append(
-            f"{len(several)} items are rows of {several.nunique()} files and have no group: each "
-            "file is a group, so that none is drawn to two sides"
+            f"{len(several)} items are rows of {several.nunique()} file{'s' * (several.nunique() > 1)} and "
+            "have no group: the items of a file stay in one split"
         )
     return sentences
 
 
 def missing_split(frame: pd.DataFrame, required: Collection[str] = SPLITS[:3]) -> str:
-    """What these splits lack for a training, as text; "" for nothing.
+    """What the splits lack for training, as text; "" for nothing.
 
-    That is an item in each of the ``parts``, and one to learn from for each label.
+    Each of the ``required`` splits needs an item, and each label needs a training item.
     """
     for split in SPLITS:
         if split in required and not frame["split"].eq(split).any():
@@ -194,16 +195,16 @@ def _hold_out_fold(
     if frame["split"].ne("").any():
         split_names = ", ".join(sorted(set(frame["split"]) - {""}))
         raise SecondhandError(
-            f"--cv {cv}: the data bring a split of their own ({split_names}), which folds would undo: "
-            "take it out, or leave --cv out"
+            f"--cv {cv}: the data have splits of their own ({split_names}), which folds would overrule. "
+            "Remove the column split (or the split folders), or leave --cv out"
         )
     frame["fold"] = assign_folds(frame, cv, seed=seed)
     if fold is None:
-        raise SecondhandError(f"--cv {cv}: one run tests one fold; name it by --fold")
+        raise SecondhandError(f"--cv {cv}: a single run tests one fold. Name it with --fold")
     tested = _in_fold(frame, fold)
     frame["split"] = np.where(tested, "test", "train")
-    so = pd.Series("so it may not be learned from", index=frame.index)
-    return _leave_out(frame, ~tested, "in the fold that is tested", so)
+    consequence = pd.Series("so it cannot be used for training", index=frame.index)
+    return _leave_out(frame, ~tested, "in the tested fold", consequence)
 
 
 def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
@@ -211,29 +212,31 @@ def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
     if not folds.eq(str(fold)).any():
         fold_list = fold_names(folds[folds.ne("")])
         hint = (
-            f"the folds are {', '.join(fold_list)}"
+            f"The folds are {', '.join(fold_list)}"
             if fold_list
-            else "the table has no column 'fold'"
+            else "The table has no column 'fold'"
         )
-        raise SecondhandError(f"--fold {fold}: no item is in it; {hint}")
+        raise SecondhandError(f"--fold {fold}: no item is in it. {hint}")
     return folds.eq(str(fold))
 
 
 def _leave_out(
-    frame: pd.DataFrame, candidates: pd.Series, where: str, so: pd.Series
+    frame: pd.DataFrame, candidates: pd.Series, place: str, consequences: pd.Series
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Without those ``asked`` rows that share a group, or a moment, with one of the others.
+    """Drop the candidates that share a group, or a moment of a file, with another row.
 
-    ``where`` the others are, and ``so`` what follows from it, go into the reasons.
+    ``place`` (of the other rows) and ``consequences`` (one per row) are parts of the reasons.
     """
     groups = frame["group"]
     shared = candidates & groups.ne("") & groups.isin(set(groups[~candidates]))
     leak = shared | overlapping_rows(frame, candidates, ~candidates)
     reasons = [
-        f"its group {group!r} is also {where}, {consequence}"
+        f"its group {group!r} is also {place}, {consequence}"
         if same
-        else f"it overlaps in time with an item of its file that is {where}, {consequence}"
-        for group, same, consequence in zip(groups[leak], shared[leak], so[leak], strict=True)
+        else f"it overlaps in time with an item of its file that is {place}, {consequence}"
+        for group, same, consequence in zip(
+            groups[leak], shared[leak], consequences[leak], strict=True
+        )
     ]
     return frame.loc[~leak], list(map(Rejected, frame["path"][leak], reasons))
 
@@ -258,23 +261,23 @@ def _hold_out(
         bound = next((b for b in choices if len(set(b)) >= enough), most)
         if _in_one_file(frame):
             raise SecondhandError(
-                f"all that is held out, {len(frame)} items, lies in {frame['path'].iloc[0]}, and a file is "
-                "either valid or calibration: hold out at least two files (a larger --valid and "
-                "--calibration, more files in the fold, or --cv fold, which tests one fold and draws the "
-                "two from the others)"
+                f"all {len(frame)} held-out items are of one file, {frame['path'].iloc[0]}, which cannot be "
+                "divided into validation and calibration. Hold out at least two files: raise --valid and "
+                "--calibration, add files to the fold, or use --cv fold, which takes both from the other "
+                "folds"
             )
     elif len(frame) > 1 and len(set(bound)) == 1:
         group = frame["group"].iloc[0] or frame["path"].iloc[0]
         raise SecondhandError(
-            f"all {len(frame)} items belong to the one group {group!r}: nothing can be held out "
-            "without splitting it; add files, or check --group-by and the column group"
+            f"all {len(frame)} items belong to one group, {group!r}, which cannot be split. Add files of "
+            "other groups, or check --group-by and the column group"
         )
     # An item with several labels counts for each; items without labels form a stratum of their own.
     each = frame["label"].map(split_labels).reset_index(drop=True).explode()
     rows = each.index.to_numpy()
     labels = pd.factorize(each, sort=True)[0]
     counts = np.bincount(labels)
-    # Of two or more, at least one is held out and at least one stays.
+    # Of a label with two or more items, at least one item is held out and at least one stays.
     most = np.maximum(counts - 1, int(groups_may_touch))
     targets = _apportion(counts * fraction, np.minimum(1, counts - 1), most, rng)
     chosen = _choose_units(bound[rows], labels, counts, targets, rng, all_may_go=groups_may_touch)
@@ -313,11 +316,15 @@ def _choose_units(
     *,
     all_may_go: bool,
 ) -> npt.NDArray[np.bool_]:
-    """Which units to hold out for ``wanted`` [labels] rows of each label: bool, by their numbers.
+    """Choose the units to hold out so that about ``targets`` [labels] rows of each label are held out.
 
-    Units come by lot, and are held or let go as long as that brings the numbers nearer: the first
-    time to the sizes alone, and only such as fit; then above all to some of each label on either
-    side.
+    Units are visited in random order, and each is added or removed if that reduces the cost, for up to
+    ten passes. The first pass counts sizes only and adds only units that fit. Later passes give priority
+    to labels without a held-out row, and most of all to labels without a remaining one.
+
+    Returns
+    -------
+    bool [rows], by the number of the unit.
     """
     rows, size = Counter(zip(bound.tolist(), labels.tolist(), strict=True)), len(labels)
     contents: dict[int, list[tuple[int, int]]] = {}
@@ -326,7 +333,7 @@ def _choose_units(
     goal, total = targets.tolist(), counts.tolist()
     chosen_counts, chosen = [0] * len(goal), [False] * len(bound)
     missed = 2 * size  # more than all sizes can be off
-    emptied = missed if all_may_go else missed * size  # what is never learned is worst
+    emptied = missed if all_may_go else missed * size  # a label without a training item is worst
 
     def cost(label: int, count: int, cover: bool) -> int:
         one_sided = emptied * (count == total[label]) + cover * missed * (count == 0)
@@ -353,19 +360,19 @@ def _choose_units(
 
 
 def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Series:
-    """The fold of each item, as text.
+    """Assign a fold to each item, as text.
 
     Parameters
     ----------
     frame : item table with path, label, group and fold.
-    cv : "fold" or "group" takes that column as it is; a number k makes k folds, "1" to k, each with
-        its share of every label, and no group in two of them, nor a file of several rows.
-    seed : of the shuffle, for a number; equal seeds give equal folds.
+    cv : "fold" or "group" uses that column. A number k makes k folds, "1" to k, stratified by label; no
+        group, and no file of several rows, is in two folds.
+    seed : seed of the shuffle if ``cv`` is a number; equal seeds give equal folds.
 
     Raises
     ------
-    SecondhandError : no such column, an item without a fold, fewer than two folds, or more folds
-        than groups.
+    SecondhandError : the column is missing, an item has no fold, or there are fewer than two folds or more
+        folds than groups.
     """
     requested = str(cv).strip()
     number = requested.removeprefix("-")
@@ -374,12 +381,12 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     k = int(requested)
     groups = split_units(frame)
     if k < 2:
-        raise SecondhandError(f"--cv {k}: at least 2 folds are needed")
+        raise SecondhandError(f"invalid settings: --cv {k} (at least 2 folds are needed)")
     if k > groups.nunique():
         unit_name = "groups" if frame["group"].ne("").any() else "files"
         raise SecondhandError(
-            f"--cv {k}: there are {groups.nunique()} {unit_name}, and each fold needs one of its own: "
-            "ask for fewer folds"
+            f"--cv {k}: there are only {groups.nunique()} {unit_name}, and each fold needs at least one. Use "
+            "fewer folds"
         )
     folds = stratified_folds(frame["label"].to_numpy(), groups.to_numpy(), k, seed=seed)
     return pd.Series((folds + 1).astype(str), index=frame.index, dtype=object)
@@ -401,16 +408,16 @@ def stratified_folds(
     folds = np.zeros(len(labels), dtype=np.int64)
     if k < 2:
         return folds
-    # Where no label has an item for each fold there is nothing to stratify by.
+    # Stratification needs a label with at least one item per fold.
     _, counts = np.unique(labels, return_counts=True)
     strata = labels if counts.max() >= k else np.zeros(len(labels))
     alone = len(np.unique(groups)) == len(groups)
     splitter = StratifiedKFold if alone else StratifiedGroupKFold
     chosen = splitter(k, shuffle=True, random_state=seed)
-    # Labels of few, unequal groups can leave a stratified fold empty: then sizes alone count.
+    # Few groups of unequal size can leave a stratified fold empty; then only the sizes count.
     for splits in (chosen, GroupKFold(k)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a label rarer than the number of folds is no fault
+            warnings.simplefilter("ignore")  # a label may have fewer items than there are folds
             for number, (_, rows) in enumerate(splits.split(strata, strata, groups)):
                 folds[rows] = number
         if len(set(folds)) == k:
@@ -426,23 +433,25 @@ def fold_names(folds: pd.Series) -> list[str]:
 def _fold_column(frame: pd.DataFrame, name: str) -> pd.Series:
     if name not in FOLD_COLUMNS:
         raise SecondhandError(
-            f"--cv {name!r} is neither a number of folds nor a column of them: use the column fold, "
-            "the column group, or a number such as 5"
+            f"--cv {name!r} is neither a number of folds nor a column of folds. Use a number such as 5, or "
+            "fold or group, if the table has that column"
         )
     folds = frame.get(name, pd.Series("", index=frame.index)).astype(str)
     empty = folds.eq("")
     if empty.all():
         more = " and no --group-by" if name == "group" else ""
         raise SecondhandError(
-            f"--cv {name}: the table has no column {name!r}{more}; add it, or give a number of folds"
+            f"--cv {name}: the table has no column {name!r}{more}. Add it, or give a number of folds"
         )
     if empty.any():
         raise SecondhandError(
             f"--cv {name}: {empty.sum()} of {len(frame)} items have no {name}, the first is "
-            f"{frame.loc[empty, 'path'].iloc[0]}: fill the column"
+            f"{frame.loc[empty, 'path'].iloc[0]}. Complete the column"
         )
     if folds.nunique() < 2:
-        raise SecondhandError(f"--cv {name}: every item is in {folds.iloc[0]!r}; two are needed")
+        raise SecondhandError(
+            f"--cv {name}: all items have the {name} {folds.iloc[0]!r}, but at least two are needed"
+        )
     return folds
 
 
@@ -490,7 +499,7 @@ def overlap_groups(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
 def overlapping_rows(
     frame: pd.DataFrame, candidates: pd.Series, others: pd.Series
 ) -> npt.NDArray[np.bool_]:
-    """True for the rows ``here`` that overlap in time with a row of the same file ``there``."""
+    """True for the ``candidates`` that overlap in time with one of the ``others`` of the same file."""
     overlapping = np.zeros(len(frame), dtype=bool)
     shared_paths = sorted(set(frame["path"][candidates]) & set(frame["path"][others]))
     if not shared_paths:
@@ -503,9 +512,8 @@ def overlapping_rows(
         candidate_rows, other_rows = rows[is_candidate[rows]], rows[is_other[rows]]
         other_rows = other_rows[np.argsort(first[other_rows])]
         reached = np.maximum.accumulate(last[other_rows])
-        before = np.searchsorted(
-            first[other_rows], last[candidate_rows]
-        )  # those that begin before it ends
+        # Number of other rows that begin before the candidate ends.
+        before = np.searchsorted(first[other_rows], last[candidate_rows])
         overlapping[candidate_rows] = (before > 0) & (reached[before - 1] > first[candidate_rows])
     return overlapping
 
@@ -519,9 +527,9 @@ def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np
     strain = frame["path"].map(kind_of).eq("strain").to_numpy()
     reach = np.where(moment | strain, CONTEXT / 2, 0.0)
     first, last = (np.where(moment, gps, time) for time in (start, end))
-    # GPS times and seconds in a file are different clocks: in a file with GPS times a span may be anywhere.
+    # GPS times cannot be compared with seconds in the file, so a span in such a file may be anywhere.
     mixed = ~moment & frame["path"].isin(set(frame["path"][moment])).to_numpy()
     first = np.where(np.isnan(first) | mixed, -np.inf, first - reach)
-    # Less than a millisecond is rounding and no overlap.
+    # An overlap of less than a millisecond is a rounding error.
     last = np.where(np.isnan(last) | mixed, np.inf, last + reach - 1e-3)
     return first, last

@@ -22,11 +22,11 @@ from fastai.vision.core import PILImage, TensorImage
 from fasttransform import Transform
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Preprocessing
+from datasets.images import DecodedPictures, PictureOpener, Preprocessing
 from datasets.items import targets_of
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
-from datasets.spectrograms import DecodedPictures, ItemRow, PictureOpener, item_rows
+from datasets.spectrograms import ItemRow, item_rows
 
 if TYPE_CHECKING:
     from datasets.spectrograms import PictureCache, SpectrogramSettings

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from datasets.spectrograms.decoded import DecodedPictures, PictureOpener, keep_decoded
     from datasets.spectrograms.pictures import (
         PictureCache,
         Source,

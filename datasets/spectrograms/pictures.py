@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.file_state import QuickState
 from datasets.core.processes import CRASHED, in_parallel
 from datasets.core.store import (
     MAX_BYTES,
     CacheError,
     Hashes,
-    Stamp,
     Store,
     digest_of,
     hash_shared,
-    stamp_of,
 )
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHUNK = 16  # pictures that a worker draws before it reports
-POOL_FROM = 48  # fewer pictures are drawn before workers have started
+CHUNK = 16  # pictures that a worker renders before it reports
+POOL_FROM = 48  # rendering fewer pictures takes less time than starting workers
 
 
 class Source(NamedTuple):
@@ -90,7 +89,7 @@ class Outcome(NamedTuple):
     picture: Path | None = None
     added: int = 0  # bytes
     reason: str = ""
-    stamp: Stamp | None = None
+    state: QuickState | None = None
     digest: str = ""
 
 
@@ -132,20 +131,20 @@ def render_sources(
     root: Path, spectrogram: SpectrogramSettings, work: list[tuple[Source, str | None]]
 ) -> list[Outcome]:
     """Render items; a failure affects only its own item."""
-    return [_draw_one(root, spectrogram, item, digest) for item, digest in work]
+    return [_render_one(root, spectrogram, item, digest) for item, digest in work]
 
 
-def _draw_one(
+def _render_one(
     root: Path, spectrogram: SpectrogramSettings, item: Source, digest: str | None
 ) -> Outcome:
-    stamp = None
+    state = None
     try:
         if digest is None:
-            stamp, digest = stamp_of(item.path), digest_of(item.path)
+            state, digest = QuickState.of(item.path), digest_of(item.path)
         picture, added = render_picture(root, item, spectrogram, digest)
-        return Outcome(picture, added, "", stamp, digest)
+        return Outcome(picture, added, "", state, digest)
     except BadFile as error:
-        return Outcome(reason=error.reason, stamp=stamp, digest=digest or "")
+        return Outcome(reason=error.reason, state=state, digest=digest or "")
     except CacheError:
         raise
     except SecondhandError as error:
@@ -155,8 +154,8 @@ def _draw_one(
             raise CacheError(f"the cache {root} cannot be written: {error}") from error
         return Outcome(reason=f"cannot be read: {error}")
     except Exception as error:
-        log.exception("%s: unforeseen", item.path)
-        return Outcome(reason=f"unforeseen {type(error).__name__}: {error}")
+        log.exception("%s: unexpected error", item.path)
+        return Outcome(reason=f"unexpected {type(error).__name__}: {error}")
 
 
 def raise_stored_failure(failures: Store, path: str, key: str) -> None:
@@ -218,9 +217,9 @@ class PictureCache:
         stored_picture, digest = self._find(item, spectrogram.fingerprint())
         if stored_picture:
             return stored_picture
-        stamp = stamp_of(item.path)
+        state = QuickState.of(item.path)
         digest = digest or digest_of(item.path)
-        self._sources.add(item.path, stamp, digest)
+        self._sources.add(item.path, state, digest)
         picture, added = render_picture(self.root, item, spectrogram, digest)
         self._grow(added)
         return picture
@@ -228,9 +227,9 @@ class PictureCache:
     def stored(self, item: Source, spectrogram: SpectrogramSettings) -> Path | None:
         """Cached picture of a file that has not changed since it was rendered; else None."""
         fingerprint = spectrogram.fingerprint()
-        with contextlib.suppress(BadFile):  # who reads it says what is wrong
+        with contextlib.suppress(BadFile):  # reported when the file is read
             picture, digest = self._find(item, fingerprint)
-            if digest is None:  # another process may have drawn it
+            if digest is None:  # another process may have rendered it
                 self._sources.refresh()
                 picture, _ = self._find(item, fingerprint)
             return picture
@@ -260,7 +259,7 @@ class PictureCache:
         rejected : the rejected items, in order, with reasons.
         """
         if workers is not None and workers < 1:
-            raise SecondhandError(f"workers={workers}: must be at least 1")
+            raise SecondhandError(f"invalid settings: --workers {workers} (must be 1 or more)")
         sources = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = spectrogram.fingerprint()
@@ -278,8 +277,8 @@ class PictureCache:
                 missing.append(index)
                 if digest:
                     digests[item.path] = digest
-        for path, stamp, digest in hash_shared((sources[i].path for i in missing), digests):
-            self._sources.add(path, stamp, digest)
+        for path, state, digest in hash_shared((sources[i].path for i in missing), digests):
+            self._sources.add(path, state, digest)
             digests[path] = digest
         finished = len(outcomes)
         if progress:
@@ -292,7 +291,7 @@ class PictureCache:
             rendered = in_parallel(
                 partial(render_sources, self.root, spectrogram), work, count, crashed
             )
-        else:  # whose workers may be at work in other folders
+        else:  # the working directory of its workers may be another
             root = Path(os.path.abspath(self.root))
             work = [
                 [(item._replace(path=os.path.abspath(item.path)), digest) for item, digest in chunk]
@@ -305,8 +304,8 @@ class PictureCache:
         for number, chunk_outcomes in rendered:
             for index, outcome in zip(chunks[number], chunk_outcomes, strict=True):
                 outcomes[index] = outcome
-                if outcome.stamp:
-                    self._sources.add(sources[index].path, outcome.stamp, outcome.digest)
+                if outcome.state:
+                    self._sources.add(sources[index].path, outcome.state, outcome.digest)
                 self._grow(outcome.added)
             finished += len(chunk_outcomes)
             if progress:
@@ -334,15 +333,15 @@ class PictureCache:
         -------
         The number of intact pictures, and the paths of the removed ones.
         """
-        right, wrong = 0, []
+        intact, damaged = 0, []
         for path in self._pictures.files():
             if is_intact(path):
-                right += 1
+                intact += 1
             else:
-                wrong.append(path)
+                damaged.append(path)
                 path.unlink(missing_ok=True)
         self._pictures.sweep()
-        return right, wrong
+        return intact, damaged
 
     def info(self) -> dict[str, str | int]:
         """Folder and contents of the cache: pictures, bytes, limit, failures."""
@@ -357,8 +356,7 @@ class PictureCache:
 
     def _find(self, item: Source, fingerprint: str) -> tuple[Path | None, str | None]:
         """Cached picture and hash of a file, as far as known without reading the file; else None."""
-        stamp = stamp_of(item.path)
-        digest = self._sources.get(item.path, stamp)
+        digest = self._sources.get(item.path, QuickState.of(item.path))
         if digest is None:
             return None, None
         key = key_of(digest, fingerprint, item.span())
@@ -382,7 +380,8 @@ class PictureCache:
         if self._bytes > self.max_bytes and not self._warned:
             self._warned = True
             log.warning(
-                "the pictures in use take more than the cache's limit of %d bytes: raise it",
+                "the spectrograms in use take more than the cache's limit of %d bytes and stay until the run "
+                "ends: raise --cache-limit (GiB)",
                 self.max_bytes,
             )
 
@@ -399,4 +398,4 @@ def cache_root() -> Path:
 def no_signal(picture: str | os.PathLike[str]) -> bool:
     """Whether a cached picture shows a signal too quiet for a prediction."""
     with open(picture, "rb") as file:  # Pillow's parser takes four times as long
-        return b"tEXtno signal\x001" in file.read(8192)  # texts lie before the pixels
+        return b"tEXtno signal\x001" in file.read(8192)  # text chunks precede the pixels

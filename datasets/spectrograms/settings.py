@@ -131,7 +131,9 @@ def colour_table(name: str) -> NDArray[np.uint8]:
     if name == "grey":
         return np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
     if name not in COLOUR_MAPS:
-        raise SecondhandError(f"colour map {name!r}: must be grey or one of {COLOUR_MAPS}")
+        raise SecondhandError(
+            f"colour map {name!r} does not exist: choose grey or one of {', '.join(COLOUR_MAPS)}"
+        )
     import matplotlib
 
     return np.rint(matplotlib.colormaps[name](np.arange(256))[:, :3] * 255).astype(np.uint8)
@@ -169,7 +171,7 @@ def check_types(spectrogram: Any) -> None:
             value = tuple(get_args(hint)[0](one) for one in value)
         object.__setattr__(spectrogram, name, float(value) if hint is float else value)
     if wrong:
-        raise SecondhandError(f"{spectrogram.kind} recipe: " + "; ".join(wrong))
+        raise SecondhandError(f"invalid {spectrogram.kind} settings: " + "; ".join(wrong))
 
 
 def check_values(
@@ -200,7 +202,7 @@ def check_values(
         messages = (
             f"{n}={quoted(getattr(spectrogram, n))} (must be {rule})" for n, rule in wrong.items()
         )
-        raise SecondhandError(f"{spectrogram.kind} recipe: {'; '.join(messages)}")
+        raise SecondhandError(f"invalid {spectrogram.kind} settings: {'; '.join(messages)}")
 
 
 def _is_a(hint: Any, value: object) -> bool:

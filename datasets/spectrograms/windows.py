@@ -17,7 +17,7 @@ from datasets.spectrograms.pictures import PictureCache, Source, no_signal
 from datasets.spectrograms.settings import SpectrogramSettings
 
 Spans = list[tuple[float | None, float | None]]
-_LOT = 256  # rows that a thread takes at once: handing one over costs more than most rows do
+_LOT = 256  # rows that a thread takes at once: submitting one costs more than most rows take
 
 
 class ItemRow(NamedTuple):
@@ -58,20 +58,15 @@ def cut_windows(
     items = item_rows(frame)
     lots = [items[first : first + _LOT] for first in range(0, len(items), _LOT)]
     with ThreadPoolExecutor(cores()) as pool:
-        for spans_found in pool.map(
-            lambda lot: [_spans_of(spectrogram, overlap, one) for one in lot], lots
+        for spans_of_lot in pool.map(
+            lambda lot: [_spans_of(spectrogram, overlap, item) for item in lot], lots
         ):
-            listed += spans_found
-    rejected = [
-        Rejected(spans_found.path, spans_found.reason)
-        for spans_found in listed
-        if isinstance(spans_found, BadFile)
-    ]
-    spans = [[] if isinstance(spans_found, BadFile) else spans_found for spans_found in listed]
-    counts = [len(spans_found) for spans_found in spans]
-    number = np.repeat(np.arange(len(frame)), counts)
+            listed += spans_of_lot
+    rejected = [Rejected(one.path, one.reason) for one in listed if isinstance(one, BadFile)]
+    spans = [[] if isinstance(one, BadFile) else one for one in listed]
+    number = np.repeat(np.arange(len(frame)), [len(spans_of_item) for spans_of_item in spans])
     rows = frame.iloc[number].reset_index(drop=True).assign(item=number)
-    limits = [span for spans_found in spans for span in spans_found]
+    limits = [span for spans_of_item in spans for span in spans_of_item]
     rows["start"] = np.array([start for start, _ in limits], dtype=float)
     rows["end"] = np.array([end for _, end in limits], dtype=float)
     return rows, rejected
@@ -84,7 +79,7 @@ def render_rows(
     *,
     workers: int | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Render the pictures of all rows beforehand, in parallel.
+    """Render the spectrograms of all rows, in parallel.
 
     Parameters
     ----------

@@ -26,12 +26,10 @@ from datasets.audio import MelSettings
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
-from datasets.images import pixels
+from datasets.images import DecodedPictures, PictureOpener, pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import (
-    DecodedPictures,
     PictureCache,
-    PictureOpener,
     Source,
     SpectrogramSettings,
     no_signal,

@@ -18,6 +18,7 @@ import pandas as pd
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
+from datasets.images import DecodedPictures
 from datasets.items import (
     DataSettings,
     ItemTable,
@@ -27,7 +28,7 @@ from datasets.items import (
     render_items,
 )
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.spectrograms import DecodedPictures, SpectrogramSettings
+from datasets.spectrograms import SpectrogramSettings
 from learners import distributed
 from learners.backbones import mel_of
 from learners.cli.settings import Settings

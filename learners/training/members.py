@@ -21,7 +21,7 @@ from fastai.torch_core import set_seed
 from torch import nn
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Preprocessing
+from datasets.images import DecodedPictures, PictureOpener, Preprocessing, keep_decoded
 from datasets.items import Loaded, picture_cache, split_units
 from datasets.loaders import (
     Augmentation,
@@ -30,7 +30,7 @@ from datasets.loaders import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.spectrograms import DecodedPictures, PictureOpener, cache_root, keep_decoded
+from datasets.spectrograms import cache_root
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones import (

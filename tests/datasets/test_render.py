@@ -108,7 +108,7 @@ def test_kind_given_overrules_the_name(tmp_path, options):
         (["--window", "-1"], "window=-1.0"),
         (["--colour", "pink"], "colour='pink'"),
         (["--overlap", "1"], "overlap=1.0"),
-        (["--workers", "0"], "workers=0"),
+        (["--workers", "0"], "--workers 0"),
         (["--size", "[5,5]"], "size=(5, 5)"),
     ],
 )

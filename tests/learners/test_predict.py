@@ -168,7 +168,7 @@ def test_in_a_folder_the_models_kind_counts_and_the_rest_is_counted(
         "but one named outright is answered"
     )
     out, err = capsys.readouterr()
-    assert "bad file: not a picture of a kind that is read" in out
+    assert "bad file: not a picture in a supported format" in out
     assert "skipped" not in err
 
 

@@ -13,7 +13,7 @@ import soundfile
 import yaml
 
 from datasets.audio.settings import MelSettings
-from datasets.core import store
+from datasets.core import file_state
 from datasets.core.errors import SecondhandError
 from datasets.items import DataSettings, SignalSettings, read_items
 from datasets.sources import glitches
@@ -59,7 +59,7 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sound_is_cut_trained_on_and_answered(
     tones: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "SETTLED", 0.0)  # as if the files had been there for a while
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)  # as if the files had been there for a while
     out = tmp_path / "run"
     flags = ["--overlap", "0.5", "--spectrogram", "{window: 1, n_mels: 32, picture: [32, 48]}"]
     assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0

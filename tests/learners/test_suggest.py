@@ -31,7 +31,7 @@ def test_a_table_to_fill_in_and_a_sheet(world, tmp_path, capsys, monkeypatch):
     assert main(["run/model", "pool", "--n", "5", "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert "To label: 5 of 16" in said.out
-    assert "skipped 1 files of other kinds: 1 .txt" in said.err
+    assert "skipped 1 file of another kind: 1 .txt" in said.err
     rows = list(csv.DictReader(out.open()))
     assert [*rows[0]] == ["path", "label", "score", "why", "guess"]
     assert {row["label"] for row in rows} == {""}
@@ -83,7 +83,7 @@ def test_bad_files_are_listed_and_a_pool_of_them_is_an_error(world, tmp_path, ca
     with pytest.raises(SecondhandError, match="no file can be used"):
         main([model, str(tmp_path / "*.jpg"), *out, "--overwrite"])
     assert len(pd.read_csv(tmp_path / "next.csv")) == 4
-    with pytest.raises(SecondhandError, match="no picture of a kind that is read"):
+    with pytest.raises(SecondhandError, match="no picture file in a supported format"):
         main([model, str(tmp_path / "next"), "--out", str(tmp_path / "x.csv")])
     for name in ("next", "."):
         with pytest.raises(SecondhandError, match=r"--out"):

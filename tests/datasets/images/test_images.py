@@ -87,10 +87,10 @@ def test_a_photo_of_a_phone_that_is_damaged_or_too_large(
             open_picture(path)
     size = data.index(b"ispe") + 8
     bomb = data[:size] + struct.pack(">II", 12_000, 12_000) + data[size + 8 :]
-    with pytest.raises(BadFile, match=f"12000 x 12000 pixels .* limit of {MAX_PIXELS:,}"):
+    with pytest.raises(BadFile, match=f"12000 x 12000 pixels.* limit of {MAX_PIXELS:,}"):
         open_picture(bomb)
     monkeypatch.setattr(opening, "MAX_BYTES", len(data) - 1)
-    with pytest.raises(BadFile, match="bytes are more than the limit"):
+    with pytest.raises(BadFile, match="bytes, more than the limit"):
         open_picture(data)
 
 
@@ -195,7 +195,7 @@ def test_a_jpeg_is_decoded_smaller_but_not_too_small() -> None:
 
 
 BAD = {
-    "text": (b"hello, I am no picture", "not a picture of a kind that is read"),
+    "text": (b"hello, I am no picture", "not a picture in a supported format"),
     "empty": (b"", "empty file"),
     "truncated JPEG": (
         encoded(Image.fromarray(COLOURED).resize((400, 300)), "JPEG")[:-2000],
@@ -203,9 +203,9 @@ BAD = {
     ),
     "truncated PNG": (encoded(Image.fromarray(COLOURED))[:-60], "damaged or truncated"),
     "header alone": (encoded(Image.fromarray(COLOURED), "JPEG")[:20], "damaged|not a picture"),
-    "PDF": (b"%PDF-1.4\n" + bytes(100), "not a picture of a kind that is read"),
-    "long side": (png_of_size(70_000, 10), "70000 x 10 pixels is more than the limit"),
-    "just too large": (png_of_size(12_000, 10_001), "12000 x 10001 pixels is more than the limit"),
+    "PDF": (b"%PDF-1.4\n" + bytes(100), "not a picture in a supported format"),
+    "long side": (png_of_size(70_000, 10), "70000 x 10 pixels, more than the limit"),
+    "just too large": (png_of_size(12_000, 10_001), "12000 x 10001 pixels, more than the limit"),
 }
 
 
@@ -255,7 +255,7 @@ def test_a_bomb_is_refused_before_decoding(tmp_path: Path) -> None:
         [sys.executable, "-c", code, path], capture_output=True, text=True, check=True, timeout=60
     )
     reason, kilobytes, seconds = ran.stdout.splitlines()
-    assert "3,600,000,000 pixels is more than the limit" in reason
+    assert "3,600,000,000 pixels, more than the limit" in reason
     assert f"{MAX_PIXELS:,}" in reason
     assert int(kilobytes) < 20_000
     assert float(seconds) < 20  # decoding alone would take more

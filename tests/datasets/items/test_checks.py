@@ -39,7 +39,7 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
         "?t?.jpg",
     }
     assert rejected["?t?.jpg"] == "its name is no UTF-8: rename it"
-    assert "not a picture of a kind that is read" in rejected["text.jpg"]
+    assert "not a picture in a supported format" in rejected["text.jpg"]
     assert rejected["notes.docx"] == "not a picture by its ending"
     assert rejected["empty.png"] == "empty file"
     assert "truncated" in rejected["cut.jpg"]

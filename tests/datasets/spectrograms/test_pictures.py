@@ -19,7 +19,7 @@ from PIL import Image
 
 from datasets.audio.settings import MelSettings
 from datasets.cache import main, readable
-from datasets.core import store as _sources
+from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.store import Store
 from datasets.spectrogram_kinds import spectrogram_from_dict
@@ -33,7 +33,7 @@ SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=0.5, size=(64, 64))
 @pytest.fixture(autouse=True)
 def settled(monkeypatch):
     """As if all files had been there for a while: nobody can set the ctime."""
-    monkeypatch.setattr(_sources, "SETTLED", 0.0)
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)
 
 
 def write(path, seed=0, seconds=0.5):
@@ -154,9 +154,9 @@ class TestKey:
         assert store.render_all([clip], SPECTROGRAM_SETTINGS) == ([after], [])
 
     def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
-        monkeypatch.setattr(_sources, "SETTLED", 2.0)
-        stamp = _sources.stamp_of(clip)
-        monkeypatch.setattr(cache_module, "stamp_of", lambda path: stamp)  # within one tick
+        monkeypatch.setattr(file_state, "SETTLED", 2.0)
+        state = file_state.QuickState.of(clip)
+        monkeypatch.setattr(file_state.QuickState, "of", lambda path: state)  # within one tick
         before = store.get(clip, SPECTROGRAM_SETTINGS)
         write(clip, seed=1)
         assert store.get(clip, SPECTROGRAM_SETTINGS) != before
@@ -216,7 +216,7 @@ class TestFailures:
         assert all(path.exists() for path in paths[:-1])
         assert paths[-1] is None
         assert [os.path.basename(r.path) for r in rejected] == ["deadly.wav"]
-        assert "the process that read it died" in rejected[0].reason
+        assert "the process that read it crashed" in rejected[0].reason
 
     def test_wrong_span_is_listed(self, store, clip):
         _, rejected = store.render_all([Source(str(clip), 2.0, 1.0)], SPECTROGRAM_SETTINGS)
@@ -371,7 +371,7 @@ class TestLimit:
     def test_what_must_be_some(self, store, tmp_path):
         with pytest.raises(SecondhandError, match="max_bytes=0"):
             PictureCache(tmp_path, max_bytes=0)
-        with pytest.raises(SecondhandError, match="workers=0"):
+        with pytest.raises(SecondhandError, match="--workers 0"):
             store.render_all([], SPECTROGRAM_SETTINGS, workers=0)
         assert store.render_all([], SPECTROGRAM_SETTINGS) == ([], [])
 

@@ -83,8 +83,8 @@ def test_all_unknown_keys_of_a_file_are_named_at_once(tmp_path: Path) -> None:
         read("--config", str(file))
     message = str(error.value)
     assert str(file) in message
-    assert "'epoch' (meant 'epochs'?)" in message
-    assert "'bakcbone' (meant 'backbone'?)" in message
+    assert "'epoch' (did you mean 'epochs'?)" in message
+    assert "'bakcbone' (did you mean 'backbone'?)" in message
     assert "'zzzzz'" in message
     assert "'bs'" not in message
 
@@ -256,7 +256,7 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("n_mel: 40", "unknown 'n_mel' (meant 'n_mels'?)"),
+        ("n_mel: 40", "unknown 'n_mel' (did you mean 'n_mels'?)"),
         ("n_mels: 40.5", "n_mels is 40.5, not a whole number"),
         ("level: {a: b}", "'level' is not a number"),
         ("- 3", "not a list of"),

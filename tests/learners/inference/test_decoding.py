@@ -17,7 +17,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core import processes as _workers
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
-from datasets.spectrograms import decoded
+from datasets.images import decoded
 from datasets.spectrograms.pictures import Source
 from learners.inference.embedding import embed
 from learners.inference.predictor import Predictor

@@ -12,11 +12,11 @@ import pytest
 import torch
 from PIL import Image
 
-from datasets.core import store as sources
+from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.images import decoded
+from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
-from datasets.spectrograms import decoded
-from datasets.spectrograms.decoded import DecodedPictures, PictureOpener, keep_decoded
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Prediction, Predictor
 from learners.machine import keep_thread_count
@@ -123,7 +123,7 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
 def test_what_is_kept_is_not_opened_again_and_answered_the_same(
     model, pictures, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sources, "SETTLED", 0.0)
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)
     store = DecodedPictures(tmp_path, max_bytes=2**24)
     expected = str(list(Predictor(model, device="cpu").predict(pictures)))  # NaN is not NaN
     keep_decoded(PictureOpener(model.preprocessing, 0.35, store), [], [*map(str, pictures)])

@@ -26,7 +26,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from app.panels import resembling
-from datasets.core import store
+from datasets.core import file_state
 from datasets.core.errors import SecondhandError
 from datasets.spectrograms import Source
 from learners.cli.console import command_line
@@ -87,7 +87,7 @@ def test_a_file_is_opened_once_or_twice_where_its_pixels_are_not_kept_yet(tmp_pa
     folder = write_pictures(tmp_path / "pictures", unknown=4)
     for number, file in enumerate(sorted(folder.rglob("*.jpg"))):  # those of one size are hashed
         file.write_bytes(file.read_bytes().ljust(20_000 + number, b"\0"))
-    monkeypatch.setattr(store, "SETTLED", 0.0)  # as if they had been there for a while
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)  # as if they had been there for a while
     opened: Counter[str] = Counter()
     monkeypatch.setattr(
         builtins,

@@ -1,7 +1,7 @@
 """Cache of decoded pictures, so that only the first epoch decodes them.
 
 Each file holds a header line with the size, then uint8 RGB pixels, and is memory-mapped. Its name is a
-hash of the source (path and stamp) and of the processing, so a replaced source is decoded again, even
+hash of the source (path and state) and of the processing, so a replaced source is decoded again, even
 during a run. So is a file whose length does not match its header.
 """
 
@@ -23,9 +23,10 @@ import PIL
 from PIL import Image
 
 from datasets.core.errors import BadFile
+from datasets.core.file_state import QuickState
 from datasets.core.processes import in_parallel
-from datasets.core.store import MAX_BYTES, CacheError, Store, stamp_of
-from datasets.images import Preprocessing, open_picture
+from datasets.core.store import MAX_BYTES, CacheError, Store
+from datasets.images.opening import Preprocessing, open_picture
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class DecodedPictures:
             total = self._kept.make_room(self.max_bytes - expected)
         #: Whether the expected bytes fit.
         self.fits = total + expected <= self.max_bytes
-        # Shared with the loaders' workers. A count lost to two at once is one picture's.
+        # Shared with the loaders' workers. Two simultaneous additions may lose the count of one picture.
         self._bytes = torch.tensor([total]).share_memory_()
 
     def get(self, path: str, variant: str, make: Callable[[], Image.Image]) -> Image.Image:
@@ -80,17 +81,17 @@ class DecodedPictures:
         BadFile : raised by ``make``.
         """
         try:
-            stamp = stamp_of(path)
+            state = QuickState.of(path)
         except BadFile:
-            return make()  # which says what is wrong with it
-        source = f"{os.path.abspath(path)}\n{' '.join(map(str, stamp))}"
-        return self._get(source, variant, make, keep=stamp.settled)
+            return make()  # raises the error with its reason
+        source = f"{os.path.abspath(path)}\n{' '.join(map(str, state))}"
+        return self._get(source, variant, make, keep=state.settled)
 
     def of_spectrogram(
-        self, drawing: Path, variant: str, make: Callable[[], Image.Image]
+        self, spectrogram: Path, variant: str, make: Callable[[], Image.Image]
     ) -> Image.Image:
         """As `get`, for a file of the `PictureCache`, whose name identifies its content."""
-        return self._get(drawing.name, variant, make, keep=True)
+        return self._get(spectrogram.name, variant, make, keep=True)
 
     def _get(
         self, source: str, variant: str, make: Callable[[], Image.Image], *, keep: bool
@@ -109,8 +110,8 @@ class DecodedPictures:
         self._bytes[0] = sum(self._kept.sizes())
 
     def __getstate__(self) -> dict[str, Any]:
-        # A tensor in shared memory travels by a file descriptor. The number will do where all has room;
-        # else nothing is added where nobody counts.
+        # A tensor in shared memory is pickled as a file descriptor, so the number is pickled instead. The
+        # copy does not count for others: it adds pictures only if all that are expected fit.
         return {**self.__dict__, "_bytes": [int(self._bytes[0]) if self.fits else self.max_bytes]}
 
     def _read(self, file: Path) -> Image.Image | None:
@@ -125,15 +126,15 @@ class DecodedPictures:
                 self._kept.touch(file)
                 with memoryview(content) as pixels, pixels[HEAD:] as only:
                     return Image.frombytes("RGB", (width, height), only)
-        except (OSError, ValueError):  # not there, or cut short
+        except (OSError, ValueError):  # missing or truncated
             return None
 
     def _write(self, key: str, picture: Image.Image) -> None:
         data = _head(picture.width, picture.height) + picture.tobytes()
         try:
             self._kept.add(key, data)
-        except CacheError as error:  # a full disk, too: training can do without
-            log.warning("decoded pictures are not kept any more: %s", error)
+        except CacheError as error:  # also a full disk: training works without the cache
+            log.warning("decoded pictures are no longer cached, so training is slower: %s", error)
             self._bytes[0] = self.max_bytes
             return
         self._bytes[0] += len(data)
@@ -157,10 +158,10 @@ class PictureOpener:
         self.preprocessing, self.store = preprocessing, store
         narrowest = math.sqrt(min_scale / RATIO)
         self.side = min(math.ceil(preprocessing.size / narrowest), preprocessing.needs)
-        look = preprocessing
-        size = look.size if look.width is None else "{} x {}".format(*look.shape)
-        self.fitted = f"fit {size} {look.crop} {look.interpolation} {look.squish} {look.needs}"
-        self.larger = f"short side {self.side} {look.interpolation} {look.needs}"
+        p = preprocessing
+        size = p.size if p.width is None else "{} x {}".format(*p.shape)
+        self.fitted = f"fit {size} {p.crop} {p.interpolation} {p.squish} {p.needs}"
+        self.larger = f"short side {self.side} {p.interpolation} {p.needs}"
 
     def bytes_for(self, train: int, others: int) -> int:
         """Estimated bytes of this many pictures, assuming large photos."""
@@ -178,15 +179,15 @@ class PictureOpener:
         decode = partial(open_picture, at_least=side)
         return self._through(path, f"at least {side}", lambda picture: picture, decode)
 
-    def open_spectrogram(self, drawing: Path) -> Image.Image:
+    def open_spectrogram(self, path: Path) -> Image.Image:
         """Open a cached spectrogram as the input of the network."""
 
         def make() -> Image.Image:
-            with Image.open(drawing) as picture:
+            with Image.open(path) as picture:
                 return self.preprocessing.fit(picture.convert("RGB"))
 
-        variant = f"drawing {self.fitted}"
-        return make() if self.store is None else self.store.of_spectrogram(drawing, variant, make)
+        variant = f"spectrogram {self.fitted}"
+        return make() if self.store is None else self.store.of_spectrogram(path, variant, make)
 
     def keep(self, path: str, training: bool) -> None:
         """Put a picture into the store. A training picture is stored for validation, too: the head is
@@ -260,8 +261,8 @@ def _head(width: int, height: int) -> bytes:
 
 
 def _size(head: bytes) -> tuple[int, int]:
-    """Raises ValueError where this is no such line."""
+    """Width and height in a header line; raises ValueError for any other line."""
     if not head.startswith(MAGIC) or len(head) != HEAD:
-        raise ValueError("not pixels")
+        raise ValueError("not the header of decoded pixels")
     width, height = head[len(MAGIC) :].split()
     return int(width), int(height)

@@ -16,13 +16,13 @@ import torch
 from fastai.torch_core import set_seed
 from PIL import Image, ImageEnhance
 
-from datasets.core import store as _sources
+from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.images import decoded
+from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing, open_picture
 from datasets.loaders.augment import Lighting
 from datasets.loaders.blocks import Augmentation, Normalised, PictureBlock, dataloaders
-from datasets.spectrograms import decoded
-from datasets.spectrograms.decoded import DecodedPictures, PictureOpener, keep_decoded
 
 LOOK = Preprocessing(size=32, interpolation="bicubic", crop=0.9)
 MIB = 2**20
@@ -36,7 +36,7 @@ def noise(height: int, width: int, seed: int = 0) -> Image.Image:
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all files had been there for a while: nobody can set the ctime."""
-    monkeypatch.setattr(_sources, "SETTLED", 0.0)
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)
 
 
 def old(file: Path, seconds: float = 100.0) -> Path:
@@ -120,11 +120,11 @@ def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, mo
     before = look.open_for_validation(str(photo)).tobytes()
     noise(200, 300, seed=1).save(photo, quality=90)
     # It may still be being written: not kept yet.
-    monkeypatch.setattr(_sources, "SETTLED", 2.0)
+    monkeypatch.setattr(file_state, "SETTLED", 2.0)
     fresh = look.open_for_validation(str(photo)).tobytes()
     assert fresh != before
     assert len(files(store)) == 1
-    monkeypatch.setattr(_sources, "SETTLED", 0.0)
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)
     assert look.open_for_validation(str(photo)).tobytes() == fresh
     assert look.open_for_validation(str(photo)).tobytes() == fresh
     assert len(opened) == 3
@@ -273,7 +273,7 @@ def test_a_folder_that_cannot_be_written_ends_nothing(photo, tmp_path, caplog):
     look = PictureOpener(LOOK, 0.35, DecodedPictures(tmp_path / "cache", max_bytes=MIB))
     assert look.open_for_validation(str(photo)).size == (32, 32)
     assert look.open_for_validation(str(photo)).size == (32, 32)
-    assert caplog.text.count("not kept any more") == 1
+    assert caplog.text.count("no longer cached") == 1
     with pytest.raises(SecondhandError, match="max_bytes=0"):
         DecodedPictures(tmp_path, max_bytes=0)
 
