@@ -162,9 +162,11 @@ def drop_copies(
                 label_list = " and ".join(map(repr, labels))
                 drop[row] = Rejected(path, f"the same content is labelled {label_list}{other_path}")
             elif row not in (-1, first["row"]):
-                reason = "listed twice" if path == first["path"] else f"a copy of {first['path']}"
+                is_same = path == first["path"]
+                reason = "listed twice" if is_same else f"a copy of {first['path']}"
                 if split != first["split"]:
-                    reason += f", which is in {first['split']}"
+                    where = "the other time" if is_same else "which is"
+                    reason += f", {where} in {first['split']}"
                 drop[row] = Rejected(path, reason)
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 

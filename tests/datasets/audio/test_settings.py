@@ -334,12 +334,12 @@ class TestSettings:
         [
             ([], "not list"),
             (None, "not NoneType"),
-            ({}, "kind None"),
-            ({"kind": "picture"}, "kind 'picture'"),
-            ({"kind": "sound"}, "renderer None"),
-            ({**MelSettings().to_dict(), "renderer": 99}, "renderer 99.*train again"),
-            ({**MelSettings().to_dict(), "colr": 1}, r"unknown settings \['colr'\]"),
-            ({"kind": "sound", "renderer": RENDERER_VERSION}, "missing settings .*'rate'"),
+            ({}, "kind=None"),
+            ({"kind": "picture"}, "kind='picture'"),
+            ({"kind": "sound"}, "renderer version None"),
+            ({**MelSettings().to_dict(), "renderer": 99}, "version 99.*train the model again"),
+            ({**MelSettings().to_dict(), "colr": 1}, r"unknown \['colr'\]"),
+            ({"kind": "sound", "renderer": RENDERER_VERSION}, "missing .*'rate'"),
         ],
     )
     def test_wrong_tables_are_named(self, data, said):

@@ -38,7 +38,7 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
         *("text.jpg", "notes.docx", "empty.png", "cut.jpg", "broken link.jpg", "beside.jpg"),
         "?t?.jpg",
     }
-    assert rejected["?t?.jpg"] == "its name is no UTF-8: rename it"
+    assert rejected["?t?.jpg"] == "its name is not valid UTF-8: rename it"
     assert "not a picture in a supported format" in rejected["text.jpg"]
     assert rejected["notes.docx"] == "not a picture by its ending"
     assert rejected["empty.png"] == "empty file"
@@ -110,7 +110,7 @@ def each(pattern: str, change: Callable[[Path], object]) -> Callable[[Path], Non
     ("spoil", "message"),
     [
         (each("*", shutil.rmtree), r"no class folder with files in it; put the files"),
-        (each("dog", shutil.rmtree), r"only the class 'cat', and at least two classes"),
+        (each("dog", shutil.rmtree), r"only the class 'cat', but at least two classes"),
         (
             each("*/*.jpg", lambda path: path.write_text("no picture")),
             r"no usable file, .*\. 6 file\(s\) left out, the first: .*not a picture",
@@ -121,7 +121,7 @@ def each(pattern: str, change: Callable[[Path], object]) -> Callable[[Path], Non
         ),
         (
             lambda root: picture(root / "Cat" / "0.png"),
-            r"'Cat' \(1 files\) and 'cat' \(3 files\) differ only in case or spaces",
+            r"'Cat' \(1 file\) and 'cat' \(3 files\) differ only in case or spaces",
         ),
         (
             lambda root: picture(root / "c at" / "0.png"),
@@ -129,15 +129,15 @@ def each(pattern: str, change: Callable[[Path], object]) -> Callable[[Path], Non
         ),
         (
             each("*/*.jpg", lambda path: path.rename(path.with_suffix(".xyz"))),
-            r"no file of a kind that is read .*\.jpg",
+            r"no file in a supported format .*\.jpg",
         ),
         (
             each("cat", lambda path: path.rename(path.parent / "ca\nt")),
-            r"cannot be printed: rename",
+            r"unprintable character: rename",
         ),
         (
             lambda root: picture(root / "un known" / "0.png"),
-            r"'un known' \(1 files\) and 'unknown' \(reserved\) differ only in case or spaces",
+            r"'un known' \(1 file\) and 'unknown' \(reserved\) differ only in case or spaces",
         ),
     ],
 )
@@ -161,7 +161,7 @@ def test_windows_of_one_recording_are_items_of_their_own(tmp_path: Path) -> None
     table = load_table(write(tmp_path / "items.csv", text + "a.wav,call,0,1\n"))
     assert table.kind == "sound"
     assert len(table.frame) == 4
-    assert [item.reason for item in table.rejected] == ["named already"]
+    assert [item.reason for item in table.rejected] == ["listed twice"]
 
 
 # Labels said anew: the last counts, and no model's own answer is one
@@ -200,13 +200,13 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
     assert reasons(table) == {
         "ab12.jpeg": f"a copy of {root / 'cat/0.jpg'}",
         "cd34.jpg": f"a copy of {root / 'cat/1.jpg'}",
-        "new.jpg": "named already",
+        "new.jpg": "listed twice",
     }
     assert table.corrections.to_dict("records") == [
         {"path": str(root / "cat/0.jpg"), "span": "", "before": "cat", "label": "dog", "by": str(kept / "ab12.jpeg")},
         {"path": str(kept / "new.jpg"), "span": "", "before": "cow", "label": "dog", "by": str(kept / "new.jpg")},
     ]  # fmt: skip
-    assert "2 labels are corrected (the last one given counts): " in caplog.text
+    assert "Corrected labels (the last source counts): 2: " in caplog.text
     assert f"{root}/cat/0.jpg: 'cat', now 'dog'" in caplog.text
 
 
@@ -246,8 +246,8 @@ def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: P
     assert (kept_labels["2.png"], kept_labels["3.png"], len(table.frame)) == ("dog", "cat", 8)
     assert table.frame["split"].eq("").all()
     assert [Path(path).name for path in table.unknown_items["path"]] == ["4.png"]
-    own = "labelled by the model itself, and not corrected"
-    assert reasons(table) == {"0.png": own, "1.png": own}
+    reason = "labelled by a model and not corrected"
+    assert reasons(table) == {"0.png": reason, "1.png": reason}
     # To judge a model by, all rows are what they say.
     assert len(load_table(answers, learned=False).frame) == 3
 
@@ -270,7 +270,7 @@ def test_an_answer_above_the_classes_is_the_models_own_until_it_is_changed() -> 
 def test_answers_that_nobody_corrected_are_refused(tmp_path: Path) -> None:
     file = picture(tmp_path / "a.png")
     answers = write(tmp_path / "answers.csv", f"path,label,best,reason\n{file},cat,cat,\n")
-    with pytest.raises(SecondhandError, match=r"answers\.csv: answers of a model, and no"):
+    with pytest.raises(SecondhandError, match=r"answers\.csv: these are predictions of a model, and no"):
         load_table(answers)
 
 
@@ -319,6 +319,6 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
         f"GPS {moment!r}",
     ]
     assert len(rejected) == 4
-    assert "3 labels are corrected" in caplog.text
-    assert "3 rows of later sources match no earlier item of their file" in caplog.text
+    assert "Corrected labels (the last source counts): 3" in caplog.text
+    assert "3 rows of later sources with times that no earlier item of the file has" in caplog.text
     assert f"a, 7.002 to 8 s; a, all of it; b, GPS {moment + 7.9!r}" in caplog.text

@@ -62,17 +62,17 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said", "message"),
     [
-        (TEXT, None, r"holds \|, which stands between several labels .* --labels multi"),
+        (TEXT, None, r"contains \|, which separates the labels .* --labels multi"),
         (
             "path,label,best,reason\na.wav,bird|rain,bird,\n",
             "multi",
-            "answers of a model; look at each",
+            "these are predictions of a model",
         ),
-        ("path,label\na.wav,bird|unknown\n", "multi", "stands for what is none of the classes"),
+        ("path,label\na.wav,bird|unknown\n", "multi", "means none of the classes"),
         (
             "path,label\na.wav,bird\na.wav,rain\n",
             "multi",
-            "is there twice, as 'bird' and as 'rain'",
+            "has two rows, with the labels 'bird' and 'rain'",
         ),
         (
             "path,label\na.wav,bird|rain\nb.wav,bird\n",
@@ -104,9 +104,9 @@ def test_folders_have_one_label_a_file(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for number in "12":
             (tmp_path / name / f"{number}.wav").write_text(name + number)
-    with pytest.raises(SecondhandError, match=r"label 'a\|b' holds \|"):
+    with pytest.raises(SecondhandError, match=r"label 'a\|b' contains \|"):
         load_table(tmp_path, check=False)
-    with pytest.raises(SecondhandError, match="several labels an item stand in a table"):
+    with pytest.raises(SecondhandError, match=f"--labels with --data {tmp_path}: multi-label items need a table"):
         load_table(tmp_path, labels="multi")
 
 

@@ -110,7 +110,7 @@ def test_a_class_of_which_one_file_could_be_drawn_waits_for_more(
     reasons = {bad.path: bad.reason for bad in loaded.table.rejected}
     assert set(reasons) == {*every}
     assert "'buzz' has 1 usable file; a class needs 2" in reasons[every[0]]
-    assert "these classes have too few files and are not learnt: 'buzz'" in caplog.text
+    assert "classes with too few files, left out: 'buzz'" in caplog.text
 
 
 def test_what_leaves_every_part_filled_moves_nothing(copy: Path, tmp_path: Path) -> None:

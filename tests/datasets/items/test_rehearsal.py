@@ -207,7 +207,7 @@ def test_a_part_of_what_was_learnt(run: Path, pictures: Path) -> None:
         ("green", "train"): 3, ("green", "valid"): 2, ("green", "calibration"): 2,
         ("red", "train"): 3, ("red", "valid"): 2, ("red", "calibration"): 2,
     }  # fmt: skip
-    with pytest.raises(SecondhandError, match="only the class 'blue', and at least two classes"):
+    with pytest.raises(SecondhandError, match="only the class 'blue', but at least two classes"):
         load(run, new, rehearsal=0)
     new = pd.concat([new, rows(pictures, "red", 12, 20)])
     none = load(run, new, rehearsal=0).table
@@ -224,7 +224,7 @@ def test_without_the_items_of_its_run_the_new_ones_stand_alone(
     loaded = load(run, new)
     assert len(loaded.table.frame) == 28
     assert "no items.csv beside it" in caplog.text
-    with pytest.raises(SecondhandError, match="only the class 'blue', and at least two"):
+    with pytest.raises(SecondhandError, match="only the class 'blue', but at least two"):
         load(run, rows(pictures, "blue", 0, 14))
 
 
@@ -260,7 +260,7 @@ def test_a_class_of_one_corrected_file_waits_for_more(
     assert not {onion, *leeks} & {*table.frame["path"]}
     listed = dict(pd.read_csv(run.parent / "out" / "rejected.csv").to_numpy())
     assert "'Onion' has 1 usable file; a class needs 2" in listed[onion]
-    assert all("nothing is left to learn from of its class 'Leek'" in listed[p] for p in leeks)
+    assert all("no training file is left of its class 'Leek'" in listed[p] for p in leeks)
     assert "'Onion' (1 usable file; a class needs 2" in caplog.text
     two = pd.concat([one, rows(pictures, "red", 12, 13).assign(label="Onion")])
     assert "Onion" in load(run, pd.concat([blue, two])).table.classes

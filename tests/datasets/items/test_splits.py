@@ -178,8 +178,8 @@ def test_a_fold_leaves_the_test_part_alone() -> None:
     held_out = split["split"].isin(["valid", "calibration"])
     assert held_out.equals(frame["fold"].eq("3") & ~test)
     (remark,) = split_remarks(frame, "3")
-    assert "its 8 test items stay test" in remark
-    assert "the fold decides (they were marked 10 valid)" in remark
+    assert "--fold 3 replaces the data's own splits (10 valid)" in remark
+    assert "except for its test split (8)" in remark
     assert split_remarks(frame) == []
     assert split_remarks(frame.assign(split=""), "3") == []
 
@@ -242,12 +242,12 @@ def folded(
         (folded(groups=4), "site", "--cv 'site' is neither a number of folds nor a column"),
         (folded(groups=4), "2.5", "--cv '2.5' is neither"),
         (folded(groups=4), "", "--cv '' is neither"),
-        (folded(groups=4), "fold", "no column 'fold'; add it, or give a number"),
-        (folded(groups=4), -3, "--cv -3: at least 2"),
-        (folded(groups=4), 5, "there are 4 groups"),
-        (folded(), 91, "there are 90 files"),
+        (folded(groups=4), "fold", "no column 'fold'. Add it, or give a number"),
+        (folded(groups=4), -3, r"--cv -3 \(at least 2"),
+        (folded(groups=4), 5, "only 4 groups"),
+        (folded(), 91, "only 90 files"),
         (folded(), "group", "no column 'group' and no --group-by"),
-        (folded(folds=1), "fold", "every item is in '1'"),
+        (folded(folds=1), "fold", "all items have the fold '1'"),
         (
             folded(folds=3).replace({"fold": {"3": ""}}),
             "fold",
@@ -328,7 +328,7 @@ def test_a_group_in_two_folds_is_not_learned_from_where_it_is_tested() -> None:
     frame.loc[[0, 1], "group"] = "crosses"  # folds 1 and 2
     split, dropped = assign_splits(frame, cv="fold", fold="1")
     assert [item.path for item in dropped] == ["a/001.wav"]
-    assert "'crosses' is also in the fold that is tested" in dropped[0].reason
+    assert "'crosses' is also in the tested fold" in dropped[0].reason
     assert split.set_index("path").split["a/000.wav"] == "test"
     split, dropped = assign_splits(frame, cv="fold", fold="3")
     assert dropped == []
@@ -458,7 +458,7 @@ def test_parts_that_the_data_name_keep_what_does_not_overlap() -> None:
     assert sorted(set(frame.index) - set(split.index)) == sorted(leaks)
     assert [item.path for item in dropped] == [f"r{n:02d}.wav" for n in range(4)]
     assert "overlaps in time with an item of its file that is in training" in dropped[0].reason
-    assert "may not be in valid" in dropped[0].reason
+    assert "cannot be in valid" in dropped[0].reason
     assert not touching(split, ~train, train)
     assert split["split"].eq("test").sum() == 12
 
@@ -468,7 +468,7 @@ def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
     frame["fold"] = (["1"] * 6 + ["2"] * 6) * 4
     split, dropped = assign_splits(frame, cv="fold", fold="2")
     assert len(dropped) == 4
-    assert "overlaps in time with an item of its file that is in the fold" in dropped[0].reason
+    assert "overlaps in time with an item of its file that is in the tested fold" in dropped[0].reason
     test = split["split"].eq("test")
     assert not touching(split, ~test, test)
     assert test.sum() == 24
@@ -490,7 +490,7 @@ def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed:
 
 def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
     """Neither where its rows do not overlap; what is wanted is said."""
-    message = r"r0\d\.wav, and a file is either valid or calibration: hold out at least two files"
+    message = r"r0\d\.wav, which cannot be divided .* Hold out at least two files"
     with pytest.raises(SecondhandError, match=message):
         assign_splits(windows(files=2, each=12))
     frame = windows(files=3, each=12)
@@ -517,23 +517,23 @@ THREE = folded(folds=3)
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (table(TWO, group=lambda label, i: "me"), {}, r"one group 'me'.*--group-by"),
-        (windows(files=1), {}, r"one group 'r00\.wav'.*add files"),
-        (table({"a": 2, "b": 1}), {}, r"no item is left for .*add files"),
+        (table(TWO, group=lambda label, i: "me"), {}, r"one group, 'me'.*--group-by"),
+        (windows(files=1), {}, r"one group, 'r00\.wav'.*Add files"),
+        (table({"a": 2, "b": 1}), {}, r"no item is left for .*Add files"),
         (UNLEARNT, {}, "no training item has the label 'c'"),
         *(
             (table(TWO), {"valid": v, "calibration": c}, r"at most 0\.8")
             for v, c in ((0, 0.1), (0.5, 0.5), (-0.1, 0.3))
         ),
         (table(TWO), {"fold": "7"}, "--fold 7.*no column 'fold'"),
-        (THREE, {"fold": "7"}, "--fold 7.*the folds are 1, 2, 3"),
+        (THREE, {"fold": "7"}, "--fold 7.*The folds are 1, 2, 3"),
         (
             THREE.assign(split=THREE["fold"].map({"1": "", "2": "", "3": "test"})),
             {"fold": "3"},
             "--fold 3: all its items are in the data's own test",
         ),
-        (folded(), {"cv": 3, "fold": "9"}, "--fold 9: no item is in it; the folds are 1, 2, 3"),
-        (folded(), {"cv": 3}, "name it by --fold"),
+        (folded(), {"cv": 3, "fold": "9"}, "--fold 9: no item is in it. The folds are 1, 2, 3"),
+        (folded(), {"cv": 3}, "Name it with --fold"),
         (
             folded().assign(split=["test", "train"] * 45),
             {"cv": 3, "fold": "1"},

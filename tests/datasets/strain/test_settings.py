@@ -204,9 +204,9 @@ def test_json_brings_the_recipe_back():
     ("values", "match"),
     [
         ({"contxt": 32}, "contxt"),
-        ({"kind": "sound"}, "sound recipe: unknown settings"),
+        ({"kind": "sound"}, "invalid sound settings: unknown"),
         ({"kind": "film"}, "'film'"),
-        ({"renderer": 0}, "train again"),
+        ({"renderer": 0}, "train the model again"),
         ({"context": 4}, "context=4.*16 to 256"),
         ({"context": "32"}, "context='32'"),
         ({"context": True}, "context=True"),
@@ -232,7 +232,7 @@ def test_json_brings_the_recipe_back():
         ({"size": [10**6, 10**6]}, "size=.1000000"),
         (
             {"size": [224, 226], "layout": "row", "durations": [1] * 4},
-            "size=.*4 views can share: 228",
+            "size=.*4 Q-scans can share: 228",
         ),
         ({"colour": "jet"}, "colour='jet'"),
         ({"colour": {}}, "colour={}"),
