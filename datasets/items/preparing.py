@@ -43,16 +43,20 @@ from datasets.spectrograms import (
 
 log = logging.getLogger(__name__)
 
-#: What groups are called that are found in the files.
-DETECTED_GROUP = r"(?:near-duplicates|visit) (\d+)"
-DOMAIN_SHIFT_NOTE = "expect less elsewhere"
+#: Names of the groups that are detected: clusters of near-duplicates, and capture sessions.
+DETECTED_GROUP = r"(?:near-duplicates|session) (\d+)"
+DOMAIN_SHIFT_NOTE = "expect lower accuracy at other sites"
 
 
 class Loaded(NamedTuple):
-    """The table of files, the rows that training sees, and how signals are drawn.
+    """The prepared items of a run.
 
-    ``rows`` are the table's own, but for long recordings, of which each window is a row; and those
-    of its background, labelled ``unknown``.
+    Attributes
+    ----------
+    table : the item table.
+    rows : the rows to train on: those of the table, or their windows for long recordings; and those of the
+        background, labelled ``unknown``.
+    spectrogram : the spectrogram settings; None for pictures.
     """
 
     table: ItemTable
@@ -144,8 +148,8 @@ def _load_background(
     source = str(data.background)
     if data.unknown and os.path.abspath(source) == os.path.abspath(data.unknown):
         raise SecondhandError(
-            f"--background {source} is --unknown, too: strangers that were learnt show nothing of "
-            "others. Name other files for one of the two"
+            f"--background {source} is --unknown, too, but files that were trained on cannot measure how unknown "
+            "classes are refused. Name other files for one of the two"
         )
     known = pd.concat([table.frame, table.unknown_items])
     frame, bad = load_unknown(
@@ -161,9 +165,9 @@ def _load_background(
     if data.group_by:
         try:
             frame["group"] = groups_from_names(frame["path"], data.group_by)
-        except SecondhandError as error:  # noise need not be named as speakers are
+        except SecondhandError as error:  # background files may be named in another way
             log.warning(
-                "--background %s: %s; each of its files is a group by itself", source, error
+                "--background %s: each file is a group by itself, because %s", source, error
             )
     try:
         if data.near_duplicates == "keep-together":
@@ -182,8 +186,8 @@ def _as_one_class(
     trained, valid = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
     if trained.empty:
         raise SecondhandError(
-            f"--background {data.background}: nothing to learn from is left of it; see what was "
-            "left out, and add files"
+            f"--background {data.background}: no training file is left. Add files; the list of files left out "
+            "says why"
         )
     most = max(1, rows["split"].eq("valid").sum() // rows["label"].nunique())
     return pd.concat([trained, valid.sample(min(most, len(valid)), random_state=seed)])
@@ -193,7 +197,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     """Load the item table with its groups, including near-duplicates and capture sessions, without splits."""
     if not data.sources:
         raise SecondhandError(
-            "--data is missing: name a folder of class folders, a CSV, or demo:digits"
+            "--data is missing. Name a folder of class folders, a CSV file, or demo:digits"
         )
     earlier = earlier_items(data)
     before, changed = (None, []) if earlier is None else unchanged_items(earlier)
@@ -209,12 +213,14 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
-            "--from %s: no items.csv beside it, or none of its files is there, so its training files cannot be "
-            "rehearsed and what only they show may be forgotten. Put items.csv and the files back",
+            "--from %s: no items.csv beside it, or all of its files are missing, so the model may forget what it "
+            "learnt from them. Restore items.csv and the files to train on them again",
             data.from_,
         )
     if data.rehearsal < 1 and not data.from_:
-        raise SecondhandError(f"--rehearsal {data.rehearsal:g}: only --from has items to replay")
+        raise SecondhandError(
+            f"--rehearsal {data.rehearsal:g} has no effect without --from: add --from, or leave it out"
+        )
     if earlier:
         mark_rehearsed(table, earlier, data, seed)
     if data.group_by:
@@ -235,16 +241,16 @@ def picture_cache(signal: SignalSettings) -> PictureCache:
 def _group_duplicates(
     table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
 ) -> None:
-    """Give each cluster of near-duplicates a group, where items are drawn at random.
+    """Give each cluster of near-duplicates a group, if the split is random.
 
-    A group that is given stands: a cluster never joins two of them, or one pair of look-alikes would
-    make one group of two speakers. Files without a group go to the one group in their cluster, or
-    get one of their own. Parts and folds that the data name are not overruled. Where no group is
-    given, the photos of a visit have one as well.
+    Groups that the data name stay: a cluster never merges two of them, because one pair of near-duplicates
+    would then merge two speakers. Files without a group join the group in their cluster if it has exactly
+    one; otherwise they get a new group. Splits and folds that the data name stay, too. If the data name no
+    groups, capture sessions of photos become groups as well (`_group_sessions`).
     """
     frame, old = table.frame, is_rehearsed(table.frame)
-    folds_given = data.cv is not None and not str(data.cv).strip().isdecimal()
-    if (data.cv is None and data.fold is not None) or folds_given:
+    names_folds = data.cv is not None and not str(data.cv).strip().isdecimal()
+    if (data.cv is None and data.fold is not None) or names_folds:
         return
     if frame["split"][~old].isin(["valid", "calibration"]).any():
         return
@@ -256,7 +262,7 @@ def _group_duplicates(
     duplicates = find_clusters(
         thumbnails,
         pd.factorize(rows["path"])[0].astype(np.int64),
-        rows["label"].str.partition("|")[0].to_numpy(str),  # of several labels the first
+        rows["label"].str.partition("|")[0].to_numpy(str),  # the first of several labels
     )
     of_path = dict(zip(rows["path"], duplicates.number, strict=True))
     number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
@@ -271,12 +277,17 @@ def _group_duplicates(
     if len(duplicates.sizes):
         log.info("Near-duplicates stay in one split: %s", duplicates)
     if duplicates.ungrouped:
+        count, sizes = len(duplicates.ungrouped), ", ".join(map(str, duplicates.ungrouped[:5]))
         message = (
-            f"not kept together, as they hold more than half of a class: {len(duplicates.ungrouped)} "
-            f"of {', '.join(map(str, duplicates.ungrouped[:5]))} files, so the figures may be too good"
+            f"not kept together: {count} cluster{'s' * (count > 1)} of {sizes} files, "
+            f"{'each of ' * (count > 1)}which holds more than half of a class"
         )
         table.near_duplicates += f"; {message}"
-        log.warning("near-duplicates: %s. Name groups with --group-by, or add other files", message)
+        log.warning(
+            "near-duplicates %s, so the figures may be too good. Name groups with --group-by, or add other "
+            "files",
+            message,
+        )
     if table.kind == "picture" and not table.groups:
         _group_sessions(table, free, number, data, seed)
 
@@ -284,10 +295,10 @@ def _group_duplicates(
 def _group_sessions(
     table: ItemTable, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
 ) -> None:
-    """Give the photos of a visit one group, with their near-duplicates; where EXIF tells of visits.
+    """Give the photos of each capture session (by EXIF) and their near-duplicates one group.
 
-    Not where the table could not be split then: photos of too few visits are split as if nothing
-    were told of them. Which way it is, is said.
+    If the table cannot be split then, because there are too few sessions, no groups are set. The log says
+    which.
     """
     photos = table.frame.loc[free]
     session = capture_sessions([table.picture_info[path].capture_time for path in photos["path"]])
@@ -297,40 +308,41 @@ def _group_sessions(
         session, clusters[free].to_numpy(np.int64), photos["label"].to_numpy(str)
     )
     grouped_rows, ungrouped = number >= 0, in_one & (number < 0)
-    why = "they hold more than half of a class"
+    why = "a session holds more than half of a class"
     grouped = table.frame.copy()
     first = _next_number(photos["group"])
     grouped.loc[photos.index[grouped_rows], "group"] = [
-        f"visit {first + n}" for n in number[grouped_rows]
+        f"session {first + n}" for n in number[grouped_rows]
     ]
     try:
         check_splits(grouped, data, seed)
         table.frame = grouped
     except SecondhandError as error:
-        grouped_rows, ungrouped, why = in_one & False, in_one, f"they leave no split ({error})"
+        grouped_rows, ungrouped, why = in_one & False, in_one, f"no split is possible ({error})"
     messages = [_session_count(grouped_rows, number)] if grouped_rows.any() else []
     if ungrouped.any():
         messages.append(
-            f"not kept together, for {why}: {_session_count(ungrouped, session)}, so the figures may be too good"
+            f"not kept together: {_session_count(ungrouped, session)}, because {why}, so the figures may be "
+            "too good"
         )
     table.sessions = "; ".join(messages)
     log.log(
         logging.WARNING if ungrouped.any() else logging.INFO,
-        "photos that one camera took less than %d minutes apart: %s",
-        GAP_MINUTES, table.sessions,
+        "Capture sessions (photos that one camera took less than %d minutes apart)%s: %s",
+        GAP_MINUTES, "" if ungrouped.any() else " stay in one split", table.sessions,
     )  # fmt: skip
 
 
 def _next_number(groups: pd.Series) -> int:
-    """First free number for a new group; an earlier run may have numbered its own."""
-    capture_time = groups.str.extract(DETECTED_GROUP, expand=False).dropna()
-    return 1 + max(map(int, capture_time), default=0)
+    """First free number for a new group; an earlier run may have numbered some already."""
+    numbers = groups.str.extract(DETECTED_GROUP, expand=False).dropna()
+    return 1 + max(map(int, numbers), default=0)
 
 
 def _session_count(rows: np.ndarray, numbers: np.ndarray) -> str:
-    """How many files in how many visits."""
+    """Text with the number of files and of capture sessions; a session has at least two files."""
     count = len(set(numbers[rows]))
-    return f"{rows.sum()} files in {count} visit{'s' * (count > 1)}"
+    return f"{rows.sum()} files in {count} session{'s' * (count > 1)}"
 
 
 def _thumbnails(
@@ -339,7 +351,7 @@ def _thumbnails(
     """Rows of the items, or of the windows of long recordings, and their thumbnails."""
     if table.kind == "picture":
         return frame, np.array([table.picture_info[path].thumbnail for path in frame["path"]])
-    # By the headers of all files, for none is in training yet; mostly the recipe that training finds.
+    # Inferred from all files, because there is no training split yet; mostly the settings of training.
     spectrogram, cache = infer_spectrogram(table.kind, frame, signal), picture_cache(signal)
     rows, _ = cut_windows(frame, spectrogram, overlap=signal.overlap)
     rows, _ = render_rows(rows, spectrogram, cache)
@@ -375,7 +387,8 @@ def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSet
     ]
     if changed:
         log.warning(
-            "spectrogram settings differ from the backbone's training: %s. Leave them out to use its own",
+            "spectrogram settings differ from the backbone's training: %s. Leave them out to use those of the "
+            "backbone",
             ", ".join(changed),
         )
 
@@ -383,10 +396,10 @@ def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSet
 def _render_items(
     table: ItemTable, spectrogram: SpectrogramSettings, signal: SignalSettings
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Draw every item; the windows of the known ones and, with their splits, of the background. An
-    item of which nothing can be drawn is left out, and a class that has too few then.
+    """Render all items; returns the windows of the known items and those of the background with their splits.
 
-    A window's ``item`` is the index of its item in the table.
+    Items that cannot be rendered are left out, and then classes with too few items. The column ``item`` of
+    a window is the index of its item in the table.
     """
     cache = picture_cache(signal)
     windows: dict[str, pd.DataFrame] = {}
@@ -416,40 +429,40 @@ def _split_again(
     data: DataSettings,
     seed: int,
 ) -> None:
-    """Split what could be drawn of the ``asked`` items, the data's own parts and folds kept.
+    """Split the items that could be rendered again; splits and folds that the data name stay.
 
     Parameters
     ----------
-    whole : the table as the data have it; its index is that of ``asked`` and of the table.
-    why : what is lacking in the table's split.
+    unsplit, planned : the items before the first split and after it, with the index of the table.
+    why : what the split of the rendered items lacks.
 
     Raises
     ------
-    SecondhandError : the parts that the data name, or a fold, cannot be filled.
+    SecondhandError : a split that the data name, or a fold, would be empty.
     """
     lost_paths = set(planned["path"].drop(table.frame.index))
     reasons = [f"{r.path}: {r.reason}" for r in table.rejected if r.path in lost_paths]
     cause = (
-        f"{len(planned) - len(table.frame)} of {len(planned)} items could not be drawn "
+        f"{len(planned) - len(table.frame)} of {len(planned)} items could not be rendered "
         f"({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})"
     )
     renderable = unsplit.loc[table.frame.index].assign(label=table.frame["label"])
     try:
-        given_splits = set(unsplit["split"]) & ({*SPLITS} if data.fold is None else {"test"})
-        if emptied := sorted(given_splits - set(renderable["split"])):
-            raise SecondhandError(f"no item is left of the data's own part {emptied[0]}")
+        named_splits = set(unsplit["split"]) & ({*SPLITS} if data.fold is None else {"test"})
+        if emptied := sorted(named_splits - set(renderable["split"])):
+            raise SecondhandError(f"no item is left in the data's own split {emptied[0]}")
         if data.cv is not None:  # the folds are those that all runs of the cross-validation have
             renderable, data = renderable.assign(fold=planned["fold"]), replace(data, cv="fold")
         table.frame, moved = split(renderable, data, seed)
     except SecondhandError as error:
         raise SecondhandError(
-            f"{table.source}: {cause}, and {error}. Mend or replace those files"
+            f"{table.source}: {cause}, and {error}. Repair or replace those files"
         ) from None
     table.rejected += moved
-    log.warning("%s, and %s: the others are split again", cause, why)
+    log.warning("%s, and %s, so the other items are split again", cause, why)
 
 
-#: Classes that the table of the data lists by name; of more only their number of files is shown.
+#: Largest number of classes that the logged table lists by name.
 LISTED = 12
 
 
@@ -470,7 +483,7 @@ def described(table: ItemTable, windows: int = 0) -> list[str]:
 
     Parameters
     ----------
-    windows : rows that recordings were cut into; shown where there are more of them than items.
+    windows : number of windows of the items; shown if there are more windows than items.
     """
     frame, extra = table.frame, []
     splits = [name for name in SPLITS if frame["split"].eq(name).any()]
@@ -501,15 +514,17 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
 
     Parameters
     ----------
-    table : split already.
-    whole : its rows as the data have them, before.
-    data : ``cv`` without a ``fold`` asks for all folds together.
+    table : the table after the split.
+    unsplit : its rows before the split.
+    data : the settings; ``cv`` without ``fold`` means all folds together.
     """
     old = is_rehearsed(unsplit)
     if old.any():
-        new = protocol_of(table, unsplit.loc[~old], data) if (~old).any() else "nothing else"
-        return f"the parts of the run that it goes on from, and for new items on {new}"
-    frame, given_splits = table.frame, set(unsplit["split"]) - {""}
+        if old.all():
+            return "the splits of the earlier run"
+        new = protocol_of(table, unsplit.loc[~old], data)
+        return f"the splits of the earlier run, and for new items on {new}"
+    frame, named_splits = table.frame, set(unsplit["split"]) - {""}
     if data.cv is not None:
         folds = frame["fold"].loc[frame["fold"].ne("")].nunique()
         kind = "group" if str(data.cv) == "group" else "fold"
@@ -517,21 +532,20 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
             f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
         )
         if kind == "group":
-            return (
-                f"{fold_text}, of {'which' if data.fold is not None else 'each'} nothing was learnt"
-            )
+            each = "" if data.fold is not None else "each "
+            return f"{fold_text}, {each}left out of training"
         if str(data.cv) == "fold":
-            return f"{fold_text}, which the data name"
+            return f"{fold_text}, as named in the data"
         return _random_protocol(table, f"{fold_text}, drawn at random")
     if data.fold is not None:
         folds = unsplit["fold"].loc[unsplit["fold"].ne("")].nunique()
-        beside = ", beside the test part that they name" if "test" in given_splits else ""
-        return f"fold {data.fold} of {folds}, which the data name{beside}"
-    if {"valid", "calibration"} & given_splits:
-        return f"the parts that the data name ({', '.join(sorted(given_splits))})"
-    if "test" in given_splits:
+        beside = " beside the data's own test split" if "test" in named_splits else ""
+        return f"fold {data.fold} of {folds}, as named in the data{beside}"
+    if {"valid", "calibration"} & named_splits:
+        return f"the splits that the data name ({', '.join(sorted(named_splits))})"
+    if "test" in named_splits:
         return _random_protocol(
-            table, "the test part that the data name, and for the others on a random split"
+            table, "the test split that the data name, and for the other files on a random split"
         )
     return _random_protocol(table, f"a random split of {len(table.classes)} classes")
 
@@ -540,10 +554,10 @@ def _random_protocol(table: ItemTable, protocol: str) -> str:
     """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
     texts = [protocol]
     if table.groups:
-        texts.append(f"of {table.groups} groups none is both learnt from and held out")
+        texts.append(f"each of {table.groups} groups stays in one split")
     for name, grouping in (
         ("near-duplicates", table.near_duplicates),
-        ("photos of one visit", table.sessions),
+        ("capture sessions", table.sessions),
     ):
         if grouping and grouping[0].isdecimal():
             texts.append(f"{name} kept together: {grouping}")

@@ -70,21 +70,21 @@ class ItemTable:
 
     Attributes
     ----------
-    frame : the items to learn from, one row each.
-    unknowns : the rows labelled ``unknown``.
-    background : files to learn as none of the classes, labelled ``unknown`` too, with a split.
-    rejected : what was left out, and why.
+    frame : items of the classes, one row each.
+    unknown_items : items labelled ``unknown``, which are not trained on.
+    background : files of the background (negative) class, labelled ``unknown``, with their splits.
+    rejected : files that were left out, and why.
     kind : "picture", "sound" or "strain".
-    source : what the user named; of several sources their names with " + " between them.
-    multi_label : an item may have several labels, or none: `datasets.items.labels` says how they are written.
-    picture_info : of pictures, by their paths, what their check has seen of them.
-    corrections : labels that a later source, or a later row, has replaced, and by what.
-    note : a word on where the data came from, "" for the user's own; simulated data say so here.
-    near_duplicates, visits : how many were found and kept on one side, look-alikes and photos that
-        one camera took within minutes; "" where none were looked for.
-    groups : how many the data name, or ``--group-by``.
+    source : what the user named; several sources are joined by " + ".
+    multi_label : an item may have several labels, or none (see `datasets.items.labels`).
+    picture_info : what the check of each picture has read, by path.
+    corrections : labels that a later source or row has replaced (`CORRECTION_COLUMNS`).
+    note : origin of the data, such as "SIMULATED sounds"; "" for the user's own.
+    near_duplicates, sessions : number of near-duplicates, and of photos in capture sessions, that stay in
+        one split, as text; "" if they were not searched for.
+    groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
-    basis : what the figures of a model trained on these splits rest on, in words; "" before.
+    protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
     """
 
     frame: pd.DataFrame
@@ -109,7 +109,7 @@ class ItemTable:
 
     @property
     def classes(self) -> list[str]:
-        """The sorted labels, in the order of a network's outputs."""
+        """The classes, sorted: the order of a network's outputs."""
         labels = self.frame["label"].unique()
         return sorted(
             {name for label in labels for name in names_of(label)} if self.multi_label else labels
@@ -132,29 +132,36 @@ def load_table(
 
     Parameters
     ----------
-    data : a folder of one folder per class; a folder that holds ``train`` and ``valid`` (and
-        ``calibration``, ``test``), each of them such a folder; a ``.csv``, ``.tsv`` or ``.parquet``
-        file with the columns path and label, and where it has them group, split, fold, of signals
-        start and end, of strain gps (paths are relative to the file); what `datasets.annotations`
-        reads; ``demo:NAME``; or a name of `datasets.catalog`, which is fetched where no folder or
-        file is called so. Or several of these: of two labels of
-        one content the later source's counts (`datasets.items.checks.corrected`).
-    kind : "picture", "sound", "strain", or "auto": what most of the files are.
-    check : look into each file, as in `usable_rows`; else a bad one stays, to be answered as such.
-    learned : the items are to be learnt from. Otherwise, to judge a model by, they are taken as
-        they are: one class, or one file of a class, is enough.
-    label_column : of the tables, where it is called otherwise than usual.
-    strain : of a table of triggers the folder, pattern or LAL cache of the files that they are in; of
-        demo:glitches the file, folder or pattern of strain of your own to put its events into.
-    together : of triggers, as `datasets.annotations.items_of_triggers` has it.
-    labels : an item may have several: "multi", joined by ``|`` in the column of the labels, or the
-        names of the columns that there are instead, one a class. None is one label an item.
-    before : rows of an earlier run, as `read_rows` has them: a source before the others.
+    data : one source or several. If two sources label the same content, the later one counts
+        (`datasets.items.checks.apply_corrections`). A source is one of
+
+        - a folder with one folder per class, or with ``train`` and ``valid`` (and ``calibration``,
+          ``test``), each of which is such a folder;
+        - a ``.csv``, ``.tsv`` or ``.parquet`` file with the columns path (relative to the file) and label,
+          and optionally group, split, fold, for signals start and end (s), and for strain gps (s);
+        - annotations that `datasets.annotations` reads;
+        - ``demo:NAME``, or a public set of `datasets.catalog`, which is downloaded unless a folder or file
+          has its name.
+    kind : "picture", "sound", "strain", or "auto" for the most common kind of the files.
+    check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
+    learned : the items are for training. Otherwise they are for evaluation: labels are used as they are,
+        and one class, or one file of a class, is enough.
+    label_column : name of the column of labels in tables; None for the usual names.
+    strain : for a table of triggers, the folder, pattern or LAL cache of the strain files; for
+        demo:glitches, the file, folder or pattern of strain to inject the events into.
+    together : for triggers, detectors to render together, as in `datasets.annotations.items_of_triggers`.
+    labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names
+        of the 0/1 columns, one per class. None: one label per item.
+    before : rows of an earlier run from `read_rows`; they precede the other sources.
+
+    Returns
+    -------
+    The table, without splits except for those that the data name.
 
     Raises
     ------
-    SecondhandError : nothing usable is there, columns are missing, fewer than two classes of enough
-        files, labels that differ only in case or spaces, or times that are none.
+    SecondhandError : there is no usable file, a column is missing, fewer than two classes have enough
+        files, labels differ only in case or spaces, or a time is not a number.
     """
     from datasets.annotations import has_triggers
 
@@ -162,7 +169,8 @@ def load_table(
     source = " + ".join(sources)
     if strain and not any(one == "demo:glitches" or has_triggers(Path(one)) for one in sources):
         raise SecondhandError(
-            f"--strain {strain}: --data {source} is no table of triggers, nor demo:glitches"
+            f"--strain {strain}: --data {source} is neither a table of triggers nor demo:glitches. Name one of "
+            "them, or leave --strain out"
         )
     multi_label = labels is not None
     columns = (
@@ -170,7 +178,8 @@ def load_table(
     )
     if multi_label and strain:
         raise SecondhandError(
-            "--labels: a trigger of --strain has one label; leave one of them out"
+            f"--labels cannot be combined with --strain {strain}, because a trigger has one label. Leave one of "
+            "them out"
         )
     rows = [] if before is None else [before]
     names = [*(["the earlier run"] * len(rows)), *sources]
@@ -197,7 +206,9 @@ def load_table(
     if kind == "auto":
         kind = _most_common_kind((path for frame in rows for path in frame["path"]), source)
     elif kind not in SUFFIXES:
-        raise SecondhandError(f"--kind {kind!r} is none of auto, {', '.join(SUFFIXES)}")
+        raise SecondhandError(
+            f"invalid settings: --kind {kind!r} (must be auto, {', '.join(SUFFIXES)})"
+        )
     for number, one in enumerate(names):
         timed, bad = with_times(rows[number], kind, one)
         rows[number] = with_columns(timed).assign(source=number)
@@ -208,8 +219,8 @@ def load_table(
     rejected += bad
     empty = [one for n, one in enumerate(names) if n not in set(frame["source"]) and one in sources]
     if learned and len(names) > 1 and empty:
-        first = f"; the first left out: {': '.join(bad[0])}" if bad else ""
-        raise SecondhandError(f"--data {empty[0]}: no usable {kind} in it{first}")
+        first = f". The first file left out: {': '.join(bad[0])}" if bad else ""
+        raise SecondhandError(f"--data {empty[0]}: no usable {kind} file in it{first}")
     corrections = frame.iloc[:0]
     if learned:
         frame, corrections, copies = apply_corrections(frame)
@@ -219,7 +230,7 @@ def load_table(
     frame = frame.drop(columns="source", errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
     known_items = frame.loc[~ood]
-    if not source.startswith("gwosc:"):  # an event is there to be answered, not to train on
+    if not source.startswith("gwosc:"):  # an event is for prediction, not for training
         check_classes(known_items, source, learned=learned, multi_label=multi_label)
         if learned:
             known_items, few = drop_small_classes(
@@ -259,7 +270,7 @@ def load_unknown(
     source : a folder (the names of its subfolders are ignored), a table with the column ``path``, or
         ``demo:NAME``.
     kind : kind of the known items, "picture", "sound" or "strain".
-    known : the items of the run with their splits; a copy of one of them is no stranger.
+    known_items : the items of the run with their splits; copies of them are dropped.
     flag : flag to name in errors.
     check, picture_info : as in `usable_rows`.
 
@@ -279,8 +290,8 @@ def load_unknown(
             f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
         )
         raise SecondhandError(
-            f"{flag} {os.fspath(source)}: no usable {kind} file in it{summary}. Put files of what "
-            f"the model is not to know there, or leave {flag} out"
+            f"{flag} {os.fspath(source)}: no usable {kind} file in it{summary}. Add {kind} files that belong to "
+            f"none of the classes, or leave {flag} out"
         )
     return frame, rejected
 
@@ -349,13 +360,12 @@ def _read_source(
         frame, rejected = items_of_triggers(path, strain, label_column, together)
         return _normalise_splits(frame, path), rejected, ""
     if path.exists():
-        note = (
-            f"the folder {source} that is here, not the public set of that name" if public else ""
-        )
+        note = f"{source} is a local folder or file, not the public set of this name"
+        note = note if public else ""
         if is_annotated(path):
             return read_annotations(path, label_column)
         if path.is_dir() and label:
-            files, rejected = files_below(path)  # other kinds of file are somebody's notes
+            files, rejected = files_below(path)  # other kinds of file, such as notes, are ignored
             matching = [file for file in files if kind_of(file) == kind]
             return pd.DataFrame({"path": pd.Series(matching, dtype=str)}), rejected, note
         if path.is_dir():
@@ -366,7 +376,7 @@ def _read_source(
         frame, note = catalog.load(source)
         return frame, [], note
     raise SecondhandError(
-        f"--data {source}: there is no such folder or file, and it is none of the public sets "
+        f"--data {source}: there is no such folder or file, and no such public set. The public sets are "
         f"{catalog.names()}"
     )
 
@@ -379,7 +389,8 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     if "train" in splits.values() and {"valid", "test"} & {*splits.values()}:
         other_folders = [str(folder) for folder, split in splits.items() if not split]
         rejected += [
-            Rejected(o, "a folder beside train and valid: not read") for o in other_folders
+            Rejected(o, "not read, because it is not one of the split folders")
+            for o in other_folders
         ]
         splits = {folder: split for folder, split in splits.items() if split}
     else:
@@ -392,7 +403,7 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
                 rejected.append(Rejected(str(entry), "not in a class folder"))
                 _warn_of_unused_table(entry)
             elif not entry.name.strip():
-                rejected.append(Rejected(str(entry), "a folder whose name is no label"))
+                rejected.append(Rejected(str(entry), "a folder with an empty name is no class"))
             else:
                 files, bad = files_below(entry)
                 rows += [{"path": file, "label": entry.name, "split": split} for file in files]
@@ -403,20 +414,20 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
 
 
 def _no_class_folder(root: Path) -> SecondhandError:
-    """What to name instead: the table in the folder, or the folder above one that is a class itself."""
+    """Error for a folder without class folders; it suggests a table in it, or the folder above."""
     files = [entry for entry in _entries(root) if entry.is_file()]
     above = root.absolute().parent
     siblings = [entry for entry in _entries(above) if entry.is_dir()]
     if table := next((file for file in files if _names_labels(file)), None):
-        remedy = f"name its table instead: --data {table}"
+        remedy = f"Name the table in it: --data {table}"
     elif len(siblings) > 1 and any(kind_of(str(file)) for file in files):
-        remedy = f"it looks like the folder of one class; name the folder above it: --data {above}"
+        remedy = f"It looks like the folder of one class. Name the folder above it: --data {above}"
     else:
         remedy = (
-            "put the files of each class into a folder of its own, or name a CSV with the columns "
+            "Put the files of each class into a folder of their own, or name a CSV file with the columns "
             "path,label"
         )
-    return SecondhandError(f"--data {root}: no class folder with files in it; {remedy}")
+    return SecondhandError(f"--data {root}: no class folder with files in it. {remedy}")
 
 
 def _names_labels(file: Path) -> bool:
@@ -442,8 +453,8 @@ def _warn_of_unused_table(file: Path) -> None:
     grouping_columns = sorted(columns & {"group", "split", "fold"})
     if grouping_columns and {"path", "label"} <= columns:
         log.warning(
-            "%s is not read, because --data names its folder: files are split at random, not by its %s. To use it: "
-            "--data %s%s",
+            "%s is not read, because --data names its folder, so files are split at random and not by its %s. To use "
+            "it: --data %s%s",
             file, " and ".join(grouping_columns), file, " --cv fold" if "fold" in grouping_columns else "",
         )  # fmt: skip
 
@@ -481,16 +492,16 @@ def read_rows(
     missing = [(label_column or name) if name == "label" else name for name in missing]
     if missing:
         raise SecondhandError(
-            f"{path}: no column {' and no column '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}. Name them path,label"
-            "[,group][,split][,fold][,start][,end][,gps]; a table of triggers needs --strain"
+            f"{path}: no column {' and no column '.join(map(repr, missing))}. It has "
+            f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}, but needs path,label"
+            "[,group][,split][,fold][,start][,end][,gps]. For a table of triggers, add --strain"
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
     no_label = ~no_path & frame["label"].eq("" if columns is None else NOT_KNOWN)
-    reason = "no label" if columns is None else "no label is known"
+    reason = "no label" if columns is None else "all labels are empty"
     rejected += [
         Rejected(str(frame.at[row, "path"]), f"{reason} (row {row + 2} of {path.name})")
         for row in frame.index[no_label]
@@ -511,19 +522,19 @@ def _normalise_splits(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
         wrong = sorted(set(frame["split"]) - {*_SPLIT_NAMES, ""})
         if wrong:
             raise SecondhandError(
-                f"{path}: split {quoted(wrong[0])} is none of train, valid, calibration, test, or empty"
+                f"{path}: unknown split {quoted(wrong[0])} (must be train, valid, calibration, test or empty)"
             )
         frame["split"] = frame["split"].map(lambda name: _SPLIT_NAMES.get(name, ""))
     return frame
 
 
 def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
-    """The column of this name, else the one that differs in case and spaces only; None if there is none."""
+    """Find a column by name, else one that differs only in case and spaces; None if there is none."""
     alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
     matches = [column for column in alike if column == name] or alike
     if len(matches) > 1:
         raise SecondhandError(
-            f"{path}: which column is {name!r}, {' or '.join(map(quoted, matches))}? Rename the other"
+            f"{path}: {' and '.join(map(quoted, matches))} could both be the column {name!r}. Rename one of them"
         )
     return matches[0] if matches else None
 
@@ -549,7 +560,7 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
     time_columns = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
     unused = [name for name in TIME_COLUMNS if name in frame and name not in time_columns]
     if filled := [name for name in unused if not frame[name].isin(["", np.nan]).all()]:
-        log.info("%s: columns that a %s does not use: %s", source, kind, ", ".join(filled))
+        log.info("%s: columns that are not used for %s files: %s", source, kind, ", ".join(filled))
     frame = frame.drop(columns=unused).assign(
         **{n: _seconds(frame[n], source) for n in time_columns}
     )
@@ -557,7 +568,7 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
         for row in frame.index[frame["start"] >= frame["end"]][:1]:
             start, end = frame.loc[row, ["start", "end"]]
             raise SecondhandError(
-                f"{source}: start {start:g} is not before end {end:g} in row {row + 2}"
+                f"{source}, row {row + 2}: start {start:g} is not before end {end:g}"
             )
         short = frame.index[(frame["end"] - frame["start"]).round(9) < SHORTEST_SPAN]
         rejected = [
@@ -573,8 +584,7 @@ def _seconds(cells: pd.Series, source: str) -> pd.Series:
     numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
     for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
         raise SecondhandError(
-            f"{source}: {cells.name} {quoted(cells.at[row])} in row {row + 2} is not a number of "
-            "seconds"
+            f"{source}, row {row + 2}: {cells.name} {quoted(cells.at[row])} is not a number of seconds"
         )
     return numbers
 
@@ -583,13 +593,13 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
     counts = Counter(filter(None, map(kind_of, paths)))
     if not counts:
         endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
-        raise SecondhandError(f"--data {source}: no file of a kind that is read ({endings})")
-    (kind, count), *others = counts.most_common()
-    if others:
-        more = " and ".join(f"{n} files of kind {name}" for name, n in others)
+        raise SecondhandError(f"--data {source}: no file in a supported format ({endings})")
+    kind = counts.most_common(1)[0][0]
+    if len(counts) > 1:
+        numbers = ", ".join(f"{n} {name}" for name, n in counts.most_common())
         log.warning(
-            "%s holds %d files of kind %s and %s: only those of kind %s are used. Choose with --kind",
-            source, count, kind, more, kind,
+            "%s contains files of several kinds (%s): only the %s files are used. Choose another kind with --kind",
+            source, numbers, kind,
         )  # fmt: skip
     return kind
 
@@ -607,15 +617,16 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
     for name in names:
         if JOIN in name or name.startswith(NOT_KNOWN):
             raise SecondhandError(
-                f"--labels: the class name {quoted(name)} holds {JOIN} or {NOT_KNOWN}"
+                f"--labels: the class name {quoted(name)} contains {JOIN} or begins with {NOT_KNOWN}. Rename the "
+                "column"
             )
         if name not in cells:
             existing = ", ".join(map(quoted, cells.columns[:20]))
-            raise SecondhandError(f"{path}: no column {name!r} of --labels; it has {existing}")
+            raise SecondhandError(f"{path}: no column {name!r} of --labels. It has {existing}")
         text = cells[name].str.strip().str.lower()
         for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
             raise SecondhandError(
-                f"{path}: {name} is {quoted(cells.at[row, name])} in row {row + 2}; 1, 0 or empty is meant"
+                f"{path}, row {row + 2}: {name} is {quoted(cells.at[row, name])} (must be 1, 0 or empty)"
             )
         columns[name] = text.map(_CELLS)
     labels = [
@@ -636,7 +647,8 @@ def _check_source(source: str) -> None:
 
     if source != "demo:scenes" and (not Path(source).is_file() or is_annotated(Path(source))):
         raise SecondhandError(
-            f"--labels with --data {source}: several labels an item stand in a table (CSV, TSV, Parquet)"
+            f"--labels with --data {source}: multi-label items need a table (CSV, TSV or Parquet). Name one, or "
+            "leave --labels out"
         )
 
 
@@ -648,14 +660,14 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, learned: bool) -> 
     """
     if learned and {*PREDICTION_COLUMNS} <= {*frame.columns}:
         raise SecondhandError(
-            f"--data {source}: answers of a model; look at each label, and delete the columns "
-            f"{' and '.join(PREDICTION_COLUMNS)} to take them all for labels"
+            f"--data {source}: these are predictions of a model. Check each label, and then delete the columns "
+            f"{' and '.join(PREDICTION_COLUMNS)} to use all of them as labels"
         )
     keys = [name for name in ("path", "start", "end", "gps") if name in frame]
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
         if rows["label"].nunique() > 1:
             one, another = rows["label"].unique()[:2]
             raise SecondhandError(
-                f"{source}: {rows['path'].iloc[0]} is there twice, as {one!r} and as {another!r}: "
-                f"write its labels into one row, with {JOIN} between them"
+                f"{source}: {rows['path'].iloc[0]} has two rows, with the labels {one!r} and {another!r}. Write "
+                f"its labels into one row, joined by {JOIN}"
             )

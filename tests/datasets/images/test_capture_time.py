@@ -1,4 +1,4 @@
-"""Times and cameras out of EXIF, and the visits that they tell of."""
+"""Times and cameras from EXIF, and the capture sessions that follow from them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_damaged_exif_is_no_error(tmp_path):
             capture_time(picture)
 
 
-def test_a_visit_ends_with_a_pause_and_is_of_one_camera(tmp_path):
+def test_a_session_ends_with_a_pause_and_is_of_one_camera(tmp_path):
     gap = timedelta(minutes=GAP_MINUTES)
     times = [0 * gap, 0.9 * gap, 1.8 * gap, 2.8 * gap, 9 * gap]
     files = [photo(tmp_path / f"{n}.jpg", NOON + t) for n, t in enumerate(times)]

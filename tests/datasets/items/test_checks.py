@@ -109,11 +109,11 @@ def each(pattern: str, change: Callable[[Path], object]) -> Callable[[Path], Non
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (each("*", shutil.rmtree), r"no class folder with files in it; put the files"),
+        (each("*", shutil.rmtree), r"no class folder with files in it. Put the files"),
         (each("dog", shutil.rmtree), r"only the class 'cat', but at least two classes"),
         (
             each("*/*.jpg", lambda path: path.write_text("no picture")),
-            r"no usable file, .*\. 6 file\(s\) left out, the first: .*not a picture",
+            r"no usable file, .*\. 6 files left out, the first: .*not a picture",
         ),
         (
             each("dog/[01].jpg", Path.unlink),
@@ -231,7 +231,7 @@ def test_two_files_of_one_content_in_the_last_source_are_taken_out(
 
 
 def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: Path) -> None:
-    """A refusal is nobody's word that a file is a stranger; a change to "unknown" is."""
+    """A refusal does not label a file as unknown; a change to "unknown" does."""
     more = [picture(tmp_path / f"{i}.png") for i in range(5)]
     rows = [
         f"{more[0]},cat,cat,0.99,,,,,,,dog,valid",
@@ -270,7 +270,9 @@ def test_an_answer_above_the_classes_is_the_models_own_until_it_is_changed() -> 
 def test_answers_that_nobody_corrected_are_refused(tmp_path: Path) -> None:
     file = picture(tmp_path / "a.png")
     answers = write(tmp_path / "answers.csv", f"path,label,best,reason\n{file},cat,cat,\n")
-    with pytest.raises(SecondhandError, match=r"answers\.csv: these are predictions of a model, and no"):
+    with pytest.raises(
+        SecondhandError, match=r"answers\.csv: these are predictions of a model, and no"
+    ):
         load_table(answers)
 
 
@@ -284,7 +286,9 @@ def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) ->
     """Most likely another was meant, or files of another kind."""
     write(tmp_path / "a.wav", "no sound")
     other = write(tmp_path / "sounds.csv", "path,label\na.wav,cat\n")
-    with pytest.raises(SecondhandError, match=r"sounds\.csv: no usable picture in it; .*a\.wav"):
+    with pytest.raises(
+        SecondhandError, match=r"sounds\.csv: no usable picture file in it. .*a\.wav"
+    ):
         load_table([str(root), str(other)], kind="picture")
 
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 from datasets.images import opening
 from datasets.images.opening import open_picture
-from datasets.items import DataSettings, SignalSettings, load_grouped, split
+from datasets.items import DataSettings, Loaded, SignalSettings, load_grouped, read_items, split
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.spectrograms.pictures import Source
 from learners.runs.run import load_items
@@ -26,6 +26,12 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.slow
 
 SCENES, SHOTS = 8, 3  # bursts in a class, pictures of each
+
+
+def prepared(data: DataSettings, folder: Path) -> Loaded:
+    """The items of a run with these settings."""
+    signal = SignalSettings()
+    return load_items(read_items(data, signal, 0), data, signal, 0, folder)
 
 
 def scene(seed: int) -> Image.Image:
@@ -92,12 +98,12 @@ def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, m
 def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     data = DataSettings(data=str(bursts))
-    first = load_items(data, SignalSettings(), 0, tmp_path)
+    first = prepared(data, tmp_path)
     assert (
         "Near-duplicates stay in one split: 48 files in 16 clusters, the largest of 3"
         in caplog.text
     )
-    again = load_items(data, SignalSettings(), 0, tmp_path)
+    again = prepared(data, tmp_path)
     pd.testing.assert_frame_equal(first.table.frame, again.table.frame)
     kept = pd.read_csv(tmp_path / "items.csv", keep_default_na=False)
     assert kept["group"].tolist() == first.table.frame["group"].tolist()
@@ -147,10 +153,13 @@ def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_pa
         seen = scene(907).crop((shot, 0, 80 + shot, 80))
         (tmp_path / "data" / "plum").mkdir(exist_ok=True)
         seen.save(tmp_path / "data" / "plum" / f"{shot}.jpg", quality=90)
-    loaded = load_items(DataSettings(data=str(tmp_path / "data")), SignalSettings(), 0, tmp_path)
+    loaded = prepared(DataSettings(data=str(tmp_path / "data")), tmp_path)
     frame = loaded.table.frame
     assert set(frame.loc[frame["label"].eq("plum"), "split"]) == {"train", "valid", "calibration"}
-    assert "hold more than half of a class: 1 of 8 files" in caplog.text
+    assert (
+        "not kept together: 1 cluster of 8 files, which holds more than half of a class"
+        in caplog.text
+    )
     assert "not kept together" in loaded.table.near_duplicates
 
 
@@ -222,67 +231,67 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
 
 @pytest.fixture
 def outing(tmp_path: Path) -> Path:
-    """Two classes photographed on six visits of an hour's distance, four photos of each class on
+    """Two classes photographed in six sessions, an hour apart, four photos of each class on
     each; and a near-duplicate, another day, of the first photo."""
     start = datetime(2023, 5, 1, 12)
     for n in range(48):
-        visit, label = n // 8, ("apple", "pear")[n % 2]
+        session, label = n // 8, ("apple", "pear")[n % 2]
         photo(
-            tmp_path / "data" / label / f"visit{visit}_{n:02d}.jpg",
-            start + timedelta(hours=visit, minutes=n % 8),
+            tmp_path / "data" / label / f"session{session}_{n:02d}.jpg",
+            start + timedelta(hours=session, minutes=n % 8),
             scene=scene(n),
         )
-    photo(tmp_path / "data/apple/visit0_again.jpg", start + timedelta(days=3), scene=scene(0))
+    photo(tmp_path / "data/apple/session0_again.jpg", start + timedelta(days=3), scene=scene(0))
     return tmp_path / "data"
 
 
-def visit_of(frame: pd.DataFrame) -> pd.Series:
-    return frame["path"].str.extract(r"(visit\d+)_")[0]
+def session_of(frame: pd.DataFrame) -> pd.Series:
+    return frame["path"].str.extract(r"(session\d+)_")[0]
 
 
-def test_photos_of_a_visit_are_on_one_side_with_their_near_duplicates(outing, caplog):
+def test_photos_of_a_session_are_on_one_side_with_their_near_duplicates(outing, caplog):
     caplog.set_level(logging.INFO)
     data = DataSettings(data=str(outing))
     table = load_grouped(data, SignalSettings())
-    assert table.sessions == "49 files in 6 visits"
-    assert "one camera took less than 10 minutes apart: 49 files" in caplog.text
+    assert table.sessions == "49 files in 6 sessions"
+    assert "one camera took less than 10 minutes apart) stay in one split: 49 files" in caplog.text
     for seed in (0, 1, 2):
         frame, dropped = split(table.frame, data, seed)
         assert not dropped
-        held_out = frame["split"].ne("train")  # few visits: what is held out may share one
-        assert held_out.groupby(visit_of(frame)).nunique().max() == 1
+        held_out = frame["split"].ne("train")  # few sessions: what is held out may share one
+        assert held_out.groupby(session_of(frame)).nunique().max() == 1
         assert set(frame.loc[~held_out, "label"]) == {"apple", "pear"}
     folds = DataSettings(data=str(outing), cv=3, fold="1")
     frame, _ = split(load_grouped(folds, SignalSettings()).frame, folds, 0)
     tested = frame["split"].eq("test")
-    assert tested.groupby(visit_of(frame)).nunique().max() == 1
+    assert tested.groupby(session_of(frame)).nunique().max() == 1
     apart = DataSettings(data=str(outing), near_duplicates="ignore")
     table = load_grouped(apart, SignalSettings())
     assert table.sessions == ""
     assert table.frame["group"].eq("").all()
 
 
-def test_what_is_named_by_the_data_comes_before_the_visits(outing):
+def test_what_is_named_by_the_data_comes_before_the_sessions(outing):
     by_name = DataSettings(data=str(outing), group_by=r"_(\d|a)")
     table = load_grouped(by_name, SignalSettings())
     assert table.sessions == ""
     assert table.frame["group"].nunique() == 6
 
 
-def test_visits_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
-    """Of one long visit nothing could be held out, nor five folds be made of two."""
+def test_sessions_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
+    """Of one long session nothing could be held out, nor five folds be made of two."""
     folds = DataSettings(data=str(outing), cv=7)
     table = load_grouped(folds, SignalSettings())
-    assert table.sessions.startswith("not kept together, for they leave no split (--cv 7")
-    assert not table.frame["group"].str.startswith("visit").any()
+    assert table.sessions.startswith(
+        "not kept together: 49 files in 6 sessions, because no split is possible (--cv 7"
+    )
+    assert not table.frame["group"].str.startswith("session").any()
     for n, file in enumerate(sorted(outing.glob("*/*.jpg"))):
         photo(file, datetime(2023, 5, 1, 12, n), scene=scene(n))
     caplog.clear()
     data = DataSettings(data=str(outing))
     table = load_grouped(data, SignalSettings())
-    assert table.sessions.startswith(
-        "not kept together, for they hold more than half of a class: 49"
-    )
+    assert table.sessions.startswith("not kept together: 49 files in 1 session, because a session")
     assert "figures may be too good" in caplog.text
     frame, _ = split(table.frame, data, 0)
     assert {*frame["split"]} == {"train", "valid", "calibration"}

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, Loaded, SignalSettings
+from datasets.items import DataSettings, Loaded, SignalSettings, read_items
 from learners.runs.run import load_items
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,8 @@ def load(data: Path, folder: Path, *, signal: SignalSettings | None = None, **mo
     signal = signal or SignalSettings(
         spectrogram="{picture: [16, 16]}", cache_dir=data.parent / "cache"
     )
-    return load_items(DataSettings(data=str(data), **more), signal, 0, folder)
+    settings = DataSettings(data=str(data), **more)
+    return load_items(read_items(settings, signal, 0), settings, signal, 0, folder)
 
 
 def silence(paths: pd.Series) -> None:
@@ -76,8 +77,8 @@ def test_a_part_that_drawing_emptied_is_split_anew_and_so_when_it_goes_on(
     assert set(splits.values()) == PARTS
     counts = loaded.table.frame.groupby("split")["label"].nunique()
     assert counts["train"] == 2
-    assert f"no item is left for {part}: the others are split again" in caplog.text
-    assert f"{len(emptied)} of 20 items could not be drawn" in caplog.text
+    assert f"no item is left for {part}, so the other items are split again" in caplog.text
+    assert f"{len(emptied)} of 20 items could not be rendered" in caplog.text
     assert "no signal" in caplog.text
     (tmp_path / "run/checkpoint/best.safetensors").touch()  # as if it had been stopped
     assert drawn(load(copy, tmp_path / "run")) == splits
@@ -138,12 +139,12 @@ def test_a_part_that_the_data_name_is_not_replaced(copy: Path, tmp_path: Path) -
     assert list(splits.values()).count("train") == 12
     assert set(splits.values()) == {*PARTS, "test"}
     silence(frame.loc[frame["split"].eq("valid"), "path"])
-    match = r"4 of 20 items could not be drawn \(.*no signal.*no item is left of the data's own part valid.*Mend"  # fmt: skip
+    match = r"4 of 20 items could not be rendered \(.*no signal.*no item is left in the data's own split valid.*Repair"  # fmt: skip
     with pytest.raises(SecondhandError, match=match):
         load(data, tmp_path / "whole")
     data = table(copy, split=(["train"] * 7 + ["valid"] + ["test"] * 2) * 2)
     frame = pd.read_csv(data)
-    with pytest.raises(SecondhandError, match="no item is left of the data's own part valid"):
+    with pytest.raises(SecondhandError, match="no item is left in the data's own split valid"):
         load(data, tmp_path / "one")
 
 
@@ -156,5 +157,5 @@ def test_folds_stay_where_they_were(copy: Path, tmp_path: Path) -> None:
     assert after["split"].eq("test").equals(after["fold"].eq("2"))
     assert set(after["split"]) == {*PARTS, "test"}
     silence(before.loc[before["split"].eq("test"), "path"])
-    with pytest.raises(SecondhandError, match=r"could not be drawn.*--fold 2: no item is in it"):
+    with pytest.raises(SecondhandError, match=r"could not be rendered.*--fold 2: no item is in it"):
         load(copy, tmp_path / "other", cv="3", fold="2")

@@ -29,11 +29,11 @@ FOLDS = [str(n // 8) for n in range(40)]
 PARTS = ["train"] * 20 + ["valid"] * 12 + ["test"] * 8
 
 
-DRAWN, LESS = "a random split of 2 classes", "; expect less elsewhere"
-NEAR = {"near": "9 files in 4 clusters, the largest of 3", "sessions": "20 files in 5 visits"}
+DRAWN, LESS = "a random split of 2 classes", "; expect lower accuracy at other sites"
+NEAR = {"near": "9 files in 4 clusters, the largest of 3", "sessions": "20 files in 5 sessions"}
 KEPT = "; near-duplicates kept together: 9 files in 4 clusters, the largest of 3"
-KEPT += "; photos of one visit kept together: 20 files in 5 visits"
-LOOSE = {"near": "none found", "sessions": "not kept together, for …"}
+KEPT += "; capture sessions kept together: 20 files in 5 sessions"
+LOOSE = {"near": "none found", "sessions": "not kept together: …"}
 
 
 @pytest.mark.parametrize(
@@ -41,24 +41,24 @@ LOOSE = {"near": "none found", "sessions": "not kept together, for …"}
     [
         ({}, {}, DRAWN + LESS),
         ({}, NEAR, DRAWN + KEPT + LESS),
-        ({}, LOOSE, f"{DRAWN}; photos of one visit: not kept together, for …{LESS}"),
-        ({}, {"group": SITES}, f"{DRAWN}; of 8 groups none is both learnt from and held out"),
-        ({}, {"split": PARTS}, "the parts that the data name (test, train, valid)"),
+        ({}, LOOSE, f"{DRAWN}; capture sessions: not kept together: …{LESS}"),
+        ({}, {"group": SITES}, f"{DRAWN}; each of 8 groups stays in one split"),
+        ({}, {"split": PARTS}, "the splits that the data name (test, train, valid)"),
         (
             {},
             {"split": ["train"] * 32 + ["test"] * 8},
-            f"the test part that the data name, and for the others on a random split{LESS}",
+            f"the test split that the data name, and for the other files on a random split{LESS}",
         ),
-        ({"fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, which the data name"),
-        ({"cv": "fold", "fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, which the data name"),
+        ({"fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, as named in the data"),
+        ({"cv": "fold", "fold": "3"}, {"fold": FOLDS}, "fold 3 of 5, as named in the data"),
         (
             {"cv": "group", "fold": "site 2"},
             {"group": SITES},
-            "group site 2 of 8, of which nothing was learnt",
+            "group site 2 of 8, left out of training",
         ),
         ({"cv": 4, "fold": "1"}, {}, f"fold 1 of 4, drawn at random{LESS}"),
         ({"cv": 4}, {"near": "none found"}, f"4 folds, drawn at random{LESS}"),
-        ({"cv": "group"}, {"group": SITES}, "8 groups, of each nothing was learnt"),
+        ({"cv": "group"}, {"group": SITES}, "8 groups, each left out of training"),
     ],
 )
 def test_each_way_to_split_is_told(data, columns, expected):

@@ -11,7 +11,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FileState
-from datasets.items import SPLITS, DataSettings, Loaded, SignalSettings
+from datasets.items import SPLITS, DataSettings, Loaded, SignalSettings, read_items
 from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
 from learners.active import labelled_in
 from learners.cli.flags import make_parser, parse
@@ -36,7 +36,7 @@ def rows(folder: Path, label: str, first: int, last: int, **more: str) -> pd.Dat
 
 @pytest.fixture
 def run(pictures: Path, tmp_path: Path) -> Path:
-    """The folder of an earlier run on twelve files each of two classes, and two strangers."""
+    """The folder of an earlier run on twelve files each of two classes, and two of unknown classes."""
     parts = [
         rows(pictures, label, *span, split=part)
         for label in ("red", "green")
@@ -48,12 +48,18 @@ def run(pictures: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def prepared(data: DataSettings, folder: Path) -> Loaded:
+    """The items of a run with these settings."""
+    signal = SignalSettings()
+    return load_items(read_items(data, signal, 0), data, signal, 0, folder)
+
+
 def load(run: Path, new: pd.DataFrame, **more: object) -> Loaded:
     file = run.parent / "new.csv"
     new.to_csv(file, index=False)
     (run.parent / "out").mkdir(exist_ok=True)
     data = DataSettings(data=str(file), from_=run / "model", **more)  # type: ignore[arg-type]
-    return load_items(data, SignalSettings(), 0, run.parent / "out")
+    return prepared(data, run.parent / "out")
 
 
 def split_labels(loaded: Loaded) -> dict[str, str]:
@@ -88,9 +94,7 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
         caplog.text
     )  # fmt: skip
     assert [Path(bad.path).name for bad in loaded.table.rejected] == ["gone.jpg", "red_009.jpg"]
-    assert loaded.table.protocol.startswith(
-        "the parts of the run that it goes on from, and for new"
-    )
+    assert loaded.table.protocol.startswith("the splits of the earlier run, and for new")
 
 
 def test_from_another_folder_the_runs_files_are_the_same(
@@ -115,7 +119,7 @@ def test_from_another_folder_the_runs_files_are_the_same(
     run = Path("runs/x")
     run.mkdir(parents=True)
     write_config(run, settings, "")
-    begun = load_items(DataSettings(data="small"), SignalSettings(), 0, run).table.frame
+    begun = prepared(DataSettings(data="small"), run).table.frame
     files = {str(file) for file in (here / "small").rglob("*.jpg")}
     assert set(pd.read_csv(run / "items.csv")["path"]) == files
 
@@ -139,7 +143,7 @@ def test_a_file_of_another_content_is_not_replayed(
     copies = tmp_path / "copies"
     shutil.copytree(pictures, copies)
     data = DataSettings(data=str(copies), unknown=str(copies / "unknown"))
-    load_items(replace(data, unknown=None), SignalSettings(), 0, run)
+    prepared(replace(data, unknown=None), run)
     items = pd.read_csv(run / "items.csv").set_index("path")["split"]
     for label in ("red", "green"):  # of equal size, as a re-encoded WAV would be
         one = copies / label / f"{label}_003.jpg"

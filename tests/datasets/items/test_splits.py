@@ -468,7 +468,9 @@ def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
     frame["fold"] = (["1"] * 6 + ["2"] * 6) * 4
     split, dropped = assign_splits(frame, cv="fold", fold="2")
     assert len(dropped) == 4
-    assert "overlaps in time with an item of its file that is in the tested fold" in dropped[0].reason
+    assert (
+        "overlaps in time with an item of its file that is in the tested fold" in dropped[0].reason
+    )
     test = split["split"].eq("test")
     assert not touching(split, ~test, test)
     assert test.sum() == 24

@@ -180,7 +180,11 @@ def test_many_files_of_it_are_one_class(folder, tmp_path):
         ("empty", None, r"--background .*empty: no usable picture file.*leave --background out"),
         ("sounds", None, r"--background .*sounds: no usable picture file"),
         ("strange", "strange", r"--background .*strange is --unknown, too"),
-        ("pictures/red", None, r"20 left out, the first: .*red_000.jpg: listed twice, the other time in"),
+        (
+            "pictures/red",
+            None,
+            r"20 left out, the first: .*red_000.jpg: listed twice, the other time in",
+        ),
         ("two", None, r"--background .*two: .*item"),
         ("twins", None, r"--unknown .*twins: no usable .*a copy of .*strange"),
     ],

@@ -244,7 +244,7 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
         assert CHOSE.format(figure="accuracy") in (finished / file).read_text()
     protocol = report["protocol"]
     assert protocol.startswith("a random split of 3 classes; ")
-    assert protocol.endswith("expect less elsewhere")
+    assert protocol.endswith("expect lower accuracy at other sites")
     for file in ("report/index.html", "model/README.md"):
         assert f"The figures rest on {protocol}." in (finished / file).read_text()
 

@@ -1,4 +1,4 @@
-"""Strangers from folders and tables: what counts, what is left out, what is an error."""
+"""Files of unknown classes from folders and tables: what counts, what is left out, what is an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_folder_of_any_nesting_counts_whole(folder, known, tmp_path):
     deep.mkdir(parents=True)
     shutil.copy(folder / "blue" / "blue_000.jpg", deep / "one.jpg")
     shutil.copy(folder / "blue" / "blue_001.jpg", tmp_path / "strange" / "two.jpg")
-    (tmp_path / "strange" / "notes.txt").write_text("of another kind: nobody's stranger")
+    (tmp_path / "strange" / "notes.txt").write_text("of another kind, so not an item")
     (tmp_path / "strange" / ".DS_Store").write_text("")
     (tmp_path / "strange" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
     frame, rejected = load_unknown(tmp_path / "strange", "picture", known)
