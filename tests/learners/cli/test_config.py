@@ -257,7 +257,7 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
     ("text", "wrong"),
     [
         ("n_mel: 40", "unknown 'n_mel' (did you mean 'n_mels'?)"),
-        ("n_mels: 40.5", "n_mels is 40.5, not a whole number"),
+        ("n_mels: 40.5", "n_mels is 40.5, but must be a whole number"),
         ("level: {a: b}", "'level' is not a number"),
         ("- 3", "not a list of"),
     ],
