@@ -52,7 +52,7 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
     table = load_table(file, labels="Bird,Rain", check=False)
     assert [item.reason for item in table.rejected] == ["all labels are empty (row 5 of items.csv)"]
     with pytest.raises(
-        SecondhandError, match="no column 'Snow' of --labels. It has 'path', 'Bird'"
+        SecondhandError, match=r"no column 'Snow' of --labels\. It has 'path', 'Bird'"
     ):
         labels(file, "Bird,Snow")
     with pytest.raises(SecondhandError, match=r"row 2: Rain is '2' \(must be 1, 0 or empty"):
