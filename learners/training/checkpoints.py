@@ -34,6 +34,8 @@ FORMAT = 1
 #: Interpolation coefficients between linear probe (0) and last weights (1) that are tried (arXiv:2109.01903), with
 #: their names. The first is preferred: it is best on data from another source and at refusing unknown classes.
 BLENDS = {0.5: "half", 0.25: "a quarter"}
+#: With fewer validation files than this only 0.25 is tried: they cannot tell where 0.5 is worse than the probe.
+FEW = 20
 #: A difference of up to this many correct files may be chance (two-sided sign test, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
 
@@ -49,8 +51,8 @@ class KeepBest(EpochEnd):
     The epochs of both phases are candidates. With EMA the averaged weights are validated, and kept. After a fitted
     head, interpolations between that linear probe and the last weights are candidates too (WiSE-FT,
     arXiv:2109.01903). An interpolation is kept if its validation loss is within one standard error of the lowest,
-    0.5 before 0.25: few files cannot separate smaller differences. Weights that are clearly worse than the probe are
-    never kept.
+    0.5 before 0.25: few files cannot separate smaller differences. With fewer than `FEW` files only 0.25 is tried.
+    Weights that are clearly worse than the probe are never kept.
 
     Parameters
     ----------
@@ -93,8 +95,10 @@ class KeepBest(EpochEnd):
                 for n, t in last.items()
             }
 
-        figures_of = {}
+        figures_of, few = {}, len(self.dls.valid_ds) < FEW
         for share, name in BLENDS.items():
+            if few and share > min(BLENDS):
+                continue
             model.load_state_dict(blend(share))
             with self.learn.removed_cbs(averages):  # EMA would start another average
                 values = map(float, self.learn.validate())
