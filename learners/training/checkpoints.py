@@ -31,11 +31,12 @@ TRAINED = "trained.json"
 KEPT = 2
 FORMAT = 1
 
-#: Interpolation coefficients between linear probe (0) and last weights (1) that are tried (arXiv:2109.01903), with
-#: their names. The first is preferred: it is best on data from another source and at refusing unknown classes.
-BLENDS = {0.5: "half", 0.25: "a quarter"}
-#: With fewer validation files than this only 0.25 is tried: they cannot tell where 0.5 is worse than the probe.
-FEW = 20
+#: Interpolation coefficients between linear probe (0) and last weights (1) that are tried (arXiv:2109.01903). The
+#: first is preferred: it is best on data from another source and at refusing unknown classes.
+BLENDS = (0.5, 0.25)
+#: With fewer validation files n than this only 0.5 n / `FEW` is tried: few files cannot choose a coefficient, and
+#: with few training files, too, the last weights are worse than the probe (docs/decisions.md).
+FEW = 30
 #: A difference of up to this many correct files may be chance (two-sided sign test, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
 
@@ -51,8 +52,8 @@ class KeepBest(EpochEnd):
     The epochs of both phases are candidates. With EMA the averaged weights are validated, and kept. After a fitted
     head, interpolations between that linear probe and the last weights are candidates too (WiSE-FT,
     arXiv:2109.01903). An interpolation is kept if its validation loss is within one standard error of the lowest,
-    0.5 before 0.25: few files cannot separate smaller differences. With fewer than `FEW` files only 0.25 is tried.
-    Weights that are clearly worse than the probe are never kept.
+    0.5 before 0.25: few files cannot separate smaller differences. With fewer than `FEW` files their number sets the
+    coefficient. Weights that are clearly worse than the probe are never kept.
 
     Parameters
     ----------
@@ -95,24 +96,22 @@ class KeepBest(EpochEnd):
                 for n, t in last.items()
             }
 
-        figures_of, few = {}, len(self.dls.valid_ds) < FEW
-        for share, name in BLENDS.items():
-            if few and share > min(BLENDS):
-                continue
+        figures_of, n = {}, len(self.dls.valid_ds)
+        for share in BLENDS if n >= FEW else (BLENDS[0] * n / FEW,):
             model.load_state_dict(blend(share))
             with self.learn.removed_cbs(averages):  # EMA would start another average
                 values = map(float, self.learn.validate())
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
             figures_of[share] = figures = distributed.share(dict(zip(names, values, strict=True)))
             shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
-            log.debug("Blend, %s of the way from the head-only model: %s", name, shown)
+            log.debug("Blend, %.0f %% of the way from the head-only model: %s", 100 * share, shown)
         losses = (figures["valid_loss"] for figures in figures_of.values())
         lowest = min(self.kept["lowest"], *losses)
-        limit = lowest * (1 + 1 / math.sqrt(len(self.dls.valid_ds)))
+        limit = lowest * (1 + 1 / math.sqrt(n))
         for share, figures in figures_of.items():
             if figures["valid_loss"] <= limit:
                 model.load_state_dict(blend(share))
-                self._keep(figures, model, f"{BLENDS[share]} of the way", epochs, lowest)
+                self._keep(figures, model, f"{100 * share:.0f} % of the way", epochs, lowest)
                 break
         distributed.all_values(None)  # wait until all processes have read the files
         if distributed.is_first():

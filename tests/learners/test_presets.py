@@ -24,7 +24,6 @@ KINDS = {
     "esc50": "sound",
     "gravity-spy-2303.13917": "strain",
     "quick": "picture",
-    "speech": "sound",
     "urbansound8k": "sound",
 }
 each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -102,7 +101,6 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
             "birds",
             {"rate": 48_000, "window": 3.0, "fmin": 150.0, "fmax": 15_000.0, "level": "pcen"},
         ),
-        ("speech", {"rate": 8000, "n_fft": 128, "hop": 40, "n_mels": 40}),
     ],
 )
 def test_it_renders_as_its_source_does(preset: str, options: dict[str, Any]) -> None:

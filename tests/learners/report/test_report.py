@@ -239,7 +239,7 @@ def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
         assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
 
 
-@pytest.mark.parametrize(("kept", "place"), [("frozen", 1), ("half of the way", 3), (None, None)])
+@pytest.mark.parametrize(("kept", "place"), [("frozen", 1), ("50 % of the way", 3), (None, None)])
 def test_the_kept_weights_are_marked_on_the_curves(history, kept, place):
     epochs = pd.read_csv(history)
     reached = {"valid_loss": 0.6, "accuracy": 0.9}
