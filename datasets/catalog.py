@@ -32,32 +32,31 @@ log = logging.getLogger(__name__)
 
 
 def names() -> str:
-    """All names, for a message."""
+    """All names, as text for a message."""
     return f"{', '.join(SETS)}, {PREFIX}EVENT"
 
 
 def is_name(source: str) -> bool:
-    """Whether ``--data`` names a public set, or an event."""
+    """Whether a source of ``--data`` is the name of a public set or an event."""
     return source in SETS or source.startswith(PREFIX)
 
 
 def fetch(name: str) -> Path:
-    """The folder of a public set, downloaded and unpacked on first use.
+    """Folder of a public set, which is downloaded and unpacked on first use.
 
     Raises
     ------
-    SecondhandError : no such set, no network, no room on the disk, a hash that is not the
-        published one, or a broken archive; the message says what can be done.
+    SecondhandError : there is no such set, no network or no disk space, or a hash or archive is wrong.
     """
     if name.startswith(PREFIX):
         return fetch_event(name.removeprefix(PREFIX), _root() / "gwosc")[1]
     if name not in SETS:
-        raise SecondhandError(f"{name!r} is none of the public sets: {names()}")
+        raise SecondhandError(f"there is no public set {name!r}. The public sets are {names()}")
     folder = _root() / name / "files"
     if folder.is_dir():
         return folder
     public = SETS[name]
-    log.info("%s: %.1f GB to fetch; %s", name, public.gigabytes, public.note)
+    log.info("%s: downloading %.1f GB; %s", name, public.gigabytes, public.note)
     folder.parent.mkdir(parents=True, exist_ok=True)
     require_space(folder.parent, 1e9 * public.gigabytes, name)
     fetched = [fetch_file(file, folder.parent) for file in public.files]
@@ -66,7 +65,7 @@ def fetch(name: str) -> Path:
         with folder_beside(folder, replace=False) as beside:
             public.unpack([path for path, _ in fetched], beside)
     except BadFile:
-        _remove(downloads)  # else it would be found, and fail, again and again
+        _remove(downloads)  # otherwise the damaged files would be used, and fail, again
         raise
     _remove(downloads)
     return folder
@@ -90,7 +89,7 @@ def _remove(files: list[Path]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command; returns its exit status."""
     import argparse
 
     about, _, examples = installed_commands(str(__doc__)).partition("examples:")

@@ -1,24 +1,24 @@
-"""Work on a Dask cluster: chunks go to its workers, answers are gathered as they come.
+"""Distributes work over a Dask cluster: workers process chunks of items, and results are collected.
 
     dask scheduler --host 10.0.0.1                                  # on one machine
-    dask worker tcp://10.0.0.1:8786 --nworkers 8 --nthreads 1       # on each that shall work
+    dask worker tcp://10.0.0.1:8786 --nworkers 8 --nthreads 1       # on each working machine
     python -m datasets.render calls/ --out pictures/ --cache-dir /shared/cache --cluster tcp://10.0.0.1:8786
 
-`--cluster local` is Dask's own `LocalCluster` of processes on this machine, that listen on loopback
-alone and let nobody in without this run's own TLS certificate.
+`--cluster local` starts Dask's `LocalCluster` on this machine. Its processes listen on loopback only and
+require the TLS certificate of this run.
 
-- All of them need this program at the same version, and see the files under the same paths.
-- A chunk is a pure task named by its content. If its worker dies, another one does it again, and
-  each item has one answer. A chunk that has outlived as many workers as the scheduler allows
-  (`distributed.scheduler.allowed-failures`, 3; of a local cluster 1) is tried one item at a time
-  with nothing else under way: the item that kills them is a bad file, the others are answered.
-- Pictures are written by the workers into the cache folder, beside and then renamed, and only
-  their names come back: what a lost worker had drawn is found there and not drawn again. So the
-  cache has to lie in a folder that all see (`--cache-dir`), which is checked.
+- All machines need the same version of this program, and the files under the same paths.
+- A chunk is a pure task, named by its content. If its worker dies, another worker repeats it, and each item has
+  one result. If more workers die over a chunk than the scheduler allows
+  (`distributed.scheduler.allowed-failures`, 3; 1 for a local cluster), its items are tried one at a time, with
+  no other work in progress: an item that kills its workers is a bad file, and the others get results.
+- Workers write spectrograms atomically into the cache folder and return only their names, so the spectrograms
+  of a lost worker are not rendered again. All machines must share the cache folder (`--cache-dir`), which is
+  checked.
 
-Dask's protocol runs code: who reaches a scheduler runs programs as its user, and as the users of
-its workers. Connect to schedulers that you trust, let them listen on trusted networks alone, or use
-`tls://` with certificates in Dask's own configuration.
+Dask's protocol runs code: anyone who can reach a scheduler can run programs as its user, and as the users of its
+workers. Connect only to schedulers that you trust, let them listen on trusted networks only, or use `tls://` with
+certificates in Dask's configuration.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 CONNECT = 10.0  # seconds for a scheduler to answer
-PATIENCE = 60.0  # seconds without any worker
-POLL = 2.0  # seconds between looks at whether there are workers
-AHEAD = 3  # chunks handed out for each thread of the cluster
-DEATHS = 1  # of a local cluster's workers that a chunk outlives
+PATIENCE = 60.0  # seconds to wait without any worker
+POLL = 2.0  # seconds between checks for workers
+AHEAD = 3  # chunks in progress per thread of the cluster
+DEATHS = 1  # deaths of a local cluster's workers after which a chunk is not repeated
 
 
 class Report(NamedTuple):
@@ -74,20 +74,23 @@ def run_chunk(payload: bytes) -> Report:
     worker = f"{get_worker().address} on {socket.gethostname()}"
     version, task, chunk, paths, marker = pickle.loads(payload)
     if version != RENDERER_VERSION:
-        return Report([], worker, "runs another version of this program; install the same")
+        return Report([], worker, "has another version of this program. Install the same one")
     if marker is not None and not marker.exists():
-        wrong = f"does not see the folder {marker.parent} that is meant; name a shared one"
+        wrong = (
+            f"does not see the folder {marker.parent}. Name a folder that all machines share "
+            "(--cache-dir)"
+        )
         return Report([], worker, wrong)
     for path in paths:
-        # Before the work, which would store the failure in a cache that others share.
+        # Checked first, because the work would store the failure in the shared cache.
         if not exists(path):
-            wrong = f"does not see {path}; files must lie where all workers have them by this name"
+            wrong = f"does not see {path}. Files must have the same path on all machines"
             return Report([], worker, wrong)
     try:
         with threadpool_limits(1):
             return Report(task(chunk), worker)
     except SecondhandError as error:
-        return Report([], worker, f"says: {error}")
+        return Report([], worker, f"reports: {error}")
 
 
 @contextlib.contextmanager
@@ -101,7 +104,9 @@ def shared_marker(folder: Path | None) -> Iterator[Path | None]:
         folder.mkdir(parents=True, exist_ok=True)
         marker.touch()
     except OSError as error:
-        raise SecondhandError(f"the folder {folder} cannot be written: {error}") from error
+        raise SecondhandError(
+            f"the folder {folder} cannot be written ({error}). Choose another with --cache-dir"
+        ) from error
     try:
         yield marker
     finally:
@@ -128,39 +133,40 @@ class Cluster:
 
         Parameters
         ----------
-        task : a function of a module that the workers have; gives one answer an item.
+        task : function of a module that the workers have; returns one result per item.
         chunks : lists of items.
-        crashed : the answer for an item that kills its workers.
-        path_of : the absolute path of an item's file; it must be there for the workers if it is
-            for this process.
-        folder : a folder that all workers must see and write to; made if it is not there.
+        crashed : result of an item that kills its workers.
+        path_of : returns the absolute path of an item's file; workers must see it if this process does.
+        folder : folder that all workers must see and can write to; created if it does not exist.
 
         Raises
         ------
-        SecondhandError : the scheduler is lost, there are no workers for a minute, or one of them
-            does not see what it should.
+        SecondhandError : the scheduler is lost, there is no worker for a minute, or a worker does not see the
+            files or the folder, or has another version.
         """
         pending = deque(range(len(chunks)))
         with shared_marker(folder) as marker:
 
             def send(chunk: list[T], number: int | str) -> Any:
-                # Files that are not there for this process need not be there for the worker.
+                # Files that this process does not see need not be visible to the worker.
                 paths = [path for path in map(path_of, chunk) if exists(path)] if path_of else []
-                # Pickled here, so that Dask looks for no graphs in it; the key is made from all of it.
+                # Pickled here, so that Dask does not search it for graphs, and to make the key from it.
                 payload = pickle.dumps((RENDERER_VERSION, task, chunk, paths, marker))
                 key = f"secondhand-{number}-{hashlib.sha256(payload).hexdigest()}"
                 return self._client.submit(run_chunk, payload, key=key)
 
             while pending:
                 suspects = []
-                # When workers die, what is under way ends first: it shall not be blamed, or killed.
+                # If a worker dies, the other chunks in progress end first, so that suspects are tried alone.
                 for number, results in self._until_deaths(send, chunks, pending):
                     if results is None:
                         suspects.append(number)
                     else:
                         yield number, results
                 if suspects:
-                    log.warning("workers died; what they may have read is tried file by file")
+                    log.warning(
+                        "workers died: the files that they were reading are tried again one by one"
+                    )
                 for number in suspects:
                     yield (
                         number,
@@ -178,13 +184,13 @@ class Cluster:
                 number = pending.popleft()
                 running[send(chunks[number], number)] = number
             for future in self._ready(running):
-                results = self._answers(future)
+                results = self._results(future)
                 died |= results is None
                 yield running.pop(future), results
 
     def _alone(self, future: Any, crashed: R) -> R:
         self._ready({future: 0})
-        results = self._answers(future)
+        results = self._results(future)
         return crashed if results is None else results[0]
 
     def _ready(self, running: dict[Any, int]) -> list[Any]:
@@ -204,8 +210,8 @@ class Cluster:
                 raise self._lost() from None
             if time.monotonic() - last_seen >= self._patience:
                 raise SecondhandError(
-                    f"--cluster {self.address}: no workers for {self._patience:.0f} s; "
-                    "start some with `dask worker`"
+                    f"--cluster {self.address}: no workers for {self._patience:.0f} s. Start some with "
+                    f"`dask worker {self.address}`"
                 )
 
     def _ahead(self) -> int:
@@ -218,7 +224,7 @@ class Cluster:
             self._counted = time.monotonic()
         return max(1, AHEAD * self._threads)
 
-    def _answers(self, future: Any) -> list[Any] | None:
+    def _results(self, future: Any) -> list[Any] | None:
         """Results of a future; None if too many workers died over it."""
         from distributed import KilledWorker
 
@@ -230,21 +236,21 @@ class Cluster:
             raise self._lost() from None
         except Exception as error:
             raise SecondhandError(
-                f"--cluster {self.address}: the work was not accepted "
-                f"({type(error).__name__}: {str(error)[:300]}); scheduler and workers need this "
-                "program, Python and Dask at the versions that are here"
+                f"--cluster {self.address}: a worker could not run the task "
+                f"({type(error).__name__}: {str(error)[:300]}). Scheduler and workers need the same versions of "
+                "this program, Python and Dask as this machine"
             ) from error
         if report.wrong:
             raise SecondhandError(
                 f"--cluster {self.address}: worker {report.worker} {report.wrong}"
             )
-        future.release()  # or it is done again when the worker that holds it dies
+        future.release()  # otherwise it is repeated if the worker that holds it dies
         return list(report.results)
 
     def _lost(self) -> SecondhandError:
         return SecondhandError(
-            f"--cluster {self.address}: the scheduler was lost; start it and give the same command "
-            "again"
+            f"--cluster {self.address}: the connection to the scheduler was lost. Start it, and repeat the "
+            "command"
         )
 
 
@@ -256,31 +262,33 @@ def connect(
     timeout: float = CONNECT,
     patience: float = PATIENCE,
 ) -> Iterator[Cluster]:
-    """Connect to a cluster for the length of a `with` block; a local one ends with it.
+    """Connect to a cluster for the length of a `with` block; a local cluster ends with the block.
 
     Parameters
     ----------
     address : `tcp://HOST:PORT` or `tls://HOST:PORT` of a Dask scheduler, or "local".
-    workers : processes of a local cluster; None for one a core.
-    timeout : seconds within which the scheduler must answer.
-    patience : seconds without any worker until the work is given up.
+    workers : number of processes of a local cluster; None for one per core.
+    timeout : seconds within which the scheduler must respond.
+    patience : seconds to wait without any worker.
 
     Raises
     ------
-    SecondhandError : a wrong address, no Dask, no scheduler there, or no workers.
+    SecondhandError : the address is invalid, Dask is not installed, or there is no scheduler or no worker.
     """
     if address != "local" and not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
         raise SecondhandError(
-            f"--cluster {address!r}: neither local nor the address of a scheduler, as "
+            f"--cluster {address!r}: not an address. Use local, or the address of a scheduler such as "
             "tcp://10.0.0.1:8786"
         )
     try:
         from distributed import Client
     except ImportError:
-        raise SecondhandError(f"--cluster {address}: needs Dask: {extra('cluster')}") from None
+        raise SecondhandError(
+            f"--cluster {address}: Dask is not installed. Install it: {extra('cluster')}"
+        ) from None
     with contextlib.ExitStack() as stack:
         where: Any = address
-        # Dask tells of each lost worker; here what becomes of the files is told.
+        # Dask logs each lost worker; this program reports what happens to the files instead.
         stack.enter_context(logger_levels(logging.CRITICAL, "distributed", "distributed.client"))
         if address == "local":
             where = stack.enter_context(_local(cores() if workers is None else workers))
@@ -293,7 +301,7 @@ def connect(
             if "workers" not in str(error):
                 raise _absent(address, timeout) from None
             raise SecondhandError(
-                f"--cluster {address}: the scheduler has no workers; start some with "
+                f"--cluster {address}: the scheduler has no workers. Start some with "
                 f"`dask worker {address}`"
             ) from None
         except OSError:
@@ -303,8 +311,8 @@ def connect(
 
 def _absent(address: str, timeout: float) -> SecondhandError:
     return SecondhandError(
-        f"--cluster {address}: no scheduler answers there within {timeout:.0f} s; start one with "
-        "`dask scheduler`, mend the address, or use --cluster local"
+        f"--cluster {address}: no scheduler responds within {timeout:.0f} s. Start one with "
+        "`dask scheduler`, correct the address, or use --cluster local"
     )
 
 
@@ -314,9 +322,9 @@ def _local(workers: int) -> Iterator[Any]:
     import dask
     from distributed import LocalCluster
 
-    # No pages: they need no certificate.
+    # No dashboard pages, because they do not require the certificate.
     settings: dict[str, Any] = {f"distributed.{x}.http.routes": [] for x in ("scheduler", "worker")}
-    # A worker that died is missed for longer than a busy machine takes to start the next one.
+    # A busy machine may take long to replace a dead worker.
     settings["distributed.deploy.lost-worker-timeout"] = "1h"
     with (
         _environment_kept(),
@@ -326,10 +334,10 @@ def _local(workers: int) -> Iterator[Any]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            security=True,  # else every user of this machine could run programs as this one
+            security=True,  # otherwise every user of this machine could run programs as this user
             dashboard_address="127.0.0.1:0",
             worker_dashboard_address="127.0.0.1:0",
-            memory_limit=None,  # Dask would stop a worker that keeps much, as torch does
+            memory_limit=None,  # Dask would stop workers that use much memory, such as with torch
             scheduler_kwargs={"allowed_failures": DEATHS, "dashboard": False},
             silence_logs=logging.CRITICAL,
         ) as cluster,
@@ -339,8 +347,11 @@ def _local(workers: int) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _environment_kept() -> Iterator[None]:
-    """Dask writes what its workers are to have, a thread each, into the environment of this process:
-    every program started later would compute with one thread."""
+    """Restore the environment at the end of the block.
+
+    Dask sets the number of threads of its workers, one, in the environment of this process, and every program
+    started later would inherit it.
+    """
     before = dict(os.environ)
     try:
         yield
@@ -351,7 +362,7 @@ def _environment_kept() -> Iterator[None]:
 
 
 def _greet(address: str, timeout: float) -> None:
-    """Raise an OSError unless a scheduler answers: Dask's client waits for ever for its first word."""
+    """Raise an OSError unless a scheduler responds; Dask's client would wait for a response forever."""
     from distributed import Security
     from distributed.comm.core import connect
 
@@ -360,5 +371,5 @@ def _greet(address: str, timeout: float) -> None:
         comm = await asyncio.wait_for(connect(address, timeout=timeout, **security), timeout)
         comm.abort()
 
-    with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own in this one
+    with ThreadPoolExecutor(1) as thread:  # a notebook runs an event loop in this thread
         thread.submit(asyncio.run, exchange()).result()

@@ -44,29 +44,29 @@ def render(
     workers: int | None = None,
     cache: PictureCache | None = None,
     cluster: str | None = None,
-    **given: Any,
+    **mel_settings: Any,
 ) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
-    """Draw files into a folder; folders below the files' common one are kept.
+    """Render files to PNG pictures in a folder; subfolders of the files' common folder are kept.
 
     Parameters
     ----------
     files : sound or strain files, or folders of them.
-    out : folder for the PNGs; made if it is not there.
-    kind : "sound", "strain", or "auto": by the ending of each name.
-    at : GPS time (strain) or seconds (sound) around which to draw.
-    overlap : the part of a window that the next one shares, 0 to below 1 (sound).
-    workers : processes, of a local cluster as well; None for one a core.
-    cache : where pictures are looked up and kept; None for the user's.
-    cluster : a Dask scheduler whose workers draw, as "tcp://10.0.0.1:8786", or "local".
-    given : settings of the sound recipe; the others are inferred from the files.
+    out : folder for the pictures; created if it does not exist.
+    kind : "sound", "strain", or "auto" to decide by the ending of each name.
+    at : centre of the picture: GPS time (strain) or seconds from the start (sound).
+    overlap : fraction of a window that the next one shares, in [0, 1) (sound).
+    workers : number of processes, also of a local cluster; None for one per core.
+    cache : cache of spectrograms; None for the user's.
+    cluster : address of a Dask scheduler whose workers render, such as "tcp://10.0.0.1:8786", or "local".
+    mel_settings : settings of `datasets.audio.MelSettings` for sound; the others are inferred from the files.
 
     Returns
     -------
-    (file, picture) pairs, and the files left out.
+    (file, picture) pairs, and the rejected files.
 
     Raises
     ------
-    SecondhandError : a wrong setting, or no files.
+    SecondhandError : an invalid setting, or no files.
     """
     import pandas as pd
 
@@ -77,38 +77,38 @@ def render(
     names = _names([path for paths in listed.values() for path in paths])
     target = Path(out)
     if target.exists() and not target.is_dir():
-        raise SecondhandError(f"--out {out}: is a file; name a folder")
+        raise SecondhandError(f"--out {out}: is a file. Name a folder")
     target.mkdir(parents=True, exist_ok=True)
     cache = cache or PictureCache()
     planned = []
-    for kind_found, paths in listed.items():
-        if kind_found not in SPECTROGRAM_KINDS:
+    for file_kind, paths in listed.items():
+        if file_kind not in SPECTROGRAM_KINDS:
             raise SecondhandError(
-                f"kind {kind_found!r}: must be one of {', '.join(SPECTROGRAM_KINDS)}"
+                f"invalid settings: --kind {file_kind!r} (must be auto, {', '.join(SPECTROGRAM_KINDS)})"
             )
-        if kind_found == "sound":
+        if file_kind == "sound":
             checks = check_files_isolated(_check_sound, paths)
             rejected += [check for check in checks if isinstance(check, Rejected)]
             paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
-            settings = given if kind_found == "sound" else {}
-            spectrogram = SPECTROGRAM_KINDS[kind_found].infer(paths, **settings)
+            settings = mel_settings if file_kind == "sound" else {}
+            spectrogram = SPECTROGRAM_KINDS[file_kind].infer(paths, **settings)
             frame = pd.DataFrame(
                 {"path": paths, "label": "", "gps": math.nan if at is None else at}
             )
             windows, bad = cut_windows(frame, spectrogram, overlap=overlap)
             rejected += bad
             planned.append(([source_of(row) for row in windows.to_dict("records")], spectrogram))
-    drawn = []
+    rendered = []
     with contextlib.ExitStack() as stack:
-        workplace = None
+        connected = None
         if cluster is not None:
             from datasets.cluster import connect
 
-            workplace = stack.enter_context(connect(cluster, workers=workers))
+            connected = stack.enter_context(connect(cluster, workers=workers))
         for sources, spectrogram in planned:
             pictures, failed = cache.render_all(
-                sources, spectrogram, workers=workers, cluster=workplace
+                sources, spectrogram, workers=workers, cluster=connected
             )
             rejected += failed
             for source, picture in zip(sources, pictures, strict=True):
@@ -118,14 +118,14 @@ def render(
                     copy = target / name.with_name(f"{name.stem}{moment}.png")
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     write_beside(copy, picture.read_bytes(), durable=False)
-                    drawn.append((Path(source.path), copy))
-    return drawn, rejected
+                    rendered.append((Path(source.path), copy))
+    return rendered, rejected
 
 
 def _by_kind(
     files: Iterable[str | os.PathLike[str]], kind: str
 ) -> tuple[dict[str, list[str]], list[Rejected]]:
-    """The files, and what folders hold of sound and strain, by their kind; and those of none."""
+    """Files, and the sound and strain files in folders, by kind; and the rejected files of other kinds."""
     paths: list[str] = []
     rejected: list[Rejected] = []
     for name in files:
@@ -139,19 +139,23 @@ def _by_kind(
         else:
             paths.append(os.fspath(name))
     if not paths:
-        raise SecondhandError("no files given: name sound or strain files, or folders of them")
+        raise SecondhandError("no files. Name sound or strain files, or folders of them")
     listed: dict[str, list[str]] = {}
     for path in dict.fromkeys(paths):
         file_kind = kind_of(path) if kind == "auto" else kind
         if file_kind in SIGNALS or kind != "auto":
             listed.setdefault(str(file_kind), []).append(path)
         else:
-            rejected.append(Rejected(path, "not a sound or strain file by its name; see --kind"))
+            rejected.append(
+                Rejected(
+                    path, "not a sound or strain file by its ending; name its kind with --kind"
+                )
+            )
     return listed, rejected
 
 
 def _names(paths: list[str]) -> dict[str, Path]:
-    """A name for each picture, below the folder that all files share; no two are the same."""
+    """Unique name for the picture of each file, relative to the files' common folder."""
     full = [os.path.abspath(path) for path in paths]
     base = os.path.commonpath(map(os.path.dirname, full)) if paths else ""
     names: dict[str, Path] = {}
@@ -165,14 +169,14 @@ def _names(paths: list[str]) -> dict[str, Path]:
 
 
 def _check_sound(path: str) -> None:
-    """Raises BadFile where it is no sound."""
+    """Raise BadFile if a file is not a sound."""
     from datasets import audio
 
     audio.probe(path)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command; returns its exit status."""
     from jsonargparse import ArgumentParser
 
     class Parser(ArgumentParser):

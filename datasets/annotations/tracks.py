@@ -1,6 +1,6 @@
 """Reads Raven selection tables and Audacity label tracks with their recordings as items.
 
-Read here, not by crowsetta: that needs pandera and pydantic for three columns between tabs.
+The formats are tab-separated tables, so no library is used (crowsetta needs pandera and pydantic).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datasets.core.cells import file_named, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.scanning import files_below, is_user_file, kind_of, walk
 
-#: Raven's columns; where it wrote one table of several recordings, also the last three.
+#: Raven's columns; the last three are in tables of several recordings.
 BEGIN, END = "Begin Time (s)", "End Time (s)"
 FILE, PATH, OFFSET = "Begin File", "Begin Path", "File Offset (s)"
 #: Names of the column of labels, in order of preference; the last is BirdNET's.
@@ -39,18 +39,17 @@ class Selection(NamedTuple):
     file: str = ""
 
 
-#: A span, and the two cells that it was read from.
-Found = tuple[Selection, tuple[str, str]]
+#: A span, and the cells of its start and end.
+ParsedSelection = tuple[Selection, tuple[str, str]]
 
 
 def tab_cell(text: str) -> str:
-    """A text as a table between tabs has it: such a table knows no quotes, so what would end a cell or
-    a line is a space, and none is at its ends."""
+    """Format text for a tab-separated table without quotes: tabs and line breaks become spaces."""
     return re.sub(r"[\t\r\n]", " ", text).strip()
 
 
 def is_track(path: Path) -> bool:
-    """Whether the first line is one of Raven's or Audacity's."""
+    """Whether the first line is that of a Raven selection table or an Audacity label track."""
     try:
         lines = _lines(read_text(path, first=4096))
     except BadFile:
@@ -65,7 +64,7 @@ def read_track(
 
     Raises
     ------
-    BadFile : neither program's, or a column is missing.
+    BadFile : it is neither a Raven table nor an Audacity track, or a column is missing.
     """
     lines = list(_lines(read_text(path)))
     if not lines:  # a label track without labels
@@ -77,8 +76,8 @@ def read_track(
     else:
         raise BadFile(
             path,
-            f"neither a Raven selection table, with columns {BEGIN} and {END} between tabs, nor an "
-            "Audacity label track, with start, end and label between tabs",
+            f"neither a Raven selection table (tab-separated, with the columns {BEGIN} and {END}) nor an "
+            "Audacity label track (tab-separated start, end and label)",
         )
     spans: list[Selection] = []
     rejected: list[Rejected] = []
@@ -113,7 +112,7 @@ def _seconds(cell: str) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Found]:
+def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
     names = lines[0][1]
     label_columns = (
         [label_column] if label_column else [name for name in LABELS if name in names][:1]
@@ -121,15 +120,15 @@ def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Foun
     missing = [name for name in (BEGIN, END, *label_columns) if name not in names]
     if missing or not label_columns:
         lack = f"no column {' and no column '.join(missing)}" if missing else "no column of labels"
-        remedy = "" if label_column or missing else ": name it by --label-column"
-        raise BadFile(path, f"{lack}{remedy}; it has {', '.join(names)}")
-    selections: list[Found] = []
+        remedy = "" if label_column or missing else ". Name the column with --label-column"
+        raise BadFile(path, f"{lack}. It has {', '.join(names)}{remedy}")
+    selections: list[ParsedSelection] = []
     known_selections: set[tuple[str, ...]] = set()
     for n, cells in lines[1:]:
         row = dict(zip(names, cells, strict=False))
         selection = tuple(row.get(name, "") for name in ("Selection", BEGIN, END, *label_columns))
         if selection in known_selections and selection[0]:
-            continue  # the same one in another view of the recording
+            continue  # Raven lists a selection once for its waveform and once for its spectrogram
         known_selections.add(selection)
         begin, end = _seconds(row.get(BEGIN, "")), _seconds(row.get(END, ""))
         start = _seconds(row[OFFSET]) if row.get(OFFSET) else begin
@@ -138,15 +137,15 @@ def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Foun
         selections.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
     if OFFSET not in names and len({span.file for span, _ in selections}) > 1:
         raise BadFile(
-            path, f"it names several recordings, and no column {OFFSET} says where in them"
+            path, f"it names several recordings, but has no column {OFFSET} with the times in them"
         )
     return selections
 
 
-def _audacity(lines: list[Line]) -> list[Found]:
-    selections: list[Found] = []
+def _audacity(lines: list[Line]) -> list[ParsedSelection]:
+    selections: list[ParsedSelection] = []
     for n, cells in lines:
-        if cells[0] != "\\":  # the frequencies of the label above
+        if cells[0] != "\\":  # such a line has the frequencies of the label above
             start, end = (*cells, "")[:2]
             label = " ".join(cells[2:]).strip()
             selections.append((Selection(_seconds(start), _seconds(end), label, n), (start, end)))
@@ -156,12 +155,12 @@ def _audacity(lines: list[Line]) -> list[Found]:
 def _span_problem(span: Selection, begin: str, end: str) -> str:
     """Why a span is rejected; "" if it is valid."""
     if math.isnan(span.start) or math.isnan(span.end):
-        return f"{quoted(begin)} and {quoted(end)} are no two numbers of seconds"
+        return f"start {quoted(begin)} and end {quoted(end)} are not both numbers of seconds"
     if span.start < 0:
         return f"begins before the recording, at {span.start:g} s"
     if span.start >= span.end:
-        problem = "a point" if span.start == span.end else "it ends before it begins"
-        return f"{span.start:g} to {span.end:g} s: {problem}, and a span is needed"
+        problem = "it is a point" if span.start == span.end else "it ends before it begins"
+        return f"{span.start:g} to {span.end:g} s is not a span: {problem}"
     return span_error(span.start, span.end) or ("" if span.label else "no label")
 
 
@@ -180,7 +179,7 @@ class Recordings:
                         self._named[folder, key].append(str(file))
 
     def beside(self, table: Path, recording: str) -> str:
-        """The recording that a table names; if that lies elsewhere, its copy in the table's folder."""
+        """The recording that a table names; for one in another folder, its copy in the table's folder, if any."""
         if not Path(recording).absolute().is_relative_to(table.parent.absolute()):
             for copy in self._named.get((table.parent, Path(recording).name), []):
                 if filecmp.cmp(copy, recording, shallow=False):
@@ -188,12 +187,12 @@ class Recordings:
         return recording
 
     def named(self, folder: Path, name: str) -> list[str]:
-        """Those of this name in the folder; where there are none, those anywhere."""
+        """Files of this name in the folder; if there are none, in all folders."""
         return self._named.get((folder, name)) or self._named.get((None, name), [])
 
     def of_table(self, table: Path) -> list[str]:
-        """Those that a table is named after: ``a.Table.1.selections.txt`` is of ``a.wav``, unless
-        there is an ``a.Table.wav``."""
+        """Recordings that a table is named after: ``a.wav`` for ``a.Table.1.selections.txt``, unless there is
+        an ``a.Table.wav``."""
         words = table.name.split(".")
         names = (".".join(words[:n]) for n in range(len(words) - 1, 0, -1))
         return next(
@@ -202,8 +201,7 @@ class Recordings:
 
 
 def has_tracks(folder: Path) -> bool:
-    """Whether it holds tables of labels: Raven's anywhere, told by their names, or at its top some
-    that read like Raven's or Audacity's."""
+    """Whether a folder has ``*.selections.txt`` files anywhere, or Raven or Audacity tables at its top level."""
     top = (
         path for path in folder.iterdir() if path.suffix.lower() == ".txt" and is_user_file(path)
     )
@@ -213,12 +211,14 @@ def has_tracks(folder: Path) -> bool:
 
 
 def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[Rejected]]:
-    """Of a table the rows of its recording, which lies beside it; of a folder those of all tables
-    in it and below. What is left over of either is listed.
+    """Read the rows of a table, or of all tables in a folder and below, and the rejected files.
+
+    The recordings of a single table lie in its folder. Recordings without a table, and tables without a
+    recording, are rejected.
 
     Raises
     ------
-    SecondhandError : no label of a recording is there.
+    SecondhandError : there is no labelled span of a recording.
     """
     if path.is_dir():
         files, rejected = files_below(path)
@@ -240,13 +240,13 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
         rejected += bad
         unlabelled |= of_it
     if not rows:
-        first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
+        first = f". The first file left out: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(f"--data {path}: no labelled span of a recording{first}")
     if path.is_dir():
         labelled = {row["path"] for row in rows}
         for file in files:
             if file in sounds and file not in labelled:
-                rejected.append(Rejected(file, unlabelled.get(file, "no table of its name")))
+                rejected.append(Rejected(file, unlabelled.get(file, "no table with its name")))
             elif file not in sounds and Path(file) not in tables:
                 rejected.append(Rejected(file, "neither a recording nor a table of labels"))
     return rows, rejected
@@ -255,14 +255,19 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
 def _place_spans(
     table: Path, spans: list[Selection], recordings: Recordings
 ) -> tuple[list[Row], list[Rejected], dict[str, str]]:
-    """The spans of a table in their recordings; the others; and the recordings that it is named after,
-    with why they may have no span."""
+    """Assign the spans of a table to recordings.
+
+    Returns
+    -------
+    The rows; the rejected spans; and, for each recording that the table is named after, why it may have no
+    span.
+    """
     table_recordings = recordings.of_table(table)
     single = len({span.file for span in spans}) <= 1
     rows: list[Row] = []
     rejected: list[Rejected] = []
     for start, end, label, line, file in spans:
-        name = PureWindowsPath(file).name  # which splits at / as well
+        name = PureWindowsPath(file).name  # splits at \ and at /
         recording = file_named(table.parent, file) if name else ""
         if os.path.isfile(recording):
             candidates = [recordings.beside(table, recording)]
@@ -273,11 +278,13 @@ def _place_spans(
         if len(candidates) == 1:
             rows.append({"path": candidates[0], "label": label, "start": start, "end": end})
         else:
-            problem = f"which of {', '.join(candidates)}" if candidates else "no recording"
-            of = quoted(name) if name else "that the table is named after"
-            rejected.append(Rejected(f"{table}, line {line}", f"{problem}: none {of}"))
+            named = quoted(name) if name else "that the table is named after"
+            problem = f"no recording {named}"
+            if candidates:
+                problem = f"several recordings {named}: {', '.join(candidates)}"
+            rejected.append(Rejected(f"{table}, line {line}", problem))
     if not spans and len(table_recordings) != 1:
-        rejected.append(Rejected(str(table), "no recording of its name, and no label in it"))
+        rejected.append(Rejected(str(table), "no recording with its name, and no label in it"))
     why = f"its table is of {rows[0]['path']}" if rows else "its table has no label"
     return rows, rejected, dict.fromkeys(table_recordings, why)
 
@@ -292,14 +299,17 @@ def is_annotated(path: Path) -> bool:
 def read_annotations(
     path: Path, label_column: str | None = None
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """The rows of annotations: path, label, start, end (seconds), and of a data package group; what
-    was left out; and a word on where the labels are from.
+    """Read annotations: rows with path, label, start, end (s), and group for a data package.
 
-    A span that has two labels is left out, for an item has one.
+    Spans with several labels are left out, because an item has one.
+
+    Returns
+    -------
+    The rows; the rejected files; and a note on the origin of the labels, or "".
 
     Raises
     ------
-    SecondhandError : no label is there, or a table or column is missing.
+    SecondhandError : there is no label, or a table or column is missing.
     """
     folder = path if path.is_dir() else path.parent
     if (folder / PACKAGE).is_file() and path in (folder, folder / PACKAGE):
@@ -313,8 +323,10 @@ def read_annotations(
     for (file, start, end), same in frame.loc[several].groupby(key, dropna=False):
         span = "" if start != start else f"{start:g} to {end:g} s: "
         labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(file), f"{span}it has the labels {labels}, and one is learnt"))
+        rejected.append(Rejected(str(file), f"{span}several labels, {labels}, but one is needed"))
     frame = frame.loc[~several].reset_index(drop=True)
     if frame.empty:
-        raise SecondhandError(f"--data {path}: no item is left; {': '.join(rejected[0])}")
+        raise SecondhandError(
+            f"--data {path}: no usable item. The first one left out: {': '.join(rejected[0])}"
+        )
     return frame, rejected, note

@@ -1,7 +1,6 @@
-"""Tables of triggers, as Gravity Spy, Omicron and the LIGO_LW programs write them: read, placed in their
-strain files as rows of an item table, and written.
+"""Reads and writes tables of triggers (Gravity Spy, Omicron, LIGO_LW), and finds the strain file of each.
 
-All columns are kept as they are; a GPS time and a detector are found in them for each row.
+All columns are kept; the GPS time and the detector of each row are taken from them.
 """
 
 from __future__ import annotations
@@ -32,16 +31,18 @@ from datasets.strain import (
     write_cache,
 )
 
-#: What a column of GPS times is called, of several the first; a peak_time has its nanoseconds beside it.
+#: Names of the column of GPS times, in order of preference; ``peak_time`` has its nanoseconds in ``peak_time_ns``.
 TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time")
 DETECTORS = ("ifo", "detector", "channel")
 LABELS = ("label", "ml_label")
-#: What a row may also tell of its item. Gravity Spy calls the parts of its training set so.
+#: Optional columns; ``sample_type`` is the split in Gravity Spy's training set.
 _ALSO = {"group": ("group",), "split": ("split", "sample_type"), "fold": ("fold",)}
-#: What ``learners.predict --triggers`` adds beside the label: the best class, and why it refused.
+#: Columns that ``learners.predict --triggers`` adds: the best class, and the reason of a refusal.
 _PREDICTED = {"best": ("ml_label",), "reason": ("reason",)}
 _LAYOUT = "a table of triggers"
-_META = ".__table_column_meta__"  # what astropy and gwpy write beside a table
+_META = (
+    ".__table_column_meta__"  # suffix of the metadata that astropy and gwpy write beside a table
+)
 _MOST_COLUMNS = 1000
 _LARGEST = 1 << 28  # bytes
 
@@ -52,11 +53,11 @@ class Triggers:
 
     Attributes
     ----------
-    cells : the table, all of its columns.
+    cells : the table with all its columns.
     path : its file.
-    gps : float64 [rows], seconds; NaN where a row has no GPS time.
-    detector : of each row, as "H1"; "" where neither the table nor its file's name tells.
-    time_column : the column of the times.
+    gps : float64 [rows], GPS time in seconds; NaN for a row without one.
+    detector : detector of each row, such as "H1"; "" if neither the table nor its file name has it.
+    time_column : name of the column of times.
     """
 
     cells: pd.DataFrame
@@ -91,20 +92,20 @@ def read_triggers(path: Path) -> Triggers:
 
     Raises
     ------
-    SecondhandError : it cannot be read, has no column of GPS times, or needs a library that is not there.
+    SecondhandError : it cannot be read, has no column of GPS times, or needs a library that is not installed.
     """
     if not path.is_file():
         raise SecondhandError(f"{path}: there is no such table of triggers")
     readers = [reader for ending, reader in _READERS.items() if path.name.lower().endswith(ending)]
     if not readers:
         raise SecondhandError(
-            f"{path}: no table of triggers by its name, which ends in {', '.join(_READERS)}"
+            f"{path}: not a table of triggers. The name of one ends in {', '.join(_READERS)}"
         )
     cells = readers[0](path)
     time = _column_of(cells, *TIMES)
     if time is None:
         raise SecondhandError(
-            f"{path}: no column of GPS times ({', '.join(TIMES)}); it has "
+            f"{path}: no column of GPS times ({', '.join(TIMES)}). It has "
             f"{', '.join(map(str, cells.columns[:20])) or 'none'}"
         )
     gps = pd.to_numeric(cells[time], errors="coerce").to_numpy(dtype=np.float64)
@@ -117,7 +118,7 @@ def read_triggers(path: Path) -> Triggers:
 
 def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
     column = _column_of(cells, *DETECTORS)
-    if column is None:  # Omicron's files are called after it
+    if column is None:  # the names of Omicron's files begin with the detector
         detector = re.match(r"[A-Z]\d(?=[-:_])", path.name)
         return [detector[0] if detector else ""] * len(cells)
     names = cells[column].astype(str).str.strip()
@@ -127,7 +128,7 @@ def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
 
 
 def _hdf5(path: Path) -> pd.DataFrame:
-    """The table ``triggers``, of one data set or of a data set a column; else the only table."""
+    """Read the table ``triggers`` (one data set, or one per column), or else the only table of the file."""
     import h5py
 
     with as_bad_file(path):
@@ -137,18 +138,20 @@ def _hdf5(path: Path) -> pd.DataFrame:
         if not node:
             tables = [name for name in list(file)[:_MOST_COLUMNS] if not name.endswith(_META)]
             if len(tables) != 1:
-                raise BadFile(path, f"no triggers in it: not {_LAYOUT}, as Omicron writes it")
+                raise BadFile(
+                    path, f"no data set 'triggers', so it is not {_LAYOUT} as Omicron writes it"
+                )
             node = tables[0]
-        inside = isinstance(file.get(node, getlink=True), h5py.HardLink)  # others are refused
+        inside = isinstance(file.get(node, getlink=True), h5py.HardLink)  # other links are refused
         if inside and file.get(node, getclass=True) is h5py.Group:
             columns = {name: _values(path, file, f"{node}/{name}") for name in file[node]}
         else:
             values = _values(path, file, node)
             if values.dtype.names is None:
-                raise BadFile(path, f"{node} has no columns: not {_LAYOUT}")
+                raise BadFile(path, f"{node} has no columns, so it is not {_LAYOUT}")
             columns = {name: values[name] for name in values.dtype.names}
     if len({len(values) for values in columns.values()}) != 1:
-        raise BadFile(path, f"the columns of {node} are not of one length")
+        raise BadFile(path, f"the columns of {node} have different lengths")
     return pd.DataFrame({name: _plain(values) for name, values in columns.items()})
 
 
@@ -156,15 +159,17 @@ def _values(path: Path, file: Any, name: str) -> Any:
     find_dataset(path, file, name, layout=_LAYOUT)
     dataset = numeric_dataset(path, file, name)
     if dataset.ndim != 1 or len(dataset.dtype.names or ()) > _MOST_COLUMNS:
-        raise BadFile(path, f"{name} has the shape {dataset.shape}: not {_LAYOUT}")
+        raise BadFile(path, f"{name} has the shape {dataset.shape}, so it is not {_LAYOUT}")
     if dataset.size * dataset.dtype.itemsize > _LARGEST:
-        raise BadFile(path, f"{name} claims {dataset.size} rows: more than {_LARGEST >> 20} MiB")
+        raise BadFile(
+            path, f"{name} has {dataset.size} rows, more than the limit of {_LARGEST >> 20} MiB"
+        )
     check_chunks(path, dataset, 0, len(dataset))
     return dataset[:]
 
 
 def _plain(values: Any) -> Any:
-    """Text out of bytes; numbers in this machine's order."""
+    """Decode bytes to text, and convert numbers to the native byte order."""
     if values.ndim != 1:
         return [str(row.tolist()) for row in values]
     if values.dtype.kind in "SO":
@@ -179,7 +184,7 @@ def _by_extra(reader: Callable[[Path], pd.DataFrame]) -> Callable[[Path], pd.Dat
         try:
             return reader(path)
         except ImportError as error:
-            raise SecondhandError(f"{path}: {error}: {extra('gw')}") from error
+            raise SecondhandError(f"{path}: {error}. Install it: {extra('gw')}") from error
         except Exception as error:  # the libraries' own errors have no common root
             raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
 
@@ -188,13 +193,15 @@ def _by_extra(reader: Callable[[Path], pd.DataFrame]) -> Callable[[Path], pd.Dat
 
 @_by_extra
 def _ligo_lw(path: Path) -> pd.DataFrame:
-    """The table ``sngl_burst`` as it is written. igwn_ligolw's own class of it refuses what programs
-    before 2020 wrote: their ids are text (``ilwd:char``)."""
+    """Read the table ``sngl_burst``.
+
+    igwn_ligolw's own class for it refuses tables of programs before 2020, whose ids are text (``ilwd:char``).
+    """
     from igwn_ligolw import ligolw, utils
 
     class Bursts(ligolw.Table):
         tableName = "sngl_burst"
-        TableByName: ClassVar[dict[str, type]] = {}  # whatever else has imported its own class
+        TableByName: ClassVar[dict[str, type]] = {}  # independent of other classes for this table
 
     class Reader(ligolw.PartialLIGOLWContentHandler):
         def __init__(self, document: Any) -> None:
@@ -217,7 +224,7 @@ def _ecsv(path: Path) -> pd.DataFrame:
 
 
 _HDF5 = (".h5", ".hdf5", ".hdf")
-#: What a name ends in, and what reads such a table.
+#: Reader of a table, by the ending of its name.
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     **dict.fromkeys(ENDINGS, read_cells),
     **dict.fromkeys(_HDF5, _hdf5),
@@ -233,55 +240,64 @@ def items_of_triggers(
     label_column: str | None = None,
     together: Sequence[str] | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Labelled triggers, each in its strain file, as rows of an item table; and those that have no
-    label, no GPS time or no strain.
-
-    The rows have path, label and gps, and group, split and fold as the table has them, in the order of
-    files and times; those of predictions also best and reason.
+    """Read a table of labelled triggers as item rows, and the rejected ones (no label, GPS time or strain).
 
     Parameters
     ----------
-    together : of which detectors the strain is wanted at each time, all that there are if none is
-        named; None for the trigger's own alone.
+    path : the table.
+    strain : folder, pattern or LAL cache of the strain files.
+    label_column : name of the column of labels; None for the usual names.
+    together : detectors whose strain is used at each time; empty for all; None for the trigger's own
+        detector only.
+
+    Returns
+    -------
+    Rows sorted by file and time, with path, label and gps, and if the table has them group, split, fold, and
+    for predictions best and reason; and the rejected rows and files.
 
     Raises
     ------
-    SecondhandError : the table or its column of labels is missing, or none of its rows can be used.
+    SecondhandError : the table or its column of labels is missing, or no row can be used.
     """
     triggers, frames = read_triggers(path), read_frames(strain)
     label_names = (label_column,) if label_column else LABELS
     column = triggers.column(*(name.lower() for name in label_names))
     if column is None:
         raise SecondhandError(
-            f"{path}: no column {' or '.join(label_names)}; it has "
-            f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the labels' by --label-column"
+            f"{path}: no column {' or '.join(label_names)}. It has "
+            f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with "
+            "--label-column"
         )
     if together is not None:
         together = together or sorted(frames.files)
         if not 2 <= len(together) <= 3 or min(map(len, together)) < 2:
             detectors = ", ".join(sorted(frames.files))
-            raise SecondhandError(f"--detectors together: two or three are drawn, not {detectors}")
+            raise SecondhandError(
+                f"--detectors together: two or three detectors are needed, but --strain {strain} has {detectors}"
+            )
     sources = strain_files_of(triggers, frames, together or ())
     predicted = triggers.column("label") is not None and triggers.column("reason") is not None
     columns = {
         name: triggers.column(*names)
         for name, names in (_ALSO | (_PREDICTED if predicted else {})).items()
     }
-    also = {name: triggers.cells[its].astype(str) for name, its in columns.items() if its}
+    optional = {name: triggers.cells[cells].astype(str) for name, cells in columns.items() if cells}
     files = [file if isinstance(file, str) else "" for file in sources]
     label = triggers.cells[column].astype(str).str.strip()
-    frame = pd.DataFrame({"path": files, "label": label, "gps": triggers.gps, **also})
-    placed, labelled = frame["path"].ne(""), frame["label"].ne("")
-    usable = frame.loc[placed & labelled]
+    frame = pd.DataFrame({"path": files, "label": label, "gps": triggers.gps, **optional})
+    has_strain, labelled = frame["path"].ne(""), frame["label"].ne("")
+    usable = frame.loc[has_strain & labelled]
     twice = usable.duplicated(["path", "gps", "label"])
-    lacking = [(row, why.reason) for row, why in enumerate(sources) if isinstance(why, Rejected)]
-    lacking += [(row, "no label") for row in np.flatnonzero(placed & ~labelled).tolist()]
-    lacking += [(row, "the trigger of an earlier row") for row in usable.index[twice].tolist()]
-    rejected = frames.rejected + [Rejected(triggers.name(row), why) for row, why in lacking]
+    reasons = [(row, bad.reason) for row, bad in enumerate(sources) if isinstance(bad, Rejected)]
+    reasons += [(row, "no label") for row in np.flatnonzero(has_strain & ~labelled).tolist()]
+    reasons += [(row, "the same trigger as an earlier row") for row in usable.index[twice].tolist()]
+    rejected = frames.rejected + [Rejected(triggers.name(row), why) for row, why in reasons]
     usable = usable.loc[~twice]
     if usable.empty:
-        first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
-        raise SecondhandError(f"{path}: no labelled trigger with strain{first}")
+        first = f". The first one left out: {': '.join(rejected[0])}" if rejected else ""
+        raise SecondhandError(
+            f"{path}: no labelled trigger with strain in --strain {strain}{first}"
+        )
     return usable.sort_values(["path", "gps"], ignore_index=True), rejected
 
 
@@ -297,7 +313,7 @@ def strain_files_of(
     def place(row: int, detector: str, gps: float) -> str | Rejected:
         if gps != gps:
             time = triggers.cells.iloc[row][triggers.time_column]
-            return Rejected("", f"{triggers.time_column} {time!r} is no GPS time")
+            return Rejected("", f"{triggers.time_column} {time!r} is not a GPS time")
         if not together:
             return frames.find(detector, gps)
         strain_files = [frames.find(name, gps) for name in together]
@@ -319,18 +335,25 @@ def check_table(out: Path, *, overwrite: bool = False) -> None:
     """Raise SecondhandError if no table can be written to ``out``."""
     suffix = out.suffix.lower()
     if suffix not in _WRITTEN:
-        raise SecondhandError(f"--out {out}: triggers are written as {', '.join(_WRITTEN)}")
+        raise SecondhandError(
+            f"--out {out}: unknown format. The name of a table of triggers ends in {', '.join(_WRITTEN)}"
+        )
     if suffix == ".ecsv" and importlib.util.find_spec("astropy") is None:
-        raise SecondhandError(f"--out {out}: ECSV needs astropy: {extra('gw')}")
-    if out.is_dir() or (out.exists() and not overwrite):
-        remedy = "choose another" + ("" if out.is_dir() else ", or give --overwrite")
-        raise SecondhandError(f"--out {out}: is there already; {remedy}")
+        raise SecondhandError(f"--out {out}: ECSV needs astropy. Install it: {extra('gw')}")
+    if out.is_dir():
+        raise SecondhandError(f"--out {out}: is a folder. Name a file")
+    if out.exists() and not overwrite:
+        raise SecondhandError(
+            f"--out {out}: exists already. Choose another name, or add --overwrite"
+        )
 
 
 def write_table(table: pd.DataFrame, out: Path | TextIO) -> None:
-    """Write it as the ending of its name says, beside its place, then there: CSV, HDF5 as gwpy reads it
-    (one data set ``triggers`` with a field a column), or ECSV. In the latter two columns of numbers are
-    numbers, and text is UTF-8."""
+    """Write a table of triggers atomically as CSV, HDF5 or ECSV, by the ending of its name.
+
+    HDF5 is in gwpy's layout: a data set ``triggers`` with one field per column. In HDF5 and ECSV, columns of
+    numbers are numbers, and text is UTF-8. A stream gets CSV.
+    """
     if not isinstance(out, Path):
         out.write(csv_text(table, lineterminator="\n"))
         return
@@ -361,7 +384,7 @@ def _typed(column: pd.Series) -> np.ndarray:
     if column.dtype.kind in "iufb":
         return column.to_numpy()
     text = column.astype(str)
-    # One that begins with zeros is a name.
+    # Text with leading zeros is a name.
     if text.ne("").any() and not text.str.match(r"[+-]?0\d").any():
         with suppress(ValueError):
             return pd.to_numeric(text.where(text.ne(""))).to_numpy()

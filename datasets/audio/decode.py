@@ -1,8 +1,8 @@
-"""Open an audio file safely: WAV, FLAC, OGG, Opus, MP3 and AIFF through soundfile, M4A through av.
+"""Opens audio files safely: WAV, FLAC, OGG, Opus, MP3 and AIFF with soundfile, M4A with av.
 
-A header is a claim. Every figure in it is held against the limits below and against the size of
-the file before anything is allocated, and samples are decoded block by block, so that a file that
-guarantees 80 GB costs no more than what it truly holds.
+Headers are untrusted. Their values are checked against the limits below and the size of the file before
+memory is allocated, and samples are decoded in blocks. So a file whose header claims 80 GB costs no more than
+its real content.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 MAX_SAMPLES = 2**28  # in one reading: 1 GiB of float32, 1.7 h at 44.1 kHz
 BLOCK = 2**20  # samples decoded at a time, over all channels
-_LOSSY = {"OGG", "MP3", "MPEG", "M4A"}  # their length is an estimate
-NO_SIGNAL = -60.0  # dBFS; quieter is no signal
+_LOSSY = {"OGG", "MP3", "MPEG", "M4A"}  # the length in the header is an estimate
+NO_SIGNAL = -60.0  # dBFS; a quieter recording has no signal
 FORMATS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF", "M4A"}
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
-MIN_SAMPLES = 16  # fewer hold no sound
-# No encoder of these formats puts more samples into a byte: PCM and ADPCM at least 2 bits a sample,
-# FLAC at least 8 bytes a frame of at most 65 535 samples, Opus at least one byte in 120 ms.
+MIN_SAMPLES = 16  # a shorter file holds no sound
+# Largest number of samples per byte. PCM and ADPCM need at least 2 bits per sample, FLAC at least 8 bytes per
+# frame of up to 65 535 samples, Opus at least one byte per 120 ms.
 _FRAMES_PER_BYTE = dict.fromkeys(("WAV", "WAVEX", "RF64", "W64", "AIFF"), 8)
 _COMPRESSED_FRAMES_PER_BYTE = 8192
 
@@ -82,9 +82,9 @@ def read_audio(
     Parameters
     ----------
     path : WAV, FLAC, OGG, Opus, MP3, AIFF or M4A (AAC or Apple Lossless).
-    start, end : the span in seconds; an `end` of None, or beyond the file, is the file's end.
-    longest : of a longer span only so many seconds, from its middle.
-    rate : resample to this rate in Hz (soxr, high quality); None keeps the file's own.
+    start, end : span in seconds. None, or an ``end`` beyond the file, means the end of the file.
+    longest : maximum duration in seconds; of a longer span the middle is read.
+    rate : rate in Hz to resample to (soxr, high quality). None keeps the rate of the file.
 
     Returns
     -------
@@ -92,23 +92,27 @@ def read_audio(
 
     Raises
     ------
-    OutsideFile : it ends before `start`.
-    BadFile : unreadable, truncated, empty, not finite, or a header beyond belief.
-    SecondhandError : a span that is no span, or one too long to hold at once.
+    OutsideFile : the file ends before ``start``.
+    BadFile : unreadable, truncated, empty, with NaN or infinite samples, or with an implausible header.
+    SecondhandError : ``start`` and ``end`` are not a span, ``rate`` is out of range, or the span is too long
+        to read at once.
     """
     if not (math.isfinite(start) and start >= 0 and (end is None or end > start)):
         raise SecondhandError(
-            f"{path}: span {start} s to {end} s: start must be >= 0 and end after it"
+            f"{path}: {start} s to {end} s is not a valid span (start must be 0 or more, and before end)"
         )
     if rate is not None and not RATES[0] <= rate <= RATES[1]:
-        raise SecondhandError(f"rate={rate} Hz: must lie between {RATES[0]} and {RATES[1]}")
+        raise SecondhandError(
+            f"invalid settings: rate={rate} Hz (must be {RATES[0]} to {RATES[1]})"
+        )
     with _open(path) as file:
         file_rate = int(file.samplerate)
         first = round(start * file_rate)
         last = file.frames if end is None else min(file.frames, round(end * file_rate))
         if first >= file.frames:
             raise OutsideFile(
-                path, f"starts at {start:g} s but lasts {file.frames / file_rate:g} s"
+                path,
+                f"{start:g} s is outside the recording, which lasts {file.frames / file_rate:g} s",
             )
         count = max(last - first, 1)
         if longest is not None and count > round(longest * file_rate):
@@ -116,15 +120,14 @@ def read_audio(
             count = max(round(longest * file_rate), 1)
         if max(count, count * (rate or file_rate) // file_rate) > MAX_SAMPLES:
             raise SecondhandError(
-                f"{path}: {count / file_rate:g} s at once is too much; read it in windows (start, end)"
+                f"{path}: {count / file_rate:g} s is too long to read at once. Read it in windows (start, end)"
             )
         signal = _mono(file, path, first, count)
     if rate is not None and rate != file_rate:
         import soxr
 
-        signal = np.clip(
-            soxr.resample(signal, file_rate, rate), -1.0, 1.0
-        )  # it overshoots at steps
+        # Resampling overshoots at steps.
+        signal = np.clip(soxr.resample(signal, file_rate, rate), -1.0, 1.0)
     return signal, rate or file_rate
 
 
@@ -139,8 +142,8 @@ def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[
     """
     if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
         raise SecondhandError(
-            f"duration={duration}, window={window}, overlap={overlap}: "
-            "needs duration > 0, window > 0, 0 <= overlap < 1"
+            f"invalid settings: duration={duration}, window={window}, overlap={overlap} (duration and window "
+            "must be above 0, and overlap 0 to below 1)"
         )
     if duration <= window * 1.1:
         return [(0.0, duration)]
@@ -178,16 +181,16 @@ def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
     except soundfile.LibsndfileError as error:
         detail = str(error.error_string).rstrip(".").lower()
         raise BadFile(
-            path, f"cannot be decoded ({detail}): damaged, truncated or not audio"
+            path, f"cannot be decoded ({detail}): it is damaged, truncated or not audio"
         ) from None
 
 
 def _checked_size(path: str | os.PathLike[str]) -> tuple[int, bytes]:
-    """The file's size in bytes and its first 64, after the checks that need no decoder."""
+    """Size of a file in bytes and its first 64 bytes, after the checks that need no decoder."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            raise BadFile(path, "not a regular file")
+            raise BadFile(path, "not a file, but a folder, a pipe or a device")
         with open(path, "rb") as stream:
             head = stream.read(64)
     except OSError as error:
@@ -203,25 +206,31 @@ def _checked_size(path: str | os.PathLike[str]) -> tuple[int, bytes]:
 def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
     """Raise BadFile for an implausible header."""
     if file.format not in FORMATS:
-        raise BadFile(path, f"{file.format} is not supported: convert to WAV or FLAC")
+        raise BadFile(path, f"{file.format} is not supported: convert it to WAV or FLAC")
     if not RATES[0] <= file.samplerate <= RATES[1]:
         raise BadFile(
-            path, f"header claims {file.samplerate} Hz; believed are {RATES[0]} to {RATES[1]}"
+            path,
+            f"implausible header: {file.samplerate} Hz ({RATES[0]} to {RATES[1]} Hz are supported)",
         )
     if not 1 <= file.channels <= MAX_CHANNELS:
         raise BadFile(
-            path, f"header claims {file.channels} channels; at most {MAX_CHANNELS} are read"
+            path,
+            f"implausible header: {file.channels} channels (at most {MAX_CHANNELS} are supported)",
         )
     per_byte = _FRAMES_PER_BYTE.get(file.format, _COMPRESSED_FRAMES_PER_BYTE)
     if file.frames > size * per_byte:
-        raise BadFile(path, f"header claims {file.frames} samples in a file of {size} bytes")
+        raise BadFile(path, f"implausible header: {file.frames} samples in a file of {size} bytes")
     claimed = _claimed_bytes(path)
     if claimed is not None and claimed > size:
         raise BadFile(
-            path, f"truncated: header claims {claimed} bytes of samples, the file has {size}"
+            path,
+            f"truncated: the header states {claimed} bytes of samples, but the file has {size} bytes",
         )
     if file.frames < MIN_SAMPLES:
-        raise BadFile(path, f"holds {max(file.frames, 0)} samples: too short to hold a sound")
+        count = max(file.frames, 0)
+        raise BadFile(
+            path, f"too short: {count} sample{'s' * (count != 1)} (at least {MIN_SAMPLES})"
+        )
 
 
 def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
@@ -245,14 +254,14 @@ def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
             if name == b"ds64":  # RF64 keeps 64-bit lengths here: RIFF, then data
                 return int.from_bytes(stream.read(16)[8:], "little")
             if name == sample_chunk:
-                # Recorders that write to a pipe cannot go back and leave the largest number.
+                # Recorders that write to a pipe cannot correct the length and leave the largest number.
                 return None if length == 0xFFFFFFFF else int(length)
             stream.seek(length + length % 2, os.SEEK_CUR)
     return None
 
 
 def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> NDArray[np.float32]:
-    """`count` frames from `first` on, averaged over the channels, or the loudest of them."""
+    """Read `count` frames from `first` on: the mean of the channels, or the loudest one (see `read_audio`)."""
     channels = int(file.channels)
     power = np.zeros(channels)
     blocks = []
@@ -265,7 +274,9 @@ def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> ND
     signal = np.concatenate(blocks) if len(blocks) != 1 else blocks[0]
     if channels > 1 and float(np.dot(signal, signal)) < 0.01 * power.sum() / channels**2:
         loudest = int(power.argmax())
-        log.warning("%s: channels cancel; channel %d is used alone", path, loudest + 1)
+        log.warning(
+            "%s: the channels cancel when averaged, so only channel %d is used", path, loudest + 1
+        )
         return np.concatenate([block[:, loudest] for block in _blocks(file, path, first, count)])
     return signal
 
@@ -276,28 +287,32 @@ def _blocks(
     """Decoded blocks float32 [frames, channels], finite and within full scale."""
     if first or file.tell():
         file.seek(first)
-    pcm16 = file.subtype == "PCM_16"  # the commonest by far; scaling it here is twice as fast
+    pcm16 = file.subtype == "PCM_16"  # the most common by far; scaling it here is twice as fast
     integer = file.subtype.startswith("PCM_")
     decoded = 0
     while decoded < count:
-        ask = min(count - decoded, max(BLOCK // file.channels, 1))
-        block = file.read(ask, dtype="int16" if pcm16 else "float32", always_2d=True)
+        requested = min(count - decoded, max(BLOCK // file.channels, 1))
+        block = file.read(requested, dtype="int16" if pcm16 else "float32", always_2d=True)
         if pcm16:
             block = block.astype(np.float32)
             block *= np.float32(1 / 32768)
         elif not integer:
             peak = float(np.abs(block).max(initial=0.0))
             if not math.isfinite(peak):
-                raise BadFile(path, "holds NaN or infinite samples")
-            if peak > 4:  # 12 dB over: not an overshoot but another scale
-                raise BadFile(path, f"samples reach {peak:g}; full scale is 1: rescale the file")
+                raise BadFile(path, "contains NaN or infinite samples")
+            if peak > 4:  # 12 dB above full scale is not an overshoot but another scale
+                raise BadFile(
+                    path,
+                    f"has samples up to {peak:g}, but full scale is 1: rescale the file",
+                )
             if peak > 1:
                 block = np.clip(block, -1.0, 1.0)
         yield block
         decoded += len(block)
-        if len(block) < ask:
+        if len(block) < requested:
             if decoded < (0.95 * count if file.format in _LOSSY else count) or not decoded:
                 raise BadFile(
-                    path, f"truncated: {count} samples are due from {first} on, {decoded} are there"
+                    path,
+                    f"truncated: only {decoded} of {count} samples from sample {first} on",
                 )
             return

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile
 
-MAX_TABLES = 32 << 20  # bytes of all but the samples; those of an hour have 0.6 MB
+MAX_TABLES = 32 << 20  # bytes of everything except the samples; an hour of sound needs 0.6 MB
 MAX_PACKETS = 1 << 22  # a day at 44.1 kHz; 300 MB
 _MAX_BOXES = 4096
-#: Tables that are unpacked, fragments and their index, and packets of one sample each (chunks of
-#: 2**31 of them cost nothing to claim).
+#: Refused content: compressed tables, fragments and their index, and packets of one sample each (a few
+#: bytes can claim 2**31 of them).
 _NEVER = re.compile(
     rb"cmov|moof|trex|sidx|stts.{4}\x00{3}\x01.{4}(?:\x00{3}\x01|[\x80-\xff])", re.DOTALL
 )
@@ -35,7 +35,8 @@ _OPTIONS = {
     "ignore_chapters": "1",
     "max_streams": "8",
 }
-#: Four packets of AAC: windows overlap, and bands may be told from the last ones.
+#: Samples to decode before the requested one: four packets of AAC, whose windows overlap and whose bands may
+#: be predicted from earlier packets.
 _BEFORE = 8192  # samples
 
 
@@ -45,11 +46,11 @@ def is_mp4(head: bytes) -> bool:
 
 
 class Mp4Sound:
-    """A recording open for reading, with what is used of `soundfile.SoundFile`'s attributes.
+    """An open recording, with the used part of the interface of `soundfile.SoundFile`.
 
     Raises
     ------
-    BadFile : not such a recording, or one that must not be trusted; also by `read`.
+    BadFile : no sound, another codec, or an implausible container; also raised by `read`.
     """
 
     format = "M4A"
@@ -62,9 +63,9 @@ class Mp4Sound:
             check_tables(path, self._file)
             self.samplerate = self.channels = 0
             self.seek(0)
-            first = next(self._frames, None)  # AAC may have twice the rate that its header says
+            first = next(self._frames, None)  # AAC may have twice the rate of its header
             if first is None or self._stream.duration is None:
-                raise BadFile(path, "damaged or truncated: holds no sound")
+                raise BadFile(path, "damaged or truncated: it contains no sound")
             self.samplerate, self.channels = int(first.sample_rate), first.layout.nb_channels
             self.frames = round(self._stream.duration * self._stream.time_base * self.samplerate)
             self.subtype = self._stream.codec_context.name.upper()
@@ -82,17 +83,17 @@ class Mp4Sound:
         self._file.close()
 
     def tell(self) -> int:
-        """The next sample."""
+        """Number of the next sample."""
         return self._at
 
     def seek(self, sample: int) -> None:
-        """Go on from this sample."""
+        """Make this sample the next one to read."""
         self._at, self._begun = sample, False
         self._rest: NDArray[np.float32] = np.empty((0, self.channels), np.float32)
         self._frames = self._decoded(sample - _BEFORE)
 
     def read(self, count: int, **_: object) -> NDArray[np.float32]:
-        """The next samples, float32 [count, channels]; fewer at the end."""
+        """Read the next samples, float32 [count, channels]; fewer at the end."""
         blocks, missing = [self._rest[:0]], min(count, self.frames - self._at)
         while missing > 0:
             if not len(self._rest):
@@ -113,9 +114,9 @@ class Mp4Sound:
         return signal
 
     def _decoded(self, sample: int) -> Iterator[Any]:
-        """Frames from the one on that holds this sample; below 0 is what the encoder put before.
+        """Yield frames from the one with this sample on; samples below 0 are the encoder's padding.
 
-        By a new decoder: what AAC fills noisy bands with depends on all that it has decoded.
+        Each call uses a new decoder, because AAC's noise substitution depends on everything decoded before.
         """
         import av
 
@@ -139,7 +140,7 @@ class Mp4Sound:
             ) from None
 
     def _sound(self) -> Any:
-        """The one stream that is read."""
+        """The stream to read: the first sound; BadFile for a video or another codec."""
         from av.stream import Disposition
 
         streams = self._container.streams
@@ -148,12 +149,13 @@ class Mp4Sound:
                 self._path, "a video, not an audio file: extract its sound as WAV or FLAC"
             )
         if not streams.audio:
-            raise BadFile(self._path, "an MP4 container that holds no sound")
+            raise BadFile(self._path, "an MP4 container without sound")
         context = streams.audio[0].codec_context
         name = context.name if context else "an unknown codec"
         if name not in _CODECS:
             raise BadFile(
-                self._path, f"{name} in an MP4 container is not read: convert to WAV or FLAC"
+                self._path,
+                f"{name} in an MP4 container is not supported: convert it to WAV or FLAC",
             )
         context.thread_count = 1
         return streams.audio[0]
@@ -161,7 +163,7 @@ class Mp4Sound:
     def _values(self, frame: Any) -> NDArray[np.float32]:
         """Samples of a frame, float32 [samples, channels]."""
         if (frame.sample_rate, frame.layout.nb_channels) != (self.samplerate, self.channels):
-            raise BadFile(self._path, "its rate or channels change: damaged")
+            raise BadFile(self._path, "damaged: its rate or number of channels changes")
         values = frame.to_ndarray()
         if not frame.format.is_planar:
             values = values.reshape(-1, self.channels).T
@@ -190,15 +192,18 @@ def check_tables(path: str | os.PathLike[str], file: BinaryIO) -> None:
         tables += file.read(table_bytes)
         at += length
     else:
-        raise BadFile(path, "damaged or truncated: a container of too many boxes")
+        raise BadFile(path, f"damaged or truncated: its container has more than {_MAX_BOXES} boxes")
     if _NEVER.search(tables):
-        raise BadFile(path, "in fragments, or with packed tables: convert to WAV or FLAC")
+        raise BadFile(
+            path,
+            "fragmented MP4 and compressed tables are not supported: convert it to WAV or FLAC",
+        )
 
     def claimed(names: bytes, skip: int) -> int:
         ends = (match.end() + skip for match in re.finditer(names, tables))
         return sum(int.from_bytes(tables[end : end + 4]) for end in ends)
 
-    # Each edit copies the packets that it spans.
+    # FFmpeg copies the packets of each edit.
     packets = claimed(rb"stsz|stz2", 8) * max(claimed(rb"elst", 4), 1)
     if max(packets, claimed(rb"stts|ctts|stss|stps|stco|co64", 4)) > MAX_PACKETS:
         raise BadFile(path, f"damaged or truncated: its tables claim {packets} packets")

@@ -1,7 +1,7 @@
-"""Mel spectrograms in numpy: the mathematics under `MelSettings`.
+"""Computes mel spectrograms in NumPy, for `MelSettings`.
 
-Values equal those of librosa (the oracle in the tests). librosa itself is not imported here:
-its import takes seconds, in every worker process, for a filterbank of twenty lines.
+The values equal those of librosa, which the tests compare with. librosa is not imported, because its import
+takes seconds in every worker process.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 Floats = TypeVar("Floats", bound=np.floating)
 
-#: Spectra at a time: they stay in the cache, and a product is too small for BLAS threads.
+#: Number of spectra at a time: they fit into the processor's cache, and a product is too small for BLAS threads.
 FRAMES = 32
-BANDS = 16  # mel bands at a time: neighbours share bins, distant ones share none
+BANDS = 16  # number of mel bands at a time: neighbours share bins, distant ones do not
 FLOOR = 1e-10  # power; librosa's `amin`
-#: Kaldi's least power: float32's epsilon, -69 dB.
+#: Kaldi's lowest power: the epsilon of float32, -69 dB.
 KALDI_FLOOR = float(np.finfo(np.float32).eps)
 
 
 class MelBands(NamedTuple):
-    """Rate, fmin and fmax in Hz, the window's length in samples, the number of bands."""
+    """Settings of a filterbank: rate, fmin and fmax (Hz), window length (samples) and number of bands."""
 
     rate: int
     n_fft: int
@@ -39,7 +39,7 @@ class MelBands(NamedTuple):
 
 
 def hz_to_mel(frequency: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Hz to mel: linear below 1 kHz, logarithmic above (Slaney 1998, Auditory Toolbox).
+    """Convert Hz to mel: linear below 1 kHz, logarithmic above (Slaney 1998, Auditory Toolbox).
 
     Examples
     --------
@@ -51,7 +51,7 @@ def hz_to_mel(frequency: NDArray[np.float64] | float) -> NDArray[np.float64]:
 
 
 def mel_to_hz(mel: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Mel to Hz, the inverse of `hz_to_mel`."""
+    """Convert mel to Hz, the inverse of `hz_to_mel`."""
     m = np.asarray(mel, dtype=np.float64)
     return np.where(m < 15, m * 200 / 3, 1000 * np.exp((np.maximum(m, 15) - 15) * _STEP / 27))
 
@@ -61,8 +61,10 @@ _STEP = math.log(6.4)  # 27 mel from 1 kHz to 6.4 kHz
 
 @lru_cache(maxsize=32)
 def filterbank(bands: MelBands) -> NDArray[np.float32]:
-    """Triangular mel filters of equal area (Slaney 1998), as `librosa.filters.mel` gives them.
+    """Triangular mel filters of equal area (Slaney 1998), equal to `librosa.filters.mel`.
 
+    Returns
+    -------
     float32 [n_mels, 1 + n_fft // 2], read-only.
     """
     rate, n_fft, n_mels, fmin, fmax = bands
@@ -80,12 +82,12 @@ def filterbank(bands: MelBands) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=64)
 def warn_of_empty_bands(bands: MelBands) -> None:
-    """Log that bands without an FFT bin will stay black; once for each setting, hence the cache."""
+    """Warn about mel bands without an FFT bin, once per setting (hence the cache)."""
     empty = int((filterbank(bands).max(axis=1) == 0).sum())
     if empty:
         log.warning(
-            "%d of %d mel bands hold no FFT bin (n_fft=%d at %d Hz) and stay black: "
-            "lower n_mels or raise n_fft",
+            "mel bands without an FFT bin, which stay black: %d of %d (n_fft=%d at %d Hz). Lower n_mels or "
+            "raise n_fft in --spectrogram",
             *(empty, bands.n_mels, bands.n_fft, bands.rate),
         )
 
@@ -98,15 +100,15 @@ def mel_spectrogram(
     power: int = 2,
     dtype: DTypeLike = np.float64,
 ) -> NDArray[np.float64]:
-    """Mel spectrogram with a periodic Hann window, frames centred, zeros beyond the ends.
+    """Mel spectrogram with a periodic Hann window, centred frames, and zero padding.
 
     Parameters
     ----------
     signal : [samples].
-    hop : samples.
+    hop : samples between frames.
     power : 2 for power, 1 for magnitude.
-    dtype : precision of the Fourier transform. float64 equals librosa to 1e-6 dB. float32 takes
-        half the time and differs by up to 1e-3 dB in what lies 80 dB below a frame's peak.
+    dtype : precision of the Fourier transform. float64 equals librosa to 1e-6 dB. float32 takes half the
+        time; values 80 dB below the peak of a frame differ by up to 1e-3 dB.
 
     Returns
     -------
@@ -132,8 +134,8 @@ def mel_spectrogram(
         transform = rfft(windowed[:count])[:, :used]
         squares = transform.real**2
         squares += transform.imag**2
-        # The sum over bins is taken in float64: it then does not depend on how many threads the
-        # matrix product uses, and a picture is the same in a worker and in the main process.
+        # The sum over bins uses float64, so that it does not depend on the number of threads of the matrix
+        # product: a spectrogram is the same in a worker and in the main process.
         values = spectrum[:count]
         values[:] = squares
         if power == 1:
@@ -145,34 +147,35 @@ def mel_spectrogram(
 
 
 def decibels(power: NDArray[Floats]) -> NDArray[Floats]:
-    """10 log10 of a power, at least 1e-10 (-100 dB)."""
+    """Convert power to decibels: 10 log10 of at least 1e-10 (-100 dB)."""
     return 10 * np.log10(np.maximum(power, power.dtype.type(FLOOR)))
 
 
 def full_scale(bands: MelBands) -> float:
-    """The mel power in dB that a full-scale sine has in the band that shows it best: 0 dBFS.
+    """Mel power (dB) of a full-scale sine in the band with the largest weight, which defines 0 dBFS.
 
-    A sine of amplitude 1 at the centre of a bin has |X|² = (n_fft / 4)² under a Hann window.
+    A sine of amplitude 1 at the centre of a bin has |X|² = (n_fft / 4)² with a Hann window.
     """
     weight = float(filterbank(bands).max())
     return 10 * math.log10(max(weight, FLOOR) * (bands.n_fft / 4) ** 2)
 
 
 def pcen(magnitude: NDArray[np.float64], *, rate: int, hop: int) -> NDArray[np.float64]:
-    """Per-channel energy normalisation (Wang et al., arXiv 1607.05666), librosa's settings.
+    """Per-channel energy normalisation (Wang et al., arXiv 1607.05666) with librosa's settings.
 
-    The running average, over 0.4 s, begins with each band's mean over the first 0.1 s (librosa's
-    `zi`). Begun with 1, librosa's default, it is far too low for 0.3 s, and all that sounds then
-    looks like an onset.
+    The running average over 0.4 s starts with the mean of each band over the first 0.1 s (librosa's `zi`).
+    With librosa's default start value of 1 it would be far too low for 0.3 s, and all sounds in this time
+    would look like onsets.
 
     Parameters
     ----------
     magnitude : [n_mels, frames], of samples scaled to ±2³¹.
-    rate, hop : Hz and samples.
+    rate : Hz.
+    hop : samples between frames.
 
     Returns
     -------
-    float64 [n_mels, frames], >= 0; steady noise lies near 0.5, an onset of 25 dB near 4.
+    float64 [n_mels, frames], 0 or more; about 0.5 for steady noise, and 4 for an onset of 25 dB.
     """
     gain, bias, eps = 0.98, 2.0, 1e-6  # and the exponent 0.5
     span = 0.4 * rate / hop
@@ -187,7 +190,7 @@ def pcen(magnitude: NDArray[np.float64], *, rate: int, hop: int) -> NDArray[np.f
 
 
 def fast_even(length: float) -> int:
-    """The next even number, from `length` and 16 up, without prime factors above 5."""
+    """Smallest even number of at least `length` and 16 without prime factors above 5."""
     from scipy.fft import next_fast_len
 
     return 2 * int(next_fast_len(max(math.ceil(length / 2 - 1e-9), 8), real=True))
@@ -201,7 +204,7 @@ def _hann(n_fft: int, dtype: str) -> NDArray[np.floating]:
 
 @lru_cache(maxsize=8)
 def _grouped(bands: MelBands) -> list[tuple[int, int, int, NDArray[np.float64]]]:
-    """The filterbank in dense blocks: (first band, first bin, end bin, [bins, bands])."""
+    """The filterbank as dense blocks: (first band, first bin, end bin, weights [bins, bands])."""
     weights = filterbank(bands).astype(np.float64)
     groups = []
     for band in range(0, bands.n_mels, BANDS):
@@ -215,21 +218,20 @@ def _grouped(bands: MelBands) -> list[tuple[int, int, int, NDArray[np.float64]]]
 def kaldi_spectrogram(
     signal: NDArray[np.floating], bands: MelBands, hop: int
 ) -> NDArray[np.float64]:
-    """Mel power of samples from -1 to 1, at least `KALDI_FLOOR`, as Kaldi's filterbank features have it,
-    which networks of AudioSet were trained on.
+    """Mel power as in Kaldi's filterbank features, which networks of AudioSet were trained on.
 
-    Frames lie wholly inside the signal; of each its mean is taken away, then what the sample before
-    says (pre-emphasis); filters are triangles over mel, of height 1. Its natural logarithm is
-    torchaudio's ``compliance.kaldi.fbank`` with ``window_type="hanning"``.
+    Frames lie completely inside the signal. From each frame its mean is subtracted, and then pre-emphasis is
+    applied. The filters are triangles on the mel scale with height 1. The natural logarithm of the result
+    equals torchaudio's ``compliance.kaldi.fbank`` with ``window_type="hanning"``.
 
     Parameters
     ----------
-    signal : [samples], a frame (``bands.n_fft``) or more.
-    hop : samples.
+    signal : [samples] from -1 to 1, at least one frame (``bands.n_fft``) long.
+    hop : samples between frames.
 
     Returns
     -------
-    float64 [n_mels, 1 + (samples - n_fft) // hop].
+    float64 [n_mels, 1 + (samples - n_fft) // hop], at least `KALDI_FLOOR`.
     """
     length, filters = _kaldi_length(bands), kaldi_filterbank(bands).T
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(bands.n_fft) / (bands.n_fft - 1))
@@ -246,7 +248,7 @@ def kaldi_spectrogram(
 
 @lru_cache(maxsize=8)
 def kaldi_filterbank(bands: MelBands) -> NDArray[np.float64]:
-    """Triangles over mel, float64 [n_mels, bins]; the last bin, half the rate, has no part in them."""
+    """Triangular filters on the mel scale, float64 [n_mels, bins]; the last bin (half the rate) has weight 0."""
     bins = _kaldi_mel(np.fft.rfftfreq(_kaldi_length(bands), 1 / bands.rate))
     edges = np.linspace(_kaldi_mel(bands.fmin), _kaldi_mel(bands.fmax), bands.n_mels + 2)
     lower, centre, upper = edges[:-2, None], edges[1:-1, None], edges[2:, None]
@@ -260,5 +262,5 @@ def _kaldi_mel(hz: NDArray[np.floating] | float) -> NDArray[np.float64]:
 
 
 def _kaldi_length(bands: MelBands) -> int:
-    """Frames are filled up with zeros to a power of two."""
+    """Length of the Fourier transform: frames are zero-padded to a power of two."""
     return 1 << (bands.n_fft - 1).bit_length()

@@ -28,36 +28,39 @@ from datasets.spectrograms import (
 log = logging.getLogger(__name__)
 
 LEVELS = ("clip", "fixed", "pcen")
-QUIETEST_PEAK = -50.0  # dBFS; a clip whose peak is lower is drawn as if it had this one
-CLIP_RANGE = 60.0  # dB below the clip's own peak
-LOUDEST_PCEN = 4.0  # drawn white: an onset of 25 dB
+QUIETEST_PEAK = -50.0  # dBFS; a clip with a lower peak is rendered as if it had this one
+CLIP_RANGE = 60.0  # dB below the clip's peak that are shown
+LOUDEST_PCEN = 4.0  # rendered white: an onset of 25 dB
 
 
 @dataclass(frozen=True, kw_only=True)
 class MelSettings(SpectrogramSettings):
-    """Sound as a mel spectrogram: time to the right, low frequencies at the bottom.
+    """Settings of a mel spectrogram: time to the right, low frequencies at the bottom.
 
-    A clip shorter than the window is set in its middle, with silence on both sides; of a longer
-    one the middle is drawn (`spans` cuts it, to see all of it).
+    A clip that is shorter than the window is centred, with silence on both sides. Of a longer clip the middle
+    is rendered; `spans` cuts it into windows instead.
 
     Parameters
     ----------
-    rate : Hz to which every file is resampled.
-    window : seconds in one picture.
-    n_fft, hop : samples of a frame and between frames. 0: in proportion to the rate, 2048 and 512
-        at 44 100 Hz (n_fft rounded up to a length with a fast transform).
-    n_mels : mel bands.
-    fmin, fmax : Hz. fmax 0: 16 kHz, or half the rate if that is less.
-    level : what is white and what is black. "clip": the clip's own peak (at least -50 dBFS) and
-        `range_db` below it. "fixed": full scale and `range_db` below it. "pcen": per-channel energy
-        normalisation, 4 and 0. Full scale is the mel power of a sine of amplitude 1 in the band
-        that shows it best.
-    range_db : dB from black to white.
-    colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis),
-        or "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
-    size : height and width of the picture in pixels.
-    scale : the filters. "slaney": librosa's. "kaldi": Kaldi's, see `datasets.audio.mel.kaldi_spectrogram`, where n_fft is
-        the length of a frame; not of level "pcen" nor in the colour "windows".
+    rate : rate in Hz that every file is resampled to, 1000 to 768 000.
+    window : seconds in one spectrogram, 0.01 to 600.
+    n_fft, hop : samples of a frame, and between frames. 0: in proportion to the rate, 2048 and 512 at
+        44 100 Hz (n_fft is rounded up to a length with a fast transform).
+    n_mels : number of mel bands, 8 to 1024.
+    fmin, fmax : band in Hz. ``fmax`` 0: 16 kHz, or half the rate if that is less.
+    level : white and black. "clip": the clip's peak (at least -50 dBFS) and ``range_db`` below it. "fixed":
+        full scale and ``range_db`` below it. "pcen": per-channel energy normalisation, 4 and 0. Full scale
+        is the mel power of a sine of amplitude 1 in the band with the largest weight.
+    range_db : dB from black to white, 10 to 200.
+    colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis), or
+        "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
+    size : height and width in pixels, 16 to 2048.
+    scale : filterbank: "slaney" (librosa's) or "kaldi" (`datasets.audio.mel.kaldi_spectrogram`, where
+        ``n_fft`` is the length of a frame; not with level "pcen" or colour "windows").
+
+    Raises
+    ------
+    SecondhandError : values are invalid; all of them are named.
     """
 
     kind: ClassVar[str] = "sound"
@@ -78,11 +81,11 @@ class MelSettings(SpectrogramSettings):
     def __post_init__(self) -> None:
         check_types(self)
         if RATES[0] <= self.rate <= RATES[1]:
-            settle = object.__setattr__  # the dataclass is frozen; these are settled once, here
-            settle(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
-            settle(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
-            settle(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))
-        kaldi_draws_it = (
+            set_field = object.__setattr__  # the dataclass is frozen
+            set_field(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
+            set_field(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
+            set_field(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))
+        fits_kaldi = (
             self.level != "pcen"
             and self.colour != "windows"
             and self.rate * self.window >= self.n_fft
@@ -110,18 +113,19 @@ class MelSettings(SpectrogramSettings):
                 "fmax": (self.fmin < self.fmax, "above fmin"),
                 "size": (len(self.size) == 2, "height and width"),
                 "scale": (
-                    self.scale == "slaney" or kaldi_draws_it,
-                    "slaney for level pcen, the colour windows, or less than a frame of n_fft",
+                    self.scale == "slaney" or fits_kaldi,
+                    "slaney with level pcen, with colour windows, or with a window shorter than n_fft",
                 ),
             },
         )
-        # A recipe comes from a file that others wrote: no more work than a minute's worth.
+        # Settings may come from an untrusted file: limit the work to about a minute.
         if self.rate * self.window / self.hop * self.n_fft > 2e9:
             raise SecondhandError(
-                f"window={self.window} s with hop={self.hop} and n_fft={self.n_fft} at {self.rate} "
-                "Hz is too much for one picture: shorten the window or lengthen the hop"
+                f"invalid sound settings: window={self.window} s with hop={self.hop} and n_fft={self.n_fft} "
+                f"at {self.rate} Hz takes too long for one spectrogram. Shorten the window or lengthen the "
+                "hop"
             )
-        if self.scale == "slaney":  # Kaldi's narrow filters miss bins, and networks know it
+        if self.scale == "slaney":  # some of Kaldi's narrow filters are empty in training, too
             for n_fft in self._frame_lengths():
                 mel.warn_of_empty_bands(self._bands(n_fft))
 
@@ -149,8 +153,8 @@ class MelSettings(SpectrogramSettings):
             except BadFile as error:
                 reason = reason or str(error)
         if not probed:
-            reason = reason or "none were given"
-            raise SecondhandError(f"no audio file to infer rate and window from: {reason}")
+            reason = f"The first reason: {reason}" if reason else "There are no files"
+            raise SecondhandError(f"no readable sound file to infer rate and window from. {reason}")
         window = window_of([info.duration for info in probed])
         return cls(
             **{"rate": most_common_rate(info.rate for info in probed), "window": window, **settings}
@@ -165,32 +169,34 @@ class MelSettings(SpectrogramSettings):
         """
         first = start or 0.0
         if end is not None and 0 < end - first <= self.window:
-            return [(start, end)]  # no file is opened for the length
+            return [(start, end)]  # the length of the file is not needed
         last = min(decode.probe(path).duration, math.inf if end is None else end)
         if last <= first:
-            raise OutsideFile(path, f"starts at {first:g} s but lasts {last:g} s")
+            raise OutsideFile(path, f"{first:g} s is outside the recording, which lasts {last:g} s")
         windows = decode.windows(last - first, self.window, overlap)
-        if len(windows) > 100:  # a header may promise hours that are not there
+        if len(windows) > 100:  # a header may claim hours that are not there
             decode.read_audio(path, start=first + windows[-1][0], end=last)
         spans = [(first + begin, first + until) for begin, until in windows]
         return [*spans] if len(spans) > 1 else [(start, end)]
 
     @property
     def samples(self) -> int:
-        """Samples in one picture."""
+        """Number of samples in one spectrogram."""
         return max(round(self.rate * self.window), 1)
 
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> NDArray[np.float32]:
-        """Samples of one picture, float32 [samples]; with ``at`` (s) the window is centred there.
+        """Read the samples of one spectrogram, float32 [samples]; ``at`` (s) is the centre of the window.
 
         Raises OutsideFile if ``at`` or ``start`` is outside the file, and BadFile as `read_audio`.
         """
         if at is not None:
-            lasts = decode.probe(path).duration
-            if not 0 <= at <= lasts:
-                raise OutsideFile(path, f"{at:g} s is outside, it lasts from 0 to {lasts:g} s")
+            duration = decode.probe(path).duration
+            if not 0 <= at <= duration:
+                raise OutsideFile(
+                    path, f"{at:g} s is outside the recording, which lasts {duration:g} s"
+                )
             start = max(at - self.window / 2, 0.0)
             end = start + self.window
         signal, _ = decode.read_audio(
@@ -208,38 +214,44 @@ class MelSettings(SpectrogramSettings):
         return signal[first : first + self.samples]
 
     def no_signal(self, signal: NDArray[np.floating]) -> bool:
-        """Whether nothing in the signal reaches -60 dBFS."""
+        """Whether the whole signal is below -60 dBFS (`datasets.audio.decode.loudness`)."""
         return decode.loudness(signal, self.rate) < decode.NO_SIGNAL
 
     def mel_db(self, signal: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Mel power in dB as librosa's `melspectrogram` and `power_to_db(top_db=None)` give it.
+        """Mel power in dB, equal to librosa's `melspectrogram` and `power_to_db(top_db=None)`.
 
-        Of [samples] at the recipe's rate, of any length: float64 [n_mels, 1 + samples // hop], at
-        least -100 dB. Of scale "kaldi" as `mel.kaldi_spectrogram` has it.
+        Parameters
+        ----------
+        signal : [samples] at ``rate``, of any length.
+
+        Returns
+        -------
+        float64 [n_mels, 1 + samples // hop], at least -100 dB; for scale "kaldi" see
+        `datasets.audio.mel.kaldi_spectrogram`.
         """
         return mel.decibels(self._power(signal, self._bands(self.n_fft), np.float64))
 
     @property
     def full_scale(self) -> float:
-        """The mel power in dB of a full-scale sine, which level "fixed" draws white."""
+        """Mel power (dB) of a full-scale sine, which is white with level "fixed"."""
         return self._full_scale(self._bands(self.n_fft))
 
     @property
     def floor(self) -> float:
-        """The least mel power in dB."""
+        """Lowest mel power in dB."""
         return 10 * math.log10(mel.FLOOR if self.scale == "slaney" else mel.KALDI_FLOOR)
 
     def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
-        """The spectrogram between black and white, by `level`: 0 to 1, [n_mels, frames]."""
+        """The spectrogram as brightness by `level`, [n_mels, frames] from 0 (black) to 1 (white)."""
         bands = self._bands(n_fft or self.n_fft)
         if self.level == "pcen":
-            # Scaled as PCEN's settings expect; it lifts what is faint, so float32 would show.
+            # Scaled as PCEN's settings expect. PCEN amplifies faint sounds, so float32 is not precise enough.
             scaled = np.asarray(signal, np.float64) * 2**31
             magnitude = mel.mel_spectrogram(scaled, bands, self.hop, power=1)
             value: NDArray[np.floating] = mel.pcen(magnitude, rate=self.rate, hop=self.hop)
             value /= LOUDEST_PCEN
         else:
-            # float32 is exact to 0.001 dB here, a three-hundredth of a grey level.
+            # The error of float32 is 0.001 dB here, a three-hundredth of a grey level.
             power = self._power(signal, bands, np.float32)
             db = mel.decibels(power.astype(np.float32)) - np.float32(self._full_scale(bands))
             top = max(float(db.max()), QUIETEST_PEAK) if self.level == "clip" else 0.0
@@ -263,14 +275,14 @@ class MelSettings(SpectrogramSettings):
         return mel.mel_spectrogram(signal, bands, self.hop, dtype=dtype)
 
     def _full_scale(self, bands: mel.MelBands) -> float:
-        # Kaldi's filters are 1 at their centres.
+        # Kaldi's filters have height 1.
         return mel.full_scale(bands) if self.scale == "slaney" else 20 * math.log10(self.n_fft / 4)
 
     def _bands(self, n_fft: int) -> mel.MelBands:
         return mel.MelBands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)
 
     def _plane(self, signal: NDArray[np.float32], n_fft: int) -> NDArray[np.uint8]:
-        """One channel, uint8 [height, width]; scaled by Pillow's antialiased triangle filter."""
+        """One channel, uint8 [height, width], resized with Pillow's antialiased bilinear filter."""
         from PIL import Image
 
         value = self.levels(signal, n_fft=n_fft)[::-1] * 255

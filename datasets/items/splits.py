@@ -318,7 +318,7 @@ def _choose_units(
 ) -> npt.NDArray[np.bool_]:
     """Choose the units to hold out so that about ``targets`` [labels] rows of each label are held out.
 
-    Units are visited in random order, and each is added or removed if that reduces the cost, for up to
+    Units are tried in random order, and each is added or removed if that reduces the cost, for up to
     ten passes. The first pass counts sizes only and adds only units that fit. Later passes give priority
     to labels without a held-out row, and most of all to labels without a remaining one.
 
@@ -383,10 +383,10 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     if k < 2:
         raise SecondhandError(f"invalid settings: --cv {k} (at least 2 folds are needed)")
     if k > groups.nunique():
-        unit_name = "groups" if frame["group"].ne("").any() else "files"
+        unit_name = "group" if frame["group"].ne("").any() else "file"
         raise SecondhandError(
-            f"--cv {k}: there are only {groups.nunique()} {unit_name}, and each fold needs at least one. Use "
-            "fewer folds"
+            f"--cv {k}: there {'is' if groups.nunique() == 1 else 'are'} only {groups.nunique()} "
+            f"{unit_name}{'s' * (groups.nunique() != 1)}, and each fold needs at least one. Use fewer folds"
         )
     folds = stratified_folds(frame["label"].to_numpy(), groups.to_numpy(), k, seed=seed)
     return pd.Series((folds + 1).astype(str), index=frame.index, dtype=object)

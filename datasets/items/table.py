@@ -360,7 +360,8 @@ def _read_source(
         frame, rejected = items_of_triggers(path, strain, label_column, together)
         return _normalise_splits(frame, path), rejected, ""
     if path.exists():
-        note = f"{source} is a local folder or file, not the public set of this name"
+        kind_of_path = "folder" if path.is_dir() else "file"
+        note = f"the local {kind_of_path} {source}, not the public set of this name"
         note = note if public else ""
         if is_annotated(path):
             return read_annotations(path, label_column)

@@ -1,11 +1,10 @@
 """Augmentations as fastai transforms: of single pictures, and of batches of spectrograms.
 
-Spectrograms are [batch, 3, height, width] in 0 to 1. What is varied there varies between recordings
-of one sound: when it starts, how fast it goes, how loud it is and through which throat, room or
-microphone it came, what else is heard, and which parts are missing. Flips, rotation, warp, zoom along
-frequency and hue are not there: they turn a rising call into a falling one, or a pitch into another.
-Each draw for them comes from torch's global generator on the CPU, so that one seed gives the same
-batches on every device.
+Spectrograms are [batch, 3, height, width] from 0 to 1. They are varied as recordings of one sound vary: in
+time, speed, loudness, frequency response, background and missing parts. There are no flips, rotation, warp,
+zoom along frequency or hue, because these would turn a rising call into a falling one, or change the pitch.
+Random numbers come from torch's global generator on the CPU, so that one seed gives the same batches on every
+device.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fastai.vision.augment import RandomResizedCrop, RandTransform
 from fastai.vision.core import PILImage, TensorImage
 from torch import Tensor
 
-LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, Pillow's
+LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, as in Pillow
 
 
 class TrainCrop(RandomResizedCrop):
@@ -34,11 +33,10 @@ class TrainCrop(RandomResizedCrop):
 
 
 class Lighting(RandTransform):
-    """Brightness and contrast, each by a factor drawn from [1 - change, 1 + change].
+    """Change brightness and contrast, each by a random factor from [1 - change, 1 + change].
 
-    What Pillow's ImageEnhance does, one after the other, by one look into a table. On uint8 pictures
-    in the workers: fastai's own runs on the float batch in the training process, where on a CPU it
-    takes time from the network.
+    The result equals Pillow's ImageEnhance, computed with one lookup table. It runs on uint8 pictures in the
+    workers; fastai's version runs on the float batch in the training process and slows a CPU down.
     """
 
     split_idx, order = 0, 4
@@ -55,24 +53,24 @@ class Lighting(RandTransform):
     def encodes(self, picture: PILImage) -> PILImage:
         lit = (np.arange(256) * self.brightness).clip(0, 255)
         counts = np.reshape(picture.histogram(), (3, 256))
-        # The mean brightness after the first step, about which the second one stretches.
+        # The contrast is stretched around the mean brightness after the first step.
         grey = round(float(LUMA @ counts @ lit / (picture.width * picture.height)))
         table = (grey + (lit - grey) * self.contrast).clip(0, 255).astype(np.uint8)
         return PILImage(picture.point(3 * table.tolist()))
 
 
 class _Augmentation(RandTransform):
-    """Applied to a part `p` of the pictures of a training batch, each with its own draw.
+    """Base class: augments a fraction ``p`` of the pictures of a training batch, each at random.
 
-    Those that speak of dB suit grey and "windows" pictures, whose levels are proportional to dB, not
-    colour maps or PCEN; `range_db` is `MelSettings.range_db`, the dB from black to white.
+    Augmentations in dB suit the colours "grey" and "windows", whose levels are proportional to dB, but not
+    colour maps or PCEN. ``range_db`` is `MelSettings.range_db`, the dB from black to white.
     """
 
     order = 50  # after IntToFloatTensor (10), before Normalize (99)
     split_idx = 0
 
     def __init__(self, p: float) -> None:
-        super().__init__(p=1.0)  # fastai's p is for the whole batch, ours for each picture
+        super().__init__(p=1.0)  # fastai's p applies to the whole batch, this p to each picture
         self.part = p
 
     def chosen(self, x: Tensor) -> Tensor:
@@ -88,9 +86,9 @@ class _Augmentation(RandTransform):
 
 
 class TimeShift(_Augmentation):
-    """Move the picture along time; what leaves at one end comes in at the other.
+    """Shift the picture cyclically along time.
 
-    `limit` : farthest shift, as a part of the width, 0 to 1.
+    ``limit`` : largest shift, as a fraction of the width, 0 to 1.
     """
 
     def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
@@ -106,7 +104,7 @@ class TimeShift(_Augmentation):
 
 
 class Gain(_Augmentation):
-    """Make it louder or softer, by `limit_db` at most: a step in dB is a step in brightness."""
+    """Change the loudness by at most ``limit_db``, which shifts the brightness."""
 
     def __init__(self, limit_db: float = 6.0, *, range_db: float = 80.0, p: float = 0.75) -> None:
         super().__init__(p)
@@ -118,9 +116,9 @@ class Gain(_Augmentation):
 
 
 class BackgroundMix(_Augmentation):
-    """Lay another recording of the batch underneath: powers add, the label stays.
+    """Mix another recording of the batch into each one as background; the label stays.
 
-    `snr_db` : least and greatest distance in dB at which it lies below.
+    ``snr_db`` : range of the signal-to-noise ratio in dB.
     """
 
     def __init__(
@@ -134,21 +132,21 @@ class BackgroundMix(_Augmentation):
         self.snr, self.range = snr_db, range_db
 
     def vary(self, x: Tensor) -> Tensor:
-        below = x.roll(int(torch.randint(1, max(len(x), 2), ())), 0)  # never itself
+        background = x.roll(int(torch.randint(1, max(len(x), 2), ())), 0)  # never itself
         snr = (_uniform(len(x), *self.snr) / self.range).view(-1, 1, 1, 1).to(x)
         bels = self.range / 10
-        # Black is the floor, not zero power: what counts is the background's power above it.
-        above = 10 ** ((below - 1) * bels) - 10**-bels
+        # Black is the floor, not zero power, so only the background's power above it is added.
+        above = 10 ** ((background - 1) * bels) - 10**-bels
         power = 10 ** ((x - 1) * bels) + above * 10 ** (-snr * bels)
         return (torch.log10(power) / bels + 1).clamp(0, 1)
 
 
 class SpecAugment(_Augmentation):
-    """Cover bands and moments with the picture's mean (Park et al., arXiv 1904.08779, section 2).
+    """Mask frequency bands and times with the picture's mean (Park et al., arXiv 1904.08779, section 2).
 
-    A mask of frequency is f ~ U[0, F] rows high, one of time t ~ U[0, T] columns wide, each laid
-    anywhere, `count` of each sort; `frequency` and `time` are F and T as parts of height and width.
-    The time warp of the paper is left out; it found it to matter least.
+    A frequency mask has f ~ U[0, F] rows and a time mask t ~ U[0, T] columns, at random positions; there are
+    ``count`` of each. ``frequency`` and ``time`` are F and T as fractions of height and width. The time warp
+    of the paper is left out, because it mattered least there.
     """
 
     def __init__(
@@ -167,10 +165,10 @@ class SpecAugment(_Augmentation):
 
 
 class TimeScale(_Augmentation):
-    """Say it faster or slower: stretch or squeeze time around a moment, frequencies stay.
+    """Change the speed: stretch or compress time around a random column; frequencies stay.
 
-    What is squeezed leaves room at the ends, which the first and the last column fill. Factors lie
-    between 1 / (1 + `limit`) and 1 + `limit`, as many below one as above; `limit` is 0 to 1.
+    Factors are log-uniform between 1 / (1 + ``limit``) and 1 + ``limit``, with ``limit`` from 0 to 1. After
+    compression the first and last columns are repeated at the ends.
     """
 
     def __init__(self, limit: float = 0.25, *, p: float = 0.75) -> None:
@@ -191,11 +189,10 @@ class TimeScale(_Augmentation):
 
 
 class Equaliser(_Augmentation):
-    """Colour the sound as another throat, room or microphone would: a gain that varies smoothly
-    with frequency (after FilterAugment, Nam et al., arXiv 2110.03282, its linear type).
+    """Apply a gain that varies smoothly with frequency, as another voice, room or microphone would.
 
-    The gains of `knots` frequencies (2 at least), spread evenly over the height, are drawn from
-    ±`limit_db`; between them they are interpolated in dB.
+    It follows the linear type of FilterAugment (Nam et al., arXiv 2110.03282): random gains within
+    ±``limit_db`` at ``knots`` (at least 2) evenly spaced frequencies, interpolated in dB.
     """
 
     def __init__(
@@ -217,16 +214,16 @@ def spectrogram_tfms(
 ) -> list[_Augmentation]:
     """Augmentations that suit the spectrogram settings.
 
-    Gain, equaliser and background mixing need levels that are proportional to dB: they are left out
-    for colour maps and PCEN. Strain keeps its place and its energy, which are measured against the
-    trigger and the noise; of its pictures one band is covered. Never a moment: a blip lasts for
-    one, in the middle of all views, and without it the label would be wrong.
+    Gain, equaliser and background mixing need levels that are proportional to dB, so they are left out for
+    colour maps and PCEN. Q-scans keep their position and energy, which are relative to the trigger and the
+    noise; one frequency band is masked. Times are not masked, because a short glitch in the middle could be
+    hidden completely.
 
     Parameters
     ----------
-    recipe : MelSettings or QScanSettings.
-    strength : 0 for none, 1 for the usual, up to 2.
-    mixed : another recording may be laid underneath: not where what is heard beside counts, too.
+    spectrogram : MelSettings or QScanSettings.
+    strength : 0 for none, 1 for the default, up to 2.
+    mixed : mix other recordings into the background; not for multi-label items, whose background counts.
     """
     if strength == 0:
         return []
@@ -238,7 +235,7 @@ def spectrogram_tfms(
         tfms.append(Equaliser(9 * strength, range_db=spectrogram.range_db))
         if mixed:
             tfms.append(BackgroundMix(range_db=spectrogram.range_db, p=0.25 * strength))
-    # Few masks: more of them may cover all that tells a word of half a second.
+    # One mask each: more could hide all of a word of half a second.
     tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
     return tfms
 
@@ -248,7 +245,7 @@ def _uniform(count: int, low: float, high: float) -> Tensor:
 
 
 def _mask(batch: int, length: int, longest: float) -> Tensor:
-    """One run of True a row, bool [batch, length], of U[0, longest] · length."""
+    """Mask with one run of True per row, of length U[0, longest] · ``length``: bool [batch, length]."""
     size = _uniform(batch, 0, longest) * length
     first = torch.rand(batch) * (length - size)
     place = torch.arange(length)

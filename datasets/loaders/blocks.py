@@ -38,8 +38,8 @@ class Augmentation:
 
     Parameters
     ----------
-    min_scale : smallest part of the picture's area that a random crop keeps, in (0, 1].
-    flip : mirror half of the pictures left to right. Off where left and right differ: text, digits.
+    min_scale : smallest fraction of the picture's area that a random crop keeps, in (0, 1].
+    flip : mirror half of the pictures horizontally. Not for text or digits.
     lighting : largest change of brightness and contrast, 0 (none) to 1.
     """
 
@@ -49,9 +49,9 @@ class Augmentation:
 
 
 class Normalised(Transform):
-    """uint8 batch -> float32, (x / 255 - mean) / std: the predictor's arithmetic, to the last bit.
+    """Convert a uint8 batch to float32, (x / 255 - mean) / std, bit-identical to prediction.
 
-    In place, where fastai's two transforms make four batches.
+    It works in place; fastai's two transforms allocate four batches.
     """
 
     order = 10
@@ -64,7 +64,7 @@ class Normalised(Transform):
         )
 
     def encodes(self, x: TensorImage) -> torch.Tensor:
-        # Not a TensorImage any more: each operation of the network would pay for its being one.
+        # A plain tensor, because the subclass TensorImage slows every operation of the network down.
         mean, std = self.mean.to(x.device), self.std.to(x.device)
         return x.as_subclass(torch.Tensor).float().div_(255).sub_(mean).div_(std)
 
@@ -94,9 +94,9 @@ def PictureBlock(
     augmentation: Augmentation,
     store: DecodedPictures | None = None,
 ) -> TransformBlock:
-    """The block for pictures: opens, crops, mirrors, lights, and normalises for the backbone.
+    """Block for pictures: opens, crops, flips, changes the lighting, and normalises for the backbone.
 
-    With a ``store`` each file is decoded once; the pixels are the same without one.
+    With a ``store`` each file is decoded only once, to the same pixels.
     """
     resampling = preprocessing.resampling
     crop = TrainCrop(
@@ -115,18 +115,15 @@ def PictureBlock(
 
 @dataclass(frozen=True)
 class SignalAugmentation:
-    """How much a training spectrogram is varied, 0 (not) to 2: `augment.spectrogram_tfms`. ``mixed`` :
-    others may be laid underneath."""
+    """Augmentation of training spectrograms; ``strength`` (0 to 2) and ``mixed`` as in
+    `datasets.loaders.augment.spectrogram_tfms`."""
 
     strength: float = 1.0
     mixed: bool = True
 
 
 class OpenSpectrogram(Transform):
-    """Item -> its picture out of the cache, drawn now if it is not there, at the network's size.
-
-    The whole of it, in training as in validation.
-    """
+    """Opens the spectrogram of an item at the network's size, in full; renders it if it is not cached."""
 
     def __init__(
         self,
@@ -140,26 +137,27 @@ class OpenSpectrogram(Transform):
         self.prepared = PictureOpener(preprocessing, 1.0, store)
 
     def encodes(self, item: ItemRow) -> PILImage:
-        drawing = self.cache.get(item.path, self.spectrogram, item.start, item.end, item.gps)
-        return PILImage(self.prepared.open_spectrogram(drawing))
+        path = self.cache.get(item.path, self.spectrogram, item.start, item.end, item.gps)
+        return PILImage(self.prepared.open_spectrogram(path))
 
 
 class SpectrogramBlock(TransformBlock):
-    """The block for sound and strain: their pictures out of the cache, varied as signals vary.
+    """Block for sound and strain: opens cached spectrograms, with the augmentations of signals.
 
-    No flip, crop or change of light: time, frequency and level mean something in a spectrogram.
+    Spectrograms are not flipped, cropped or changed in lighting, because time, frequency and level have a
+    meaning.
 
     Parameters
     ----------
-    recipe : how a signal is drawn.
-    preprocessing : with `squish`, for the edges of a spectrogram are data.
-    augmentation : how much training pictures are varied, on the batch.
-    cache : where pictures lie; `render_rows` fills it beforehand, in parallel.
-    store : where their pixels lie at the network's size, so that each is decoded once.
+    spectrogram : the spectrogram settings.
+    preprocessing : must have ``squish=True``, because the edges of a spectrogram are data.
+    augmentation : augmentation of training batches.
+    cache : cache of spectrograms, which `render_rows` fills in parallel before training.
+    store : cache of decoded pixels at the network's size, so that each file is decoded once.
 
     Raises
     ------
-    SecondhandError : preprocessing that would cut the picture.
+    SecondhandError : the preprocessing would crop the spectrogram.
     """
 
     def __init__(
@@ -172,7 +170,7 @@ class SpectrogramBlock(TransformBlock):
     ) -> None:
         if not preprocessing.squish:
             raise SecondhandError(
-                "preprocessing for spectrograms needs squish=True: nothing is cut"
+                "invalid preprocessing: spectrograms need squish=True, because they must not be cropped"
             )
         super().__init__(
             type_tfms=[OpenSpectrogram(spectrogram, preprocessing, cache, store)],
@@ -219,21 +217,22 @@ def dataloaders(
     path: str = ".",
     device: str = "cpu",
 ) -> DataLoaders:
-    """fastai DataLoaders over the rows whose split is train and valid.
+    """Build fastai DataLoaders from the rows of the splits train and valid.
 
     Parameters
     ----------
     frame : item table with path, label and split.
-    block : the input's block; the target is a category out of ``classes``, in that order.
-    target : what is learnt of an item instead, as `label_targets`.
-    bs : batch size; a training set smaller than that is one batch.
-    workers : processes that open and augment files; 0 does it in this one.
+    block : block of the input.
+    classes : the classes, in the order of the network's outputs.
+    target : training target; default: `class_target`.
+    bs : batch size; a smaller training set is one batch.
+    workers : number of processes that open and augment files; 0 for this process.
     path : folder that the learner writes to.
 
     Returns
     -------
-    ``dls.train`` shuffled, its last smaller batch dropped; ``dls.valid`` in the table's order.
-    Batches are float32 [bs, 3, size, size], normalised, and int64 [bs], or what ``target`` gives.
+    ``dls.train`` is shuffled and drops the last, smaller batch; ``dls.valid`` keeps the order of the table.
+    Batches are float32 [bs, 3, size, size], normalised, and targets, int64 [bs] by default.
     """
     target = target or class_target(classes)
     rows = frame.loc[frame["split"].isin(["train", "valid"])]
@@ -241,7 +240,7 @@ def dataloaders(
     datablock = DataBlock(
         blocks=(block, target.block),
         dl_type=SeededDL,
-        # A picture is its path alone; of a signal also the span or the moment is needed.
+        # A picture needs only its path; a signal also needs its span or moment.
         get_x=None if isinstance(block, SpectrogramBlock) else attrgetter("path"),
         get_y=target.of,
         splitter=IndexSplitter(valid.tolist()),

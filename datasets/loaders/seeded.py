@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def seed_of(*parts: int | str | None) -> int:
-    """A 32-bit seed, hashed from the parts."""
+    """Hash the parts to a 32-bit seed."""
     text = " ".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -43,8 +43,8 @@ class Repeatable(DataLoader):
 
     Attributes
     ----------
-    seed : of the items; None draws them from the program's own generators.
-    order : the numbers of the items of the epoch that was begun last.
+    seed : seed of the items; None uses the global generators.
+    order : item numbers of the current epoch, in order.
     """
 
     seed: int | None = None
@@ -75,9 +75,8 @@ class SeededDL(Repeatable, TfmdDL):
             seed = seed_of(self.seed, number)
             random.seed(seed)
             np.random.seed(seed)
-            torch.default_generator.manual_seed(
-                seed
-            )  # torch.manual_seed would wake CUDA in a worker
+            # torch.manual_seed would initialise CUDA in a worker.
+            torch.default_generator.manual_seed(seed)
             try:
                 return super().do_item(number)
             except BadFile as error:

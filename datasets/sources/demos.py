@@ -1,4 +1,4 @@
-"""``demo:NAME``: small labelled sets that need no network, written to the cache once."""
+"""Demo data sets ``demo:NAME``: small labelled sets that need no network, written to the cache once."""
 
 from __future__ import annotations
 
@@ -23,35 +23,37 @@ DEMOS = ("digits", "sounds", "scenes", "glitches")
 
 #: The unknown class of `demo:glitches`, to measure whether a model refuses it.
 UNKNOWN_CLASS = "Whistle_sim"
-#: Files of each class. Of 64 glitches a class a fifth is enough to calibrate on: 100 items.
+#: Number of files per class. With 64 glitches per class the calibration split has more than 100 items.
 _PER_CLASS = {"sounds": 24, "glitches": 64}
-#: The shortest context that a strain recipe takes: half the work of its usual 32 s.
+#: Duration of simulated strain: the shortest context of Q-scans, which takes half the time of the default 32 s.
 _SECONDS = 16.0
 
 Rows = list[dict[str, Any]]
 
 
 def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, str]:
-    """The item table of a demo, its files written on first use, and a note on what it is.
+    """Item table of a demo, whose files are written on first use, and a note on it.
 
     Parameters
     ----------
-    name : one of `DEMOS`: scikit-learn's handwritten digits, simulated sounds, one or
-        none to three at once, or simulated strain.
-    noise : a strain file, a folder of them or a pattern: what glitches are put into, instead of
-        simulated noise.
+    name : one of `DEMOS`: "digits", scikit-learn's handwritten digits; "sounds", simulated sounds; "scenes",
+        recordings of none to three simulated sounds; "glitches", simulated strain.
+    noise : strain file, folder or pattern of measured strain to inject glitches into, instead of simulated
+        noise.
 
     Returns
     -------
-    The table (`path`, `label`; for glitches also `group`, the GPS segment, and `gps`, the trigger),
-    and the note. It says SIMULATED of what was not measured.
+    The table (`path`, `label`; for glitches also `group`, the GPS segment, and `gps`, the trigger), and the
+    note, which contains SIMULATED if the data were not measured.
 
     Raises
     ------
-    SecondhandError : there is no such demo, or no strain where ``noise`` points.
+    SecondhandError : there is no such demo, or no strain file in ``noise``.
     """
     if name not in DEMOS:
-        raise SecondhandError(f"demo:{name} is none of {', '.join(f'demo:{n}' for n in DEMOS)}")
+        raise SecondhandError(
+            f"there is no demo:{name}. The demos are {', '.join(f'demo:{n}' for n in DEMOS)}"
+        )
     version, write, note = _WRITERS[name]
     folder = cache_root() / "demos" / f"{name}-{version}"
     if noise is not None:
@@ -59,7 +61,7 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
         mark = hashlib.sha256(
             repr([(p, os.stat(p)[6:9]) for p in strain_files]).encode()
         ).hexdigest()[:12]
-        note = f"SIMULATED glitches and chirps in the strain of {noise}; {UNKNOWN_CLASS} is kept back as unknown"
+        note = f"SIMULATED glitches and chirps in the strain of {noise}; {UNKNOWN_CLASS} is an unknown class"
         return _written_once(
             folder.with_name(f"{folder.name}-{mark}"), partial(_glitches, noise=strain_files)
         ), note
@@ -69,7 +71,7 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
 def _written_once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
     """Table of a demo; its folder is written atomically on first use."""
     if not (folder / "items.csv").is_file():
-        shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was cleared in part
+        shutil.rmtree(folder, ignore_errors=True)  # an incomplete one, for example half deleted
         with folder_beside(folder, replace=False) as beside:
             frame = pd.DataFrame(write(beside)).drop(columns="simulated", errors="ignore")
             frame["path"] = [Path(path).relative_to(beside).as_posix() for path in frame["path"]]
@@ -82,7 +84,7 @@ def _written_once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
 
 
 def _digits(folder: Path) -> Rows:
-    """scikit-learn's 1797 handwritten digits (8 x 8, 16 greys) at eight times their size."""
+    """Write scikit-learn's 1797 handwritten digits (8 x 8, 16 greys), enlarged eight times."""
     from PIL import Image
     from sklearn.datasets import load_digits
 
@@ -125,29 +127,28 @@ def _strain_files(noise: str) -> list[str]:
     listed = [path for path in paths if kind_of(path) == "strain" and os.path.isfile(path)]
     if not listed:
         raise SecondhandError(
-            f"--strain {noise}: no strain file there; name a file, a folder or a pattern in quotes"
+            f"--strain {noise}: no strain file. Name a file, a folder, or a pattern in quotes"
         )
     return listed
 
 
-#: The version is raised whenever other files would be written: those of before are then left alone.
+#: Version, writer and note of each demo. The version changes with the files, because it names their folder.
 _WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
     "digits": (
         1,
         _digits,
-        "handwritten digits that ship with scikit-learn; 8 and 9 are kept back as unknown",
+        "handwritten digits of scikit-learn; 8 and 9 are unknown classes",
     ),
-    "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models: none was recorded"),
+    "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models, not recorded"),
     "scenes": (
         1,
         _scenes,
-        "SIMULATED recordings with none to three sounds at once, computed from textbook models: none "
-        "was recorded",
+        "SIMULATED scenes of none to three sounds at once, computed from textbook models, not recorded",
     ),
     "glitches": (
         2,
         _glitches,
-        "SIMULATED strain, glitches and chirps in coloured noise: none was measured; "
-        f"{UNKNOWN_CLASS} is kept back as unknown",
+        "SIMULATED strain, glitches and chirps in coloured noise, not measured; "
+        f"{UNKNOWN_CLASS} is an unknown class",
     ),
 }

@@ -1,8 +1,7 @@
 """Downloads files and archives, verifies their hashes, and unpacks them.
 
-``SECONDHAND_MIRROR`` names a base URL that stands for ``https://``: the file of
-``https://HOST/PATH`` is then fetched from ``$SECONDHAND_MIRROR/HOST/PATH``, which is how
-``wget --force-directories`` lays files out. The hashes stay those of the publisher.
+``SECONDHAND_MIRROR`` is a base URL that replaces ``https://``: ``https://HOST/PATH`` is then downloaded from
+``$SECONDHAND_MIRROR/HOST/PATH``, the layout of ``wget --force-directories``. The publisher's hashes still apply.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MIRROR = "SECONDHAND_MIRROR"
 ROOM = 64 * 2**20  # bytes of the disk that stay free
-TIMEOUT = 30.0  # seconds without a byte
+TIMEOUT = 30.0  # seconds without any data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +33,11 @@ class RemoteFile:
 
     Attributes
     ----------
-    url : where the publisher keeps it, ``https://``.
-    name : what it is called here.
-    hashes : published ones, each as ``md5:…`` or ``sha256:…``; one must match. Several where the
-        publisher packs the same files anew; none where none was found.
-    size : bytes, where published.
+    url : the publisher's address, ``https://``.
+    name : local file name.
+    hashes : published hashes, each as ``md5:…`` or ``sha256:…``. One must match; there are several if the
+        publisher has packed the same files more than once. Empty if none is published.
+    size : published size in bytes, or None.
     """
 
     url: str
@@ -48,20 +47,19 @@ class RemoteFile:
 
     @property
     def source(self) -> str:
-        """The URL that is asked: the publisher's, or the mirror's."""
+        """URL to download from: the publisher's, or the mirror's."""
         base = os.environ.get(MIRROR, "").strip().rstrip("/")
         return f"{base}/{self.url.removeprefix('https://')}" if base else self.url
 
 
 def fetch_file(file: RemoteFile, folder: Path) -> tuple[Path, bool]:
-    """The file in ``folder``, downloaded unless it is there, and whether it was downloaded.
+    """Path of the file in ``folder``, downloaded unless it exists, and whether it was downloaded.
 
-    A file placed there by hand is checked in the same way.
+    A file that the user placed there is verified in the same way.
 
     Raises
     ------
-    SecondhandError : no network, the wrong size or the wrong hash. Nothing stands under the file's
-        name then that was not there before.
+    SecondhandError : no network, or the wrong size or hash; no file is written then.
     """
     import pooch
     import requests
@@ -83,53 +81,53 @@ def fetch_file(file: RemoteFile, folder: Path) -> tuple[Path, bool]:
         cause = error.args[0] if error.args else error  # of "Max retries exceeded"
         reason = str(getattr(cause, "reason", error)).split("\n")[0][:200]
         raise SecondhandError(
-            f"cannot fetch {file.source}: {reason}. Try again; or, without a network, place the file by "
-            f"hand as {path}, or name a mirror: {MIRROR}=BASE takes "
+            f"cannot download {file.source}: {reason}. Try again. Without a network, place the file at {path}, "
+            f"or set a mirror: with {MIRROR}=BASE it is downloaded from "
             f"BASE/{file.url.removeprefix('https://')}"
         ) from None
     return path, True
 
 
 def require_space(folder: Path, size: float, name: str) -> None:
-    """SecondhandError unless ``size`` bytes more fit on the disk of ``folder``."""
+    """Raise SecondhandError unless the disk of ``folder`` has ``size`` free bytes for ``name``."""
     free = shutil.disk_usage(folder).free
     if size + ROOM > free:
         raise SecondhandError(
-            f"{name} needs {size / 1e9:.2f} GB and {folder} has {free / 1e9:.2f} GB left: free "
-            "some room, or let SECONDHAND_CACHE name a folder on another disk"
+            f"{name} needs {size / 1e9:.2f} GB, but {folder} has {free / 1e9:.2f} GB left. Free disk space, or "
+            "set SECONDHAND_CACHE to a folder on another disk"
         )
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a ``.zip``, ``.tgz`` or ``.tar.gz`` into ``folder``, and nothing outside of it.
+    """Unpack a ``.zip``, ``.tgz`` or ``.tar.gz`` into ``folder``; nothing is written outside of it.
 
     Raises
     ------
-    BadFile : the archive is broken, or a tar has a member that is a device or leads out of the folder.
+    BadFile : the archive is damaged, or a member of a tar is a device or would be outside the folder.
     """
     try:
         if archive.suffix == ".zip":
-            shutil.unpack_archive(archive, folder)  # which leaves out names that lead elsewhere
+            shutil.unpack_archive(archive, folder)  # skips names that lead outside the folder
         else:
             shutil.unpack_archive(archive, folder, filter="data")
     except (
         zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError, OSError,
     ) as error:  # fmt: skip
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not the archive
             raise
         reason = str(error)[:120] or type(error).__name__
         raise BadFile(
-            archive, f"a broken archive ({reason}): delete it, and it is fetched again"
+            archive, f"damaged archive ({reason}): delete it to download it again"
         ) from error
 
 
 def _check(file: RemoteFile, received_file: Path, path: Path) -> None:
-    """SecondhandError if the size or the hash is not the published one."""
+    """Raise SecondhandError if the size or hash is not the published one; ``path`` is for the message."""
     size = received_file.stat().st_size
     if file.size is not None and size != file.size:
         raise SecondhandError(
-            f"{file.source}: {size} bytes, {file.size} are published: not used; fetch it again, or "
-            f"place the right file as {path}"
+            f"{file.source}: it has {size} bytes instead of the published {file.size}, so it is not used. "
+            f"Download it again, or place the right file at {path}"
         )
     algorithms = dict.fromkeys(published.partition(":")[0] for published in file.hashes) or [
         "sha256"
@@ -140,11 +138,13 @@ def _check(file: RemoteFile, received_file: Path, path: Path) -> None:
             received.append(f"{name}:{hashlib.file_digest(stream, name).hexdigest()}")
     if not file.hashes:
         log.warning(
-            "%s: no hash of it is published, so it is taken as it came: %s", file.name, received[0]
+            "%s cannot be verified, because no hash is published. It has %s",
+            file.name,
+            received[0],
         )
     elif not set(received) & set(file.hashes):
         raise SecondhandError(
-            f"{file.source}: the hash is {', '.join(received)}, published is "
-            f"{' or '.join(file.hashes)}: damaged or tampered with, and not used. Fetch it again, "
-            f"or place the right file as {path}"
+            f"{file.source}: its hash is {', '.join(received)} instead of the published "
+            f"{' or '.join(file.hashes)}, so it is damaged or was changed, and is not used. Download it again, "
+            f"or place the right file at {path}"
         )

@@ -1,7 +1,7 @@
-"""demo:glitches: SIMULATED strain, coloured Gaussian noise with one glitch, chirp or nothing in it.
+"""demo:glitches: SIMULATED strain, coloured Gaussian noise with one glitch, one chirp or nothing.
 
-The classes are named `..._sim` because none of this was measured. Each waveform is a stated formula
-with stated ranges; its loudness is set by the optimal signal-to-noise ratio
+The names of the classes end in `_sim`, because nothing was measured. The docstring of each waveform gives its
+formula and the ranges of its parameters. The loudness is set by the optimal signal-to-noise ratio
 rho² = 4 ∫ |h(f)|² / S(f) df above 10 Hz (Cutler and Flanagan 1994, gr-qc/9402014).
 """
 
@@ -23,11 +23,11 @@ from datasets.strain import Strain, open_strain, read_strain, spectral_density
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 
-#: GPS time of the first simulated file; each next one starts 64 s later.
+#: GPS time of the first simulated file; each further one starts 64 s later.
 GPS = 1_000_000_000
 _LOWEST = 10.0  # Hz
 _WALL = 28.0  # Hz
-_LONGEST = 8.0  # seconds from the trigger at which every waveform has ended
+_LONGEST = 8.0  # seconds; every waveform lies within this time of the trigger
 #: GM/c³ of the Sun, in seconds.
 _SUN = 4.925491e-6
 #: Wavelength of the laser in metres.
@@ -35,11 +35,11 @@ _LASER = 1.064e-6
 
 
 def detector_density(frequency: ArrayLike) -> Floats:
-    """Advanced LIGO's design curve, zero detuning and high power: strain²/Hz at each Hz.
+    """Design sensitivity of Advanced LIGO (zero detuning, high power): strain²/Hz at each frequency (Hz).
 
     S = 1e-48 (0.0152 x⁻⁴ + 0.2935 x^(9/4) + 2.7951 x^(3/2) - 6.5080 x^(3/4) + 17.7622) with
-    x = f / 245.4 Hz (Ajith 2011, arXiv:1107.1267): its root lies within 2 % of the curve's own,
-    LIGO-T0900288, from 20 to 1000 Hz, but for a line at 480 Hz. Below 10 Hz its value at 10 Hz.
+    x = f / 245.4 Hz (Ajith 2011, arXiv:1107.1267). Its square root is within 2 % of the curve in
+    LIGO-T0900288 from 20 to 1000 Hz, except for a line at 480 Hz. Below 10 Hz it has its value at 10 Hz.
     """
     x = np.maximum(np.asarray(frequency, dtype=np.float64), _LOWEST) / 245.4
     falling = 0.0152 * x**-4 + 17.7622 - 6.5080 * x**0.75
@@ -48,11 +48,11 @@ def detector_density(frequency: ArrayLike) -> Floats:
 
 
 def first_density(frequency: ArrayLike) -> Floats:
-    """Initial LIGO's design curve: strain²/Hz at each Hz.
+    """Design sensitivity of Initial LIGO: strain²/Hz at each frequency (Hz).
 
     S = 9e-46 ((4.49 x)⁻⁵⁶ + 0.16 x^-4.52 + 0.52 + 0.32 x²) with x = f / 150 Hz (Damour, Iyer and
-    Sathyaprakash 2001, PRD 63 044023). Below 28 Hz, where the first term would outgrow the digits
-    of a file, its value at 28 Hz.
+    Sathyaprakash 2001, PRD 63 044023). Below 28 Hz, where the first term would exceed the precision of a file,
+    it has its value at 28 Hz.
     """
     x = np.maximum(np.asarray(frequency, dtype=np.float64), _WALL) / 150
     density: Floats = 9e-46 * ((4.49 * x) ** -56 + 0.16 * x**-4.52 + 0.52 + 0.32 * x**2)
@@ -60,26 +60,25 @@ def first_density(frequency: ArrayLike) -> Floats:
 
 
 def optimal_snr(waveform: ArrayLike, rate: float, density: ArrayLike) -> float:
-    """rho of a waveform [samples] in noise of the one-sided `density` [samples // 2 + 1]."""
+    """Optimal signal-to-noise ratio of a waveform [samples] in noise of one-sided density [samples // 2 + 1]."""
     h = np.asarray(waveform, dtype=np.float64)
     power = np.abs(fft.rfft(h) / rate) ** 2 / np.asarray(density)
     band = fft.rfftfreq(h.size, 1 / rate) >= _LOWEST
     return float(np.sqrt(4 * power[band].sum() * rate / h.size))
 
 
-# Waveforms: each takes a generator and seconds around the trigger [n], and returns [n], of any loudness.
-# The shapes follow the descriptions of Zevin et al. 2017, "Gravity Spy", arXiv:1611.04596.
+# Waveforms: each takes a generator and times around the trigger (s) [n], and returns [n], of arbitrary loudness.
+# The shapes follow the descriptions in Zevin et al. 2017, "Gravity Spy", arXiv:1611.04596.
 
 
 def chirp(rng: Rng, t: Floats) -> Floats:
-    """Newtonian inspiral of two equal masses, then the ringdown of what they became.
+    """Newtonian inspiral of two equal masses, and the ringdown of the remnant.
 
     f = (1/π) (5 / 256τ)^(3/8) Mc^(-5/8) and amplitude ~ f^(2/3), with τ the time to coalescence and
     Mc the chirp mass, 10 to 40 solar masses (Maggiore 2007, Gravitational Waves I, section 4.1). From the frequency
     of the ringdown on, f_r = (1 - 0.63 (1 - a)^0.3) / 2πM with a = 0.69 (Echeverria 1989, PRD 40
-    3194), a sinusoid that decays with Q = 2 (1 - a)^-0.45. The inspiral fades in from
-    15-40 Hz on, because few detectors hear as low as the design curve says, and from 7 s before the
-    end at the earliest.
+    3194), a sinusoid that decays with Q = 2 (1 - a)^-0.45. The inspiral fades in at 15-40 Hz, because few
+    detectors reach their design sensitivity at low frequencies, and at most 7 s before the end.
     """
     chirp_mass = rng.uniform(10, 40) * _SUN
     total = chirp_mass * 2**1.2
@@ -115,8 +114,8 @@ def sine_gaussian(t: Floats, frequency: float, quality: float, phase: float) -> 
 
 
 def blip(rng: Rng, t: Floats) -> Floats:
-    """Sine-Gaussian of 100-300 Hz and Q 1.5-3: some ms long and as wide as its own frequency, as
-    Cabero et al. 2019, arXiv:1901.05093, describe blips."""
+    """Sine-Gaussian of 100-300 Hz and Q 1.5-3: a few ms long, with a bandwidth as large as its frequency (Cabero
+    et al. 2019, arXiv:1901.05093)."""
     return sine_gaussian(t, rng.uniform(100, 300), rng.uniform(1.5, 3), rng.uniform(0, 2 * np.pi))
 
 
@@ -126,8 +125,8 @@ def tomte(rng: Rng, t: Floats) -> Floats:
 
 
 def koi_fish(rng: Rng, t: Floats) -> Floats:
-    """A very loud blip of 80-200 Hz, Q 1.5-2.5, with fins: sine-Gaussians of 20-40 Hz, Q 3-5, some
-    0.05-0.12 s to either side and with 0.03-0.1 of its amplitude."""
+    """A very loud blip of 80-200 Hz and Q 1.5-2.5, with fins: sine-Gaussians of 20-40 Hz and Q 3-5, 0.05-0.12 s
+    to either side, with 0.03-0.1 of its amplitude."""
     h = sine_gaussian(t, rng.uniform(80, 200), rng.uniform(1.5, 2.5), rng.uniform(0, 2 * np.pi))
     for side in (-1, 1):
         fin = t - side * rng.uniform(0.05, 0.12)
@@ -140,8 +139,8 @@ def scattered_light(rng: Rng, t: Floats) -> Floats:
     """A sin(4π/λ (x0 + x(t))) with x(t) = A_m sin(2πf_m t), λ = 1.064 µm: arches up to
     f_max = 4πA_m f_m/λ (Accadia et al. 2010, CQG 27 194011).
 
-    f_m 0.1-0.3 Hz, the microseism; A_m such that f_max is 25-90 Hz; x0 within a wavelength; one to
-    three arches, the top of one at the trigger, faded in and out over 0.25 s.
+    f_m is 0.1-0.3 Hz, as in the microseism; A_m gives f_max of 25-90 Hz; x0 is within a wavelength. There are
+    one to three arches, one with its top at the trigger, faded in and out over 0.25 s.
     """
     f_m, f_max = rng.uniform(0.1, 0.3), rng.uniform(25, 90)
     amplitude = f_max * _LASER / (4 * np.pi * f_m)
@@ -153,9 +152,8 @@ def scattered_light(rng: Rng, t: Floats) -> Floats:
 
 
 def whistle(rng: Rng, t: Floats) -> Floats:
-    """A beat that sweeps down and up again, f(t) = f_0 + (f_1 - f_0) |2t/T|^p: f_0 150-300 Hz, f_1
-    500-1000 Hz, T 0.3-1 s, p 1 (a V) to 2 (a U), Hann window (Nuttall et al. 2015,
-    arXiv:1508.07316)."""
+    """A tone that sweeps down and up, f(t) = f_0 + (f_1 - f_0) |2t/T|^p, with f_0 150-300 Hz, f_1 500-1000 Hz,
+    T 0.3-1 s, p from 1 (a V) to 2 (a U), and a Hann window (Nuttall et al. 2015, arXiv:1508.07316)."""
     low, high = rng.uniform(150, 300), rng.uniform(500, 1000)
     length, power = rng.uniform(0.3, 1.0), rng.uniform(1, 2)
     u = np.clip(2 * t / length, -1, 1)
@@ -167,8 +165,8 @@ def whistle(rng: Rng, t: Floats) -> Floats:
 
 
 def power_line(rng: Rng, t: Floats) -> Floats:
-    """Mains at 60 Hz with 0.05-0.3 and 0.02-0.15 of its second and third harmonic, for 0.2-0.6 s
-    under a Gaussian envelope of that full width at half maximum."""
+    """Mains hum at 60 Hz, with second and third harmonics of 0.05-0.3 and 0.02-0.15 of its amplitude, under a
+    Gaussian envelope with a full width at half maximum of 0.2-0.6 s."""
     sigma = rng.uniform(0.2, 0.6) / 2.355
     h = np.zeros_like(t)
     for harmonic, least, most in ((1, 1.0, 1.0), (2, 0.05, 0.3), (3, 0.02, 0.15)):
@@ -178,7 +176,7 @@ def power_line(rng: Rng, t: Floats) -> Floats:
 
 
 def repeating_blips(rng: Rng, t: Floats) -> Floats:
-    """5 to 9 blips alike, 0.25-0.5 s apart, their amplitudes 0.7 to 1."""
+    """5 to 9 equal blips, 0.25-0.5 s apart, with amplitudes of 0.7 to 1."""
     gap, count = rng.uniform(0.25, 0.5), int(rng.integers(5, 10))
     shape = (rng.uniform(100, 300), rng.uniform(1.5, 3), rng.uniform(0, 2 * np.pi))
     h = np.zeros_like(t)
@@ -187,8 +185,8 @@ def repeating_blips(rng: Rng, t: Floats) -> Floats:
     return h
 
 
-#: Class -> waveform and range of rho, drawn evenly in log. Long glitches share their rho among many
-#: tiles: below 20 or so they are there and nobody can see them.
+#: Waveform of each class and the range of rho, which is log-uniform. The rho of a long glitch is spread over many
+#: tiles, so that it is invisible below about 20.
 _CLASSES: dict[str, tuple[Callable[[Rng, Floats], Floats] | None, float, float]] = {
     "Chirp_sim": (chirp, 10, 60),
     "Blip_sim": (blip, 8, 60),
@@ -213,19 +211,20 @@ def simulate(
     noise: Strain | None = None,
     age: float = 0.0,
 ) -> Strain:
-    """Simulated strain with one event of a class in it, near the middle.
+    """Simulate strain with one event of a class near the middle.
 
     Parameters
     ----------
     label : one of `CLASSES`.
-    rng : a generator or a seed; the same one gives the same samples.
-    rate, duration, gps : samples a second, seconds, and GPS time of the first sample.
-    noise : measured strain to put the event into, instead of noise of the design curve; the three
-        above are then its own.
+    rng : a generator or a seed; equal seeds give equal samples.
+    rate, duration, gps : sampling rate (Hz), duration (s), and GPS time of the first sample (s).
+    noise : measured strain to inject the event into, instead of simulated noise; it determines the three
+        parameters above.
+    age : noise between the design sensitivity of Advanced (0) and Initial LIGO (1).
 
     Returns
     -------
-    Strain whose trigger lies within 0.05 s of the event (as a search would give it).
+    Strain whose trigger is within 0.05 s of the event, as from a search.
 
     Raises
     ------
@@ -258,7 +257,7 @@ def simulate(
 
 @lru_cache(maxsize=4)
 def _curves(samples: int, rate: float) -> tuple[Floats, Floats]:
-    """The latest and the first design curve at the bins of a spectrum."""
+    """`detector_density` and `first_density` at the FFT bins."""
     frequency = fft.rfftfreq(samples, 1 / rate)
     return detector_density(frequency), first_density(frequency)
 
@@ -276,19 +275,19 @@ def write_demo(
 
     Parameters
     ----------
-    per_class, seed, classes : as `write_seeded` has them.
-    noise : strain files of your own to put the events into, at random times; else simulated noise.
-    duration : seconds a file, at least the context of the recipe that will draw it.
+    per_class, seed, classes : as in `write_seeded`.
+    noise : files of measured strain to inject the events into, at random times. Default: simulated noise.
+    duration : seconds per file, at least the context of the Q-scan settings.
 
     Returns
     -------
-    The rows of `write_seeded`, with `group` (the GPS segment) and `gps` of the trigger.
+    The rows of `write_seeded`, with `group` (the GPS segment) and `gps` (of the trigger).
     """
 
     def write(path: Path, rng: Rng, index: int, number: int) -> dict[str, Any]:
         noise_strain = _stretch(rng, noise, duration) if noise else None
         gps = GPS + 64 * (index * 100_000 + number)
-        # No detector at work has the design curve: low frequencies are the last to be won.
+        # Real detectors do not reach their design sensitivity, least of all at low frequencies.
         age = rng.uniform(0, 1)
         label = CLASSES[index]
         strain = simulate(label, rng=rng, duration=duration, gps=gps, noise=noise_strain, age=age)
@@ -301,7 +300,7 @@ def write_demo(
 
 
 def _stretch(rng: Rng, files: Sequence[str | os.PathLike[str]], duration: float) -> Strain:
-    """A stretch of a file of the user's own, around a random time."""
+    """Read a stretch of a random file around a random time."""
     path = files[int(rng.integers(len(files)))]
     with open_strain(path) as source:
         total = source.duration

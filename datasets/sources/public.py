@@ -1,9 +1,9 @@
-"""Public data sets and events: addresses, hashes and readers.
+"""Public data sets and gravitational-wave events: addresses, hashes and readers.
 
-Each reader takes the folder that a set was unpacked into and returns its own lists as a table with
-``path``, ``label`` and what else the publisher says of ``group``, ``split``, ``fold`` and ``gps``.
-Of a gravitational-wave event ``https://gwosc.org/eventapi/json/event/NAME`` says when it was (GPS) and
-where its strain lies: of H1 and L1 the 32 s at 4096 Hz in HDF5 are taken.
+Each reader takes the folder of an unpacked set and returns its items as a table with ``path``, ``label``, and
+the publisher's ``group``, ``split``, ``fold`` and ``gps``. For an event,
+``https://gwosc.org/eventapi/json/event/NAME`` gives the GPS time and the strain files; 32 s at 4096 Hz of H1 and
+L1 in HDF5 are used.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from datasets.strain import find_dataset
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of a glitch, the views that become the red, green and blue channel (arXiv 2303.13917).
+#: Q-scans of a glitch, by duration, that become the red, green and blue channels (arXiv 2303.13917).
 DURATIONS = ("0.5.png", "2.0.png", "4.0.png")
-PIXELS = (140, 170)  # height and width of each view
+PIXELS = (140, 170)  # height and width of each Q-scan
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 
-#: Imagenette's folders are WordNet numbers.
+#: Class names of Imagenette's folders, which are WordNet numbers.
 WORDNET = {
     "n01440764": "tench",
     "n02102040": "English springer",
@@ -48,7 +48,7 @@ WORDNET = {
 
 
 def read_esc50(folder: Path) -> pd.DataFrame:
-    """``meta/esc50.csv``: five folds; a group is the recording that a clip was cut from."""
+    """Read ``meta/esc50.csv``: five folds; a group is the recording that a clip was cut from."""
     names = {"filename": "path", "category": "label", "src_file": "group", "fold": "fold"}
     root, rows = _list(folder, "meta/esc50.csv", names)
     rows["path"] = [str(root / "audio" / name) for name in rows["path"]]
@@ -56,10 +56,9 @@ def read_esc50(folder: Path) -> pd.DataFrame:
 
 
 def read_urbansound8k(folder: Path) -> pd.DataFrame:
-    """``metadata/UrbanSound8K.csv``: ten folds; a group is the recording (``fsID``).
+    """Read ``metadata/UrbanSound8K.csv``: ten folds; a group is the recording (``fsID``).
 
-    Its ``start`` and ``end`` are seconds of the recording that a clip was cut from, so they are not
-    times in the file.
+    The columns ``start`` and ``end`` are times in the original recording, not in the file, and are not used.
     """
     names = {"slice_file_name": "path", "class": "label", "fsID": "group", "fold": "fold"}
     root, rows = _list(folder, "metadata/UrbanSound8K.csv", names)
@@ -69,7 +68,7 @@ def read_urbansound8k(folder: Path) -> pd.DataFrame:
 
 
 def read_pets(folder: Path) -> pd.DataFrame:
-    """``annotations/trainval.txt`` and ``test.txt``, whose first word a line is the picture."""
+    """Read ``annotations/trainval.txt`` and ``test.txt``; the first word of a line is the picture."""
     import pandas as pd
 
     rows = []
@@ -79,7 +78,8 @@ def read_pets(folder: Path) -> pd.DataFrame:
             lines = list_file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise BadFile(
-                list_file, f"cannot be read ({error}): delete the folder of the set"
+                list_file,
+                f"cannot be read ({error}): delete the folder {folder} to download the set again",
             ) from None
         for line in lines:
             if words := line.split():
@@ -91,7 +91,7 @@ def read_pets(folder: Path) -> pd.DataFrame:
 
 
 def read_imagenette(folder: Path) -> pd.DataFrame:
-    """``train`` and ``val``, each with a folder for each of ten WordNet numbers."""
+    """Read the folders ``train`` and ``val``, each with ten folders named by WordNet numbers."""
     import pandas as pd
 
     root = _only(folder, "*/train").parent
@@ -106,7 +106,7 @@ def read_imagenette(folder: Path) -> pd.DataFrame:
 
 
 def read_gravityspy(folder: Path) -> pd.DataFrame:
-    """What `render_gravityspy` wrote: ``items.csv`` and the pictures it names."""
+    """Read ``items.csv``, which `render_gravityspy` wrote."""
     import pandas as pd
 
     rows = _csv(folder / "items.csv", "path", "label", "split", "gps")
@@ -116,11 +116,10 @@ def read_gravityspy(folder: Path) -> pd.DataFrame:
 
 
 def render_gravityspy(files: list[Path], folder: Path) -> None:
-    """One picture a glitch out of Gravity Spy's HDF5: the views of 0.5, 2 and 4 s as its channels.
+    """Write one picture per glitch of Gravity Spy's HDF5 file, with the Q-scans of 0.5, 2 and 4 s as channels.
 
-    In the file, ``LABEL/SPLIT/ID/0.5.png`` and so on are grey values [1, 140, 170], floats of 0 to
-    1; the list of the glitches (``gravityspy_id,label,sample_type``, in later versions also
-    ``event_time``) is a file of its own.
+    ``LABEL/SPLIT/ID/0.5.png`` etc. in the HDF5 file are grey values [1, 140, 170], floats from 0 to 1. The list
+    of glitches is a CSV file (``gravityspy_id,label,sample_type``, in later versions also ``event_time``).
     """
     import h5py
     import pandas as pd
@@ -135,9 +134,14 @@ def render_gravityspy(files: list[Path], folder: Path) -> None:
         for index, glitch in listed.iterrows():
             label, split, name = glitch["label"], glitch["sample_type"], glitch["gravityspy_id"]
             if split not in SPLITS:
-                raise BadFile(table, f"sample_type {split!r} is none of {', '.join(SPLITS)}")
+                raise BadFile(
+                    table, f"unknown sample_type {split!r} (must be one of {', '.join(SPLITS)})"
+                )
             if any(not word.replace("_", "").replace("-", "").isalnum() for word in (label, name)):
-                raise BadFile(table, f"the label {label!r} or the id {name!r} is no plain word")
+                raise BadFile(
+                    table,
+                    f"the label {label!r} or the id {name!r} has characters other than letters, digits, _ and -",
+                )
             planes = [
                 _read_plane(store, source, f"{label}/{split}/{name}/{duration}")
                 for duration in DURATIONS
@@ -152,10 +156,14 @@ def render_gravityspy(files: list[Path], folder: Path) -> None:
 
 
 def _read_plane(path: Path, source: Any, name: str) -> NDArray[np.uint8]:
-    """One view, uint8 [height, width]; by hard links alone, with its data inside the file."""
+    """One Q-scan, uint8 [height, width]; found by `find_dataset`."""
     node = find_dataset(path, source, name, layout="the layout of Gravity Spy's training set")
     if node.shape not in ((1, *PIXELS), PIXELS) or node.dtype.kind not in "fu":
-        raise BadFile(path, f"{name} is {node.dtype} {node.shape}, not {(1, *PIXELS)} grey values")
+        raise BadFile(
+            path,
+            f"{name} has type {node.dtype} and shape {node.shape} instead of grey values of shape "
+            f"{(1, *PIXELS)}",
+        )
     value = np.asarray(node[()]).reshape(PIXELS)
     if value.dtype == np.uint8:
         return value
@@ -165,23 +173,24 @@ def _read_plane(path: Path, source: Any, name: str) -> NDArray[np.uint8]:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    """The one thing under ``folder`` that matches; archives wrap all in a folder of their name."""
+    """The only match of a pattern in ``folder``, also without the first folder, which some archives have."""
     matches = sorted(folder.glob(pattern)) or sorted(folder.glob(pattern.removeprefix("*/")))
     if len(matches) != 1:
         raise BadFile(
-            folder, f"{len(matches)} of {pattern} in it: delete the folder, and it is made again"
+            folder,
+            f"has {len(matches)} matches of {pattern} instead of one: delete the folder to download the set again",
         )
     return matches[0]
 
 
 def _list(folder: Path, name: str, names: dict[str, str]) -> tuple[Path, pd.DataFrame]:
-    """The folder that a set's list of items is in, and its columns by our names."""
+    """Root folder of a set, and its list of items with the columns renamed by ``names``."""
     file = _only(folder, f"*/{name}")
     return file.parents[1], _csv(file, *names)[[*names]].rename(columns=names)
 
 
 def _csv(path: Path, *columns: str) -> pd.DataFrame:
-    """All as text; BadFile where a column is not there."""
+    """Read a CSV file with all cells as text; BadFile if a column is missing."""
     import pandas as pd
 
     try:
@@ -191,7 +200,7 @@ def _csv(path: Path, *columns: str) -> pd.DataFrame:
     missing = [name for name in columns if name not in rows]
     if missing:
         raise BadFile(
-            path, f"no column {', '.join(missing)}; it has {', '.join(map(str, rows.columns))}"
+            path, f"no column {', '.join(missing)}. It has {', '.join(map(str, rows.columns))}"
         )
     return rows
 
@@ -207,11 +216,11 @@ class PublicSet:
 
     Attributes
     ----------
-    note : what it is; its licence; whom to cite.
-    gigabytes : to download.
-    files : what is fetched.
-    read : the folder it was unpacked into -> its item rows.
-    unpack : the files -> that folder.
+    note : description, licence and citation.
+    gigabytes : size of the download.
+    files : files to download.
+    read : reads the item rows from the folder of the unpacked set.
+    unpack : unpacks the downloaded files into that folder.
     """
 
     note: str
@@ -261,9 +270,9 @@ def _gravityspy(
 _PETS = "https://www.robots.ox.ac.uk/~vgg/data/pets/data"
 _ESC50 = "33c8ce9eb2cf0b1c2f8bcf322eb349b6be34dbb6"
 
-#: Hashes: pets and imagenette as in torchvision.datasets; urbansound8k as in soundata; esc50 as
-#: recorded by others of this very commit (GitHub has packed it in two ways). Zenodo's own hashes of
-#: gravityspy, and hashes of GWOSC's files, were not to be had: of the first the size is checked.
+#: Sources of the hashes: torchvision.datasets for pets and imagenette, soundata for urbansound8k, and other
+#: projects for this commit of esc50 (which GitHub has packed in two ways). There are no published hashes of
+#: gravityspy, whose size is checked instead, and of GWOSC's files.
 SETS: dict[str, PublicSet] = {
     "esc50": PublicSet(
         note="2000 clips of 50 everyday sounds in five official folds (--fold 1 to 5); "
@@ -304,12 +313,12 @@ SETS: dict[str, PublicSet] = {
     "imagenette": _imagenette(320, 0.34, "3df6f0d01a2c9592104656642f5e78a3"),
     "imagenette-160": _imagenette(160, 0.1, "e793b78cc4c9e9a4ccc0c1155377a412"),
     "gravityspy": _gravityspy(
-        "8500 glitches of 22 classes, views of 0.5, 2 and 4 s as channels (training set v1.0, "
+        "8500 glitches of 22 classes, Q-scans of 0.5, 2 and 4 s as channels (training set v1.0, "
         "the one of arXiv 2303.13917), official train, validation and test",
         3.3, 1476156, "v1d0", (248_944, 3_287_645_752),
     ),
     "gravityspy-v1d1": _gravityspy(
-        "7966 glitches of 22 classes, the training set updated (v1.1), drawn and split in the same way",
+        "7966 glitches of 22 classes, the updated training set (v1.1), rendered and split in the same way",
         3.1, 1476551, "v1d1", (None, None),
     ),
 }  # fmt: skip
@@ -325,28 +334,28 @@ _WANTED = {"duration": 32, "sampling_rate": 4096, "format": "hdf5"}
 
 
 def fetch_event(name: str, root: Path) -> tuple[pd.DataFrame, Path]:
-    """The strain of an event: one row a detector, and the folder of the files.
+    """Strain files of an event, one row per detector, and their folder.
 
     Parameters
     ----------
-    name : as GWOSC has it, "GW150914" or "GW190521_074359".
-    root : the folder of all events.
+    name : GWOSC's name, such as "GW150914" or "GW190521_074359".
+    root : folder of all events.
 
     Returns
     -------
-    ``path``, ``label`` (always "Chirp", Gravity Spy's word for a merger), ``group`` (the event),
-    ``split`` ("test": two files are nothing to train on), ``gps`` (s); and the folder.
+    Rows with ``path``, ``label`` (always "Chirp", Gravity Spy's name for a merger), ``group`` (the event),
+    ``split`` ("test", because two files are too few to train on) and ``gps`` (s); and the folder.
 
     Raises
     ------
-    SecondhandError : no such event, no network, or no strain of the kind that is wanted.
+    SecondhandError : there is no such event, no network, or no suitable strain.
     """
     import pandas as pd
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,60}", name):
         raise SecondhandError(
-            f"{PREFIX}{name}: not the name of an event, as in {PREFIX}GW150914 (all are listed at "
-            "https://gwosc.org/eventapi)"
+            f"{PREFIX}{name}: not the name of an event, such as {PREFIX}GW150914. "
+            "https://gwosc.org/eventapi lists all events"
         )
     folder = root / name
     event_file, _ = fetch_file(RemoteFile(url=API + name, name="event.json"), folder)
@@ -360,10 +369,10 @@ def fetch_event(name: str, root: Path) -> tuple[pd.DataFrame, Path]:
 
 
 def _read_event(path: Path, name: str) -> tuple[float, dict[str, str]]:
-    """GPS time and one URL for each detector, out of the answer of the event API."""
+    """GPS time and URL of each detector's file, from a response of the event API."""
     try:
         versions = list(json.loads(path.read_text(encoding="utf-8"))["events"].values())
-        # Of several versions the latest.
+        # The latest version.
         event = max(versions, key=lambda version: version.get("version", 0))
         gps = float(event["GPS"])
         files = [
@@ -373,15 +382,16 @@ def _read_event(path: Path, name: str) -> tuple[float, dict[str, str]]:
         ]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadFile(
-            path, f"not what the event API answers ({error!r:.80}): delete it to ask again"
+            path,
+            f"not a response of the event API ({error!r:.80}): delete it to download it again",
         ) from None
     if not math.isfinite(gps):
-        raise BadFile(path, f"the event has no GPS time, but {gps}")
+        raise BadFile(path, f"the GPS time of the event is {gps}: delete it to download it again")
     urls = {detector: url for detector, url in files if detector in DETECTORS}
     if not urls:
         raise SecondhandError(
             f"{PREFIX}{name}: GWOSC has no 32 s of strain at 4096 Hz in HDF5 from "
-            f"{' or '.join(DETECTORS)} for it: choose another event"
+            f"{' or '.join(DETECTORS)}. Choose another event"
         )
     for url in urls.values():
         address = urlsplit(url)
@@ -392,5 +402,5 @@ def _read_event(path: Path, name: str) -> tuple[float, dict[str, str]]:
             or not trusted_host
             or not re.search(r"/[\w.-]+\.hdf5$", address.path)
         ):
-            raise BadFile(path, f"{url} is no HDF5 file of gwosc.org: not fetched")
+            raise BadFile(path, f"{url} is not an HDF5 file of gwosc.org, so it is not downloaded")
     return gps, dict(sorted(urls.items()))

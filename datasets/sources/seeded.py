@@ -12,15 +12,17 @@ import numpy as np
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
 
-#: What is written to a path with a file's own generator, by the class's number and the file's:
-#: what a table says of it besides.
+#: Writes one file, given its path, its random generator and the numbers of class and file; returns further
+#: columns of its row.
 Write = Callable[[Path, np.random.Generator, int, int], dict[str, Any]]
 
 
 def check_class(label: str, known: Sequence[str]) -> None:
     """Raise SecondhandError for an unknown class name."""
     if label not in known:
-        raise SecondhandError(f"{label!r} is not simulated; {', '.join(known)} are")
+        raise SecondhandError(
+            f"there is no simulated class {label!r}. The classes are {', '.join(known)}"
+        )
 
 
 def write_seeded(
@@ -33,14 +35,21 @@ def write_seeded(
     per_class: int,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Write ``per_class`` files of each class, `folder/CLASS/CLASS-seed-number` and the ``ending``.
+    """Write ``per_class`` files of each class, `folder/CLASS/CLASS-seed-number` with the ``ending``.
 
-    Equal seeds write equal files. ``classes`` are some of the ``known`` ones: one left out can serve
-    as the unknown, and changes no other file. One row a file: `path`, `label`, `simulated`, which is
-    True, and what ``write`` gave.
+    Equal seeds write equal files. ``classes`` are some of the ``known`` ones; leaving one out does not change
+    the files of the others.
+
+    Returns
+    -------
+    One row per file: `path`, `label`, `simulated` (True), and the columns from ``write``.
+
+    Raises
+    ------
+    SecondhandError : an unknown class, or ``per_class`` below 1.
     """
     if per_class < 1:
-        raise SecondhandError(f"{per_class} files of each class: at least 1 is needed")
+        raise SecondhandError(f"invalid settings: per_class={per_class} (must be 1 or more)")
     for label in classes:
         check_class(label, known)
     rows = []

@@ -1,8 +1,7 @@
-"""demo:sounds: SIMULATED sounds, a few textbook models in a little noise; and demo:scenes, none to
-three of them at once.
+"""demo:sounds: SIMULATED sounds, textbook models with some noise; and demo:scenes, none to three at once.
 
-The classes are named `..._sim` because none of this was recorded. Each model is a stated formula
-with stated ranges.
+The names of the classes end in `_sim`, because nothing was recorded. The docstring of each model gives its
+formula and the ranges of its parameters.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ Rng = np.random.Generator
 
 
 def _plucked_string(rng: Rng, t: Floats, rate: float) -> Floats:
-    """y[n] = x[n] + g (y[n-N] + y[n-N-1]) / 2, x a burst of N random samples (Karplus and Strong
-    1983, Computer Music Journal 7(2)). Pitch rate / (N + 1/2), 80-700 Hz; g 0.990-0.999."""
+    """y[n] = x[n] + g (y[n-N] + y[n-N-1]) / 2, where x is a burst of N random samples (Karplus and Strong 1983,
+    Computer Music Journal 7(2)). The pitch, rate / (N + 1/2), is 80-700 Hz; g is 0.990-0.999."""
     from scipy.signal import lfilter
 
     delay = round(rate / rng.uniform(80, 700))
@@ -40,9 +39,9 @@ def _plucked_string(rng: Rng, t: Floats, rate: float) -> Floats:
 
 
 def _struck_bar(rng: Rng, t: Floats, rate: float) -> Floats:
-    """Damped partials of a bar free at both ends, f_n = f_1 (3.0112², 5², 7², 9²) / 3.0112²
-    (Fletcher and Rossing 1998, The Physics of Musical Instruments, chapter 2). f_1 250-1200 Hz, its
-    decay time 0.2-0.8 s, a partial's in inverse proportion to its frequency."""
+    """Damped partials of a bar that is free at both ends, f_n = f_1 (3.0112², 5², 7², 9²) / 3.0112² (Fletcher and
+    Rossing 1998, The Physics of Musical Instruments, chapter 2). f_1 is 250-1200 Hz with a decay time of
+    0.2-0.8 s; the decay time of a partial is inversely proportional to its frequency."""
     ratios = np.array([3.0112, 5, 7, 9]) ** 2 / 3.0112**2
     first, decay = rng.uniform(250, 1200), rng.uniform(0.2, 0.8)
     since = t - rng.uniform(0, 0.3)
@@ -58,8 +57,8 @@ def _struck_bar(rng: Rng, t: Floats, rate: float) -> Floats:
 
 
 def _siren(rng: Rng, t: Floats, rate: float) -> Floats:
-    """Four harmonics, 1/n, of f(t) = f_0 + d sin(2πrt + φ): f_0 700-1200 Hz, d 200-500 Hz,
-    r 0.3-3 Hz, from the slow wail to the fast yelp."""
+    """Four harmonics with amplitudes 1/n of f(t) = f_0 + d sin(2πrt + φ), with f_0 700-1200 Hz, d 200-500 Hz and
+    r 0.3-3 Hz, from a slow wail to a fast yelp."""
     centre, depth, speed = rng.uniform(700, 1200), rng.uniform(200, 500), rng.uniform(0.3, 3)
     turn = 2 * np.pi * speed * t + rng.uniform(0, 2 * np.pi)
     phase = 2 * np.pi * centre * t - depth / speed * np.cos(turn)
@@ -67,8 +66,8 @@ def _siren(rng: Rng, t: Floats, rate: float) -> Floats:
 
 
 def _rain(rng: Rng, t: Floats, rate: float) -> Floats:
-    """Drops at random times, 100-600 a second, each the ring of a bubble of radius R, 0.4-2 mm, at
-    3.26 m/s / R (Minnaert 1933, Phil. Mag. 16 235), decaying over some 8 cycles; loudness is
+    """Drops at random times, 100-600 per second. Each is the ringing of a bubble of radius R, 0.4-2 mm, at
+    3.26 m/s / R (Minnaert 1933, Phil. Mag. 16 235), which decays over about 8 cycles. The amplitudes are
     exponentially distributed."""
     out = np.zeros_like(t)
     drops = rng.poisson(rng.uniform(100, 600) * len(t) / rate)
@@ -84,9 +83,9 @@ def _rain(rng: Rng, t: Floats, rate: float) -> Floats:
 
 
 def _engine(rng: Rng, t: Floats, rate: float) -> Floats:
-    """A four-stroke engine of 3 to 8 cylinders at 700-3000 turns a minute: one cylinder fires every
-    120 / (rpm · cylinders) seconds, each a little stronger or weaker than the next, and each firing
-    rings the exhaust at 60-180 Hz with a decay of 8-20 ms."""
+    """A four-stroke engine of 3 to 8 cylinders at 700-3000 rpm. A cylinder fires every 120 / (rpm · cylinders)
+    seconds, each with a slightly different strength, and makes the exhaust ring at 60-180 Hz with a decay time of
+    8-20 ms."""
     from scipy.signal import fftconvolve
 
     cylinders, turns = int(rng.integers(3, 9)), rng.uniform(700, 3000)
@@ -105,8 +104,8 @@ def _engine(rng: Rng, t: Floats, rate: float) -> Floats:
 
 
 def _bird(rng: Rng, t: Floats, rate: float) -> Floats:
-    """A syllable, repeated 3 to 8 times: a tone that glides from one pitch to another, both 2-7 kHz
-    and at least 1 kHz apart, as f_0 (f_1/f_0)^(t/T), T 0.05-0.2 s, under a Hann window."""
+    """A syllable, repeated 3 to 8 times: a tone with frequency f_0 (f_1/f_0)^(t/T) and a Hann window. f_0 and f_1
+    are 2-7 kHz and at least 1 kHz apart; T is 0.05-0.2 s."""
     low = rng.uniform(2000, 5000)
     ends = [low, rng.uniform(low + 1000, 7000)]
     first, last = ends if rng.random() < 0.5 else ends[::-1]
@@ -136,32 +135,35 @@ CLASSES = tuple(_CLASSES)
 
 
 def sound(label: str, rng: Rng, t: Floats, rate: float) -> Floats:
-    """One of the sounds at the times ``t [samples]`` in seconds, of any loudness."""
+    """One of the sounds at the times ``t`` [samples] in seconds, of arbitrary loudness."""
     return _CLASSES[label](rng, t, rate)
 
 
 def simulate(
     label: str, *, rng: Rng | int = 0, rate: int = 22050, duration: float = 2.0
 ) -> NDArray[np.float32]:
-    """One simulated sound in pink noise, 10-30 dB below it.
+    """Simulate one sound with pink noise 10-30 dB below it.
 
     Parameters
     ----------
     label : one of `CLASSES`.
-    rng : a generator or a seed; the same one gives the same samples.
-    rate, duration : samples a second, at least 16 000, and seconds.
+    rng : a generator or a seed; equal seeds give equal samples.
+    rate : sampling rate in Hz, at least 16 000.
+    duration : seconds, at least 0.5.
 
     Returns
     -------
-    float32 [samples], its peak between 0.1 and 0.9.
+    float32 [samples] with a peak between 0.1 and 0.9.
 
     Raises
     ------
-    SecondhandError : an unknown class, or a rate that the sounds do not fit into.
+    SecondhandError : an unknown class, or ``rate`` or ``duration`` is too small.
     """
     check_class(label, CLASSES)
     if rate < 16000 or duration < 0.5:
-        raise SecondhandError(f"{duration:g} s at {rate} Hz: at least 0.5 s at 16000 Hz are needed")
+        raise SecondhandError(
+            f"invalid settings: {duration:g} s at {rate} Hz (must be at least 0.5 s at 16000 Hz)"
+        )
     rng = np.random.default_rng(rng)
     t = np.arange(round(rate * duration)) / rate
     clean = _CLASSES[label](rng, t, float(rate))
@@ -172,7 +174,7 @@ def simulate(
 
 
 def pink_noise(rng: Rng, samples: int) -> Floats:
-    """Gaussian noise whose power falls as 1/f, of unit variance."""
+    """Gaussian noise with unit variance and a power that falls as 1/f, float64 [samples]."""
     spectrum = np.fft.rfft(rng.standard_normal(samples))
     spectrum[1:] /= np.sqrt(np.arange(1, len(spectrum)))
     spectrum[0] = 0
@@ -191,8 +193,8 @@ def write_demo(
 ) -> list[dict[str, Any]]:
     """Write simulated sounds, `folder/CLASS/CLASS-seed-number.wav`, 16 bit.
 
-    `rate` and `duration` are samples a second and seconds of each file; for the others, and what is
-    returned, see `write_seeded`. `group` is empty: each file is on its own.
+    ``rate`` (Hz) and ``duration`` (s) are as in `simulate`; for the others, and the returned rows, see
+    `write_seeded`. `group` is empty.
     """
     import soundfile
 
@@ -206,16 +208,18 @@ def write_demo(
     )
 
 
-#: How many of them are heard, and how often: none, one, two, three.
+#: Probabilities of none, one, two and three sounds in a scene.
 SOUND_COUNTS = (0.15, 0.35, 0.3, 0.2)
 
 
 def simulate_scene(labels: list[str], *, rng: Rng) -> tuple[NDArray[np.float32], str]:
-    """Two seconds at 22 050 Hz of sounds of `CLASSES` over each other in pink noise; and the name of the
-    loudest.
+    """Simulate two seconds at 22 050 Hz with several sounds of `CLASSES` and pink noise.
 
-    The sounds' powers are those of the loudest, and up to 10 dB below it; the noise is 15 to 30 dB
-    below. float32 [samples], its peak between 0.1 and 0.9.
+    The other sounds are up to 10 dB, and the noise is 15 to 30 dB, below the loudest sound.
+
+    Returns
+    -------
+    float32 [samples] with a peak between 0.1 and 0.9, and the name of the loudest sound.
     """
     rate = 22050
     t = np.arange(2 * rate) / rate
@@ -223,8 +227,8 @@ def simulate_scene(labels: list[str], *, rng: Rng) -> tuple[NDArray[np.float32],
     levels = [0.0, *rng.uniform(-10, 0, max(0, len(labels) - 1))][: len(labels)]
     order = rng.permutation(len(labels))
     for place, level in zip(order, levels, strict=True):
-        one = sound(labels[place], rng, t, float(rate))
-        mixed += one / np.sqrt(np.mean(one**2)) * 10 ** (level / 20)
+        signal = sound(labels[place], rng, t, float(rate))
+        mixed += signal / np.sqrt(np.mean(signal**2)) * 10 ** (level / 20)
     scaled = mixed * (rng.uniform(0.1, 0.9) / np.abs(mixed).max())
     return scaled.astype(np.float32), labels[order[0]] if labels else ""
 
@@ -232,10 +236,12 @@ def simulate_scene(labels: list[str], *, rng: Rng) -> tuple[NDArray[np.float32],
 def write_scenes(
     folder: str | os.PathLike[str], *, count: int = 400, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Write ``count`` of them, `folder/seed-number.wav`, 16 bit; equal seeds write equal files.
+    """Write ``count`` simulated scenes, `folder/seed-number.wav`, 16 bit; equal seeds write equal files.
 
-    One row a file: `path`, `label` with ``|`` between names, `loudest`, which is one of them or "",
-    and `simulated`, which is True.
+    Returns
+    -------
+    One row per file: `path`, `label` (names joined by ``|``), `loudest` (one of them, or "") and `simulated`
+    (True).
     """
     import soundfile
 

@@ -29,9 +29,9 @@ class Strain:
     values : float64 [samples], dimensionless strain, all finite.
     rate : samples a second.
     start : GPS time of the first sample, in seconds.
-    trigger : GPS time that pictures are centred on.
-    path, detector : where it is from; the detector is "" where the file does not say.
-    others : the same moment of other detectors.
+    trigger : GPS time that Q-scans are centred on, in seconds.
+    path, detector : the file, and its detector; "" if the file does not name it.
+    others : strain of other detectors at the same time.
     """
 
     values: Floats
@@ -60,28 +60,33 @@ def read_strain(
 ) -> Strain:
     """Read `context` seconds of strain around a trigger.
 
-    The span is centred on the trigger where the file allows, else moved; it is never filled up.
+    The span is centred on the trigger if the file and its gaps allow, and shifted otherwise; it is never
+    padded.
 
     Parameters
     ----------
-    path : GWOSC HDF5; text or gzip text, one number a line below a header with GWOSC's words
-        ("# 4096 samples per second", "# starting GPS 1126259446"); or GWF (extra `gw`).
+    path : GWOSC HDF5; text or gzip text with one number per line below GWOSC's header ("# 4096 samples per
+        second", "# starting GPS 1126259446"); or GWF (needs the extra ``gw``).
     at : GPS time of the trigger. None: the loudest tile of the file's Q-transform.
-    context : seconds to read, at least 16.
-    reach : seconds that are needed on either side of the trigger.
-    within : seconds from the start of the file between which the loudest tile is searched.
-    qrange, frange : range of Q and band (Hz) of that search; the band is limited by the rate.
+    context : seconds to read, 16 to 4096.
+    reach : seconds that are needed on either side of the trigger, at most half the context.
+    within : seconds from the start of the file between which the loudest tile is searched for.
+    qrange, frange : range of Q and band (Hz) of this search; the rate limits the band.
+
+    Returns
+    -------
+    ``context`` seconds of finite strain.
 
     Raises
     ------
     OutsideFile : the trigger is outside the file.
-    BadFile : not strain, or too many gaps; the message names the seconds.
-    SecondhandError : a GWF frame without its library, or a context under 16 s.
+    BadFile : not strain, or gaps around the trigger; the message names them.
+    SecondhandError : ``context`` or ``reach`` is out of range, or the library for GWF is missing.
     """
     if not SHORTEST_CONTEXT <= context <= 4096 or not 0 <= 2 * reach <= context:
         raise SecondhandError(
-            f"a context of {context:g} s, with {reach:g} s on either side of the trigger, is not "
-            f"possible: {SHORTEST_CONTEXT:g} to 4096 s, 32 is usual"
+            f"invalid settings: context={context:g} s with {reach:g} s on either side of the trigger (the "
+            f"context must be {SHORTEST_CONTEXT:g} to 4096 s, and hold both sides)"
         )
     with open_strain(path) as source:
         if at is None:
@@ -93,10 +98,12 @@ def _around(
     path: str | PathLike[str], source: StrainFile, at: float, context: float, reach: float
 ) -> Strain:
     rate = source.rate
-    trigger = (at - source.start) * rate  # in samples from here on
+    trigger = (at - source.start) * rate  # in samples
     start, end = source.start, source.start + source.duration
     if not 0 <= trigger <= source.samples:
-        raise OutsideFile(path, f"GPS {at:.3f} is outside, it covers {start:.3f} to {end:.3f}")
+        raise OutsideFile(
+            path, f"GPS {at:.3f} is outside the file, which covers {start:.3f} to {end:.3f}"
+        )
     size = round(context * rate)
     low = max(0, floor(trigger) - size)
     high = min(source.samples, ceil(trigger) + size)
@@ -113,15 +120,17 @@ def _around(
             f"{since:.3f}-{until:.3f} ({'constant' if np.isfinite(values[a:b]).all() else 'a gap'})"
             for (a, b), (since, until) in zip(between, times, strict=True)
         ]
-        available = "that moment itself is missing"
+        available = "there is none at that time"
         if around_trigger:
-            available = f"{(last - first) / rate:.3f} s are there, {room:.3f} s on the nearer side"
+            available = (
+                f"there are {(last - first) / rate:.3f} s, with {room:.3f} s on the shorter side"
+            )
         if low == 0 or high == source.samples:
-            spans.append(f"all outside {start:.3f}-{end:.3f}, where the file ends")
+            spans.append(f"everything outside {start:.3f}-{end:.3f}, the ends of the file")
         raise BadFile(
             path,
-            f"{context:g} s without gaps are needed around GPS {at:.3f}, {reach:g} s on either "
-            f"side; {available}. Missing: GPS {', '.join(spans)}",
+            f"too little strain around GPS {at:.3f}: {context:g} s without gaps are needed, with {reach:g} s on either side, but "
+            f"{available}. Missing: GPS {', '.join(spans)}",
         )
     begin = first + int(np.clip(round(trigger - low) - size // 2 - first, 0, last - first - size))
     start += (low + begin) / rate
@@ -138,13 +147,13 @@ def _loudest(
     qrange: Span,
     frange: Span,
 ) -> float:
-    """GPS time of the loudest tile of a file; one context at a time is whitened and transformed."""
+    """GPS time of the loudest tile of a file; whitens and transforms one context at a time."""
     rate, size = source.rate, round(context * source.rate)
     edge = max(reach, settling(rate))
     band = (frange[0], min(frange[1], highest_frequency(rate, *qrange)))
     search_span = (within[0], min(within[1], source.duration))
     runs = _all_runs(source)
-    # Neighbouring contexts overlap by the edges that neither of them can be searched in.
+    # Neighbouring contexts overlap by their edges, which cannot be searched.
     overlap = ceil(2 * edge * rate)
     starts = [
         min(top, last - size)
@@ -169,9 +178,9 @@ def _loudest(
         longest = max((last - first for first, last in runs), default=0) / rate
         raise BadFile(
             path,
-            f"{context:g} s of strain that varies, without gaps, are needed, {edge:g} s of them on "
-            f"either side of a trigger between {search_span[0]:g} and {search_span[1]:g} s; the longest stretch "
-            f"has {longest:.3f} s of the file's {source.duration:.3f} s",
+            f"no usable stretch of strain: {context:g} s without gaps or constant samples are needed, with "
+            f"{edge:g} s on either side of a trigger between {search_span[0]:g} and {search_span[1]:g} s, but "
+            f"the longest stretch has {longest:.3f} s of the file's {source.duration:.3f} s",
         )
     return source.start + time
 

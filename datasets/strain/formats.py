@@ -1,6 +1,6 @@
-"""Opens strain files as a `StrainFile`: HDF5, GWF frames, or text with one number a line.
+"""Opens strain files as a `StrainFile`: HDF5, GWF frames, or text with one number per line.
 
-Files are untrusted: what a header claims is checked against limits before anything is read.
+Files are untrusted: the values in a header are checked against limits before samples are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 #: Lowest and highest plausible sampling rate, Hz.
 RATES = (64.0, 131072.0)
 _BLOCK = 1 << 20  # bytes read at a time
-#: The most samples: 4096 s at 16 384 Hz, the largest file of strain that is published.
+#: Largest number of samples: 4096 s at 16 384 Hz, the largest published strain file.
 MAX_SAMPLES = 1 << 26
 
 
@@ -57,29 +57,32 @@ class StrainFile:
 def _checked_rate(path: Path, rate: float, start: float, samples: int) -> float:
     """Return the rate, rounded if nearly whole; raise BadFile for implausible numbers."""
     if not RATES[0] <= rate <= RATES[1]:
-        raise BadFile(path, f"{rate:g} samples a second; {RATES[0]:g} to {RATES[1]:g} are read")
+        raise BadFile(
+            path, f"implausible rate: {rate:g} Hz ({RATES[0]:g} to {RATES[1]:g} Hz are supported)"
+        )
     if not 0 <= start < 1e10:
-        raise BadFile(path, f"starts at GPS {start:g}, which is no GPS time")
+        raise BadFile(path, f"implausible start: {start:g} is not a GPS time")
     if not 1 <= samples <= MAX_SAMPLES:
-        raise BadFile(path, f"{samples} samples; 1 to {MAX_SAMPLES} are read: cut the file")
+        remedy = ": cut it into several files" if samples else ""
+        raise BadFile(path, f"has {samples} samples (1 to {MAX_SAMPLES} are supported){remedy}")
     return float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
 
 
 def _in_memory(path: Path, values: Floats, rate: float, start: float, detector: str) -> StrainFile:
     """A `StrainFile` whose samples are in memory."""
     rate = _checked_rate(path, rate, start, len(values))
-    values.setflags(write=False)  # it may be asked for again
+    values.setflags(write=False)  # the array is cached and may be returned again
     return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j])
 
 
 @contextmanager
 def open_strain(path: str | PathLike[str]) -> Iterator[StrainFile]:
-    """Open a strain file, told apart by its first bytes: HDF5, GWF, or text, plain or gzip.
+    """Open a strain file: HDF5, GWF, or text, plain or gzip. The first bytes decide.
 
     Raises
     ------
-    BadFile : not strain, or a file that must not be trusted.
-    SecondhandError : a GWF frame, and no library for it.
+    BadFile : not strain, damaged, or implausible.
+    SecondhandError : a GWF frame, but the library for it is missing.
     """
     path = Path(path)
     try:
@@ -102,7 +105,7 @@ def open_strain(path: str | PathLike[str]) -> Iterator[StrainFile]:
 # Cache of the last reads, so that consecutive triggers of one file read it once
 
 _MOST_KEPT = 1 << 23  # samples: 64 MiB
-_PIECE = 1 << 16  # samples of an HDF5 file that are kept together
+_PIECE = 1 << 16  # samples of an HDF5 file in one piece of the cache
 _last: OrderedDict[Any, Any] = OrderedDict()
 
 
@@ -140,7 +143,7 @@ def _in_pieces(
         numbers = range(first // _PIECE, -(-last // _PIECE))
         try:
             values = [_cached_read(("piece", stamp, n), partial(piece, n)) for n in numbers]
-        except BadFile:  # which is perhaps not in what is asked for
+        except BadFile:  # the damage may lie in the rest of a piece
             return read(first, last)
         if not values:
             return np.empty(0)
@@ -154,11 +157,11 @@ def _in_pieces(
 
 # Real strain compresses to a third; a file that expands by more than this is an attack on memory.
 _MAX_RATIO = 20
-_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # no text has these
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # control characters that text does not contain
 
 
 def _read_text(path: Path, packed: bool) -> StrainFile:
-    """Read a text file whole. GWOSC's header gives the rate and the GPS start.
+    """Read a complete text file. Its header states the rate and the start, as in GWOSC's files.
 
     "# This file has 4096 samples per second", "# starting GPS 1126259446 duration 32".
     """
@@ -166,7 +169,7 @@ def _read_text(path: Path, packed: bool) -> StrainFile:
         lines = _line_blocks(path, packed)
         text = next(lines)
         if _BINARY.search(text[:4096]):
-            raise BadFile(path, "not strain: neither HDF5, GWF nor text with one number a line")
+            raise BadFile(path, "not strain: neither HDF5, GWF nor text with one number per line")
         text, header = _split_header(path, text)
         blocks = [_numbers(path, text)]
         rate = _find_number(r"(\d+(?:\.\d+)?) samples per second", header)
@@ -174,18 +177,20 @@ def _read_text(path: Path, packed: bool) -> StrainFile:
         if rate is None or gps_start is None:
             raise BadFile(
                 path,
-                f"no header that says {'at what rate' if rate is None else 'when'} it was measured: "
-                "put two lines above the numbers, as '# 4096 samples per second' and "
-                "'# starting GPS 1126259446'",
+                f"no {'sampling rate' if rate is None else 'start time'} in its header: add two lines above "
+                "the numbers, such as '# 4096 samples per second' and '# starting GPS 1126259446'",
             )
         seconds = _find_number(r"duration (\d+(?:\.\d+)?)", header)
         limit = min(MAX_SAMPLES, round(seconds * rate)) if seconds and rate else MAX_SAMPLES
         while (total := sum(map(len, blocks))) <= limit and (text := next(lines, b"")):
             blocks.append(_numbers(path, text))
     except (OSError, EOFError, zlib.error) as error:
-        raise BadFile(path, f"cannot be unpacked: {error}") from error
+        raise BadFile(path, f"cannot be decompressed: {error}") from error
     if total > limit:
-        raise BadFile(path, f"more than {limit} samples, the most by its header or in all")
+        raise BadFile(
+            path,
+            f"has more than {limit} samples, the limit by the duration in its header or in total",
+        )
     detector_match = re.search(r"\b([A-Z]\d)\b", header)
     return _in_memory(
         path, np.concatenate(blocks), rate, gps_start, detector_match[1] if detector_match else ""
@@ -205,10 +210,10 @@ def _line_blocks(path: Path, packed: bool) -> Iterator[bytes]:
         while data := file.read(_BLOCK):
             unpacked += len(data)
             if unpacked > allowed:
-                raise BadFile(path, f"unpacks to more than {_MAX_RATIO} times its size")
+                raise BadFile(path, f"decompresses to more than {_MAX_RATIO} times its size")
             complete, newline, remainder = (remainder + data).rpartition(b"\n")
             if not newline:
-                raise BadFile(path, "a line of a megabyte: one number a line is expected")
+                raise BadFile(path, "has a line of a megabyte, but needs one number per line")
             yield complete + newline
     if remainder.strip() or not unpacked:
         yield remainder
@@ -219,7 +224,7 @@ def _split_header(path: Path, text: bytes) -> tuple[bytes, str]:
     while text[end : end + 1] in (b"#", b"%"):
         after = text.find(b"\n", end) + 1
         if after == 0 or after > 1 << 16:
-            raise BadFile(path, "a header of more than 64 kB, or nothing after it")
+            raise BadFile(path, "has a header of more than 64 kB, or no numbers after its header")
         end = after
     return text[end:], text[:end].decode("utf-8", "replace")
 
@@ -240,14 +245,16 @@ def _numbers(path: Path, text: bytes) -> Floats:
                 float(line)
             except ValueError:
                 quoted_line = line[:40].decode("utf-8", "replace")
-                raise BadFile(path, f"one number a line is expected, not {quoted_line!r}") from None
-        raise BadFile(path, "one number a line is expected")
+                raise BadFile(
+                    path, f"has the line {quoted_line!r}, but needs one number per line"
+                ) from None
+        raise BadFile(path, "needs one number per line")
     return values
 
 
 # GWF frames
 
-#: What the channels of calibrated strain are called: LIGO's, KAGRA's and GWOSC's; Virgo's own.
+#: Parts of the names of channels with calibrated strain: of LIGO, KAGRA and GWOSC; and of Virgo.
 _NAMES = ("STRAIN", "HREC_HOFT")
 _HEADER = 40
 _COMMON = 14  # of each structure: length, checksum type, class, instance
@@ -262,17 +269,17 @@ def _read_gwf(path: Path) -> StrainFile:
         from gwpy.io.gwf import get_channel_names
         from gwpy.timeseries import TimeSeries
     except ImportError as error:
-        raise SecondhandError(f"{path}: GWF frames need gwpy: {remedy}") from error
+        raise SecondhandError(f"{path}: GWF frames need gwpy. Install it: {remedy}") from error
     try:
         names = sorted(str(name) for name in get_channel_names(str(path)))
         channel = _strain_channel(path, names)
         series = TimeSeries.read(str(path), channel, format="gwf")
     except ImportError as error:
-        raise SecondhandError(f"{path}: {error}: {remedy}") from error
+        raise SecondhandError(f"{path}: {error}. Install it: {remedy}") from error
     except BadFile:
         raise
-    except Exception as error:  # each frame library raises errors of its own
-        raise BadFile(path, f"broken GWF: {error}") from error
+    except Exception as error:  # the frame libraries' errors have no common root
+        raise BadFile(path, f"damaged GWF: {error}") from error
     values = np.asarray(series.value, dtype=np.float64)
     detector = channel.split(":")[0]
     return _in_memory(
@@ -284,12 +291,16 @@ def _strain_channel(path: Path, names: list[str]) -> str:
     strain = [name for name in names if any(word in name.upper() for word in _NAMES)]
     if not strain:
         channels = ", ".join(names[:5]) or "none"
-        raise BadFile(path, f"no channel with STRAIN in its name; its channels: {channels}")
+        raise BadFile(
+            path, f"no channel with {' or '.join(_NAMES)} in its name. Its channels are {channels}"
+        )
     detectors = sorted({name.split(":")[0] for name in strain})
     if len(detectors) > 1:
-        raise BadFile(path, f"strain of {' and '.join(detectors)}: one file for each is needed")
+        raise BadFile(
+            path, f"contains strain of {' and '.join(detectors)}: write one file per detector"
+        )
     if len(strain) > 1:
-        log.info("%s: %s is read, not %s", path, strain[0], ", ".join(strain[1:]))
+        log.info("%s: reading the channel %s, not %s", path, strain[0], ", ".join(strain[1:]))
     return strain[0]
 
 
@@ -305,9 +316,12 @@ def check_frame(path: Path) -> None:
         header = file.read(_HEADER)
         order = {b"\x34\x12": "<", b"\x12\x34": ">"}.get(header[12:14])
         if len(header) < _HEADER or order is None:
-            raise BadFile(path, "broken GWF: it ends or is damaged in the header")
+            raise BadFile(path, "damaged GWF: its header is incomplete or invalid")
         if header[5] < 6:
-            raise BadFile(path, f"version {header[5]} of GWF; 6 and later are read: convert it")
+            raise BadFile(
+                path,
+                f"version {header[5]} of GWF is not supported: convert it to version 6 or later",
+            )
         begin, last = _HEADER, _HEADER
         begins = set()
         while begin < size:
@@ -317,29 +331,29 @@ def check_frame(path: Path) -> None:
             length = struct.unpack(f"{order}Q", common[:8])[0] if len(common) == _COMMON else size
             last, begin = begin, begin + length
             if length < _COMMON or begin > size:
-                raise BadFile(path, f"broken GWF: cut short or damaged at byte {last} of {size}")
+                raise BadFile(path, f"damaged GWF: truncated or damaged at byte {last} of {size}")
         file.seek(last)
         end = file.read()
-        # FrEndOfFile: after what is common the numbers of frames and of bytes, and (in version 6
-        # after a checksum) how many bytes from the end the table of contents begins.
+        # FrEndOfFile has, after the common fields, the numbers of frames and of bytes, and (in version 6 after
+        # a checksum) the distance in bytes of the table of contents from the end.
         table = 26 if header[5] >= 8 else 34
         if len(end) < table + 8 or struct.unpack_from(f"{order}Q", end, 18)[0] != size:
-            raise BadFile(path, f"broken GWF: it does not end where it should, at byte {size}")
+            raise BadFile(path, f"damaged GWF: no valid end at byte {size}")
         frames, back = (
             struct.unpack_from(f"{order}{t}", end, i)[0] for t, i in (("I", 14), ("Q", table))
         )
         if not frames or size - back not in begins:
-            raise BadFile(path, "broken GWF: no frame in it, or no table of contents")
+            raise BadFile(path, "damaged GWF: no frame, or no table of contents")
         checks = header[5] >= 8 and end[8] == 1
         if checks and struct.unpack(f"{order}I", end[-4:])[0] != _cksum(file, size - 4):
-            raise BadFile(path, "broken GWF: its checksum is wrong, so bytes in it have changed")
+            raise BadFile(path, "damaged GWF: its checksum is wrong, so some bytes have changed")
 
 
 def _cksum(file: BinaryIO, size: int) -> int:
-    """The CRC of POSIX's `cksum` over the first `size` bytes.
+    """CRC of the first ``size`` bytes, as by the POSIX command ``cksum``.
 
-    It is zlib's with the bits of all bytes and of the result reversed, begun at 0, and with the
-    number of bytes added at the end.
+    It is zlib's CRC with the bits of all bytes and of the result reversed, started at 0, with the number of
+    bytes appended.
     """
     crc, remaining = 0xFFFFFFFF, size
     file.seek(0)
@@ -349,18 +363,18 @@ def _cksum(file: BinaryIO, size: int) -> int:
         remaining -= len(block)
     length = size.to_bytes((size.bit_length() + 7) // 8, "little")
     crc = zlib.crc32(length.translate(_BITS_REVERSED), crc)
-    # zlib inverts what it returns, and so does cksum: the two inversions cancel.
+    # zlib and cksum both invert their result: the two inversions cancel.
     return int(f"{crc:032b}"[::-1], 2)
 
 
-# HDF5, in the layout of the Gravitational Wave Open Science Center. Files come from strangers: known
-# paths and hard links alone, nothing outside the file, shapes looked at before anything is read, and no
-# piece unpacked that has not been measured.
+# HDF5, in the layout of the Gravitational Wave Open Science Center. Files are untrusted: only known paths and
+# hard links are followed, never outside the file; shapes are checked before data are read; and the
+# decompressed size of a chunk is checked before HDF5 decompresses it.
 
-_MAX_CHUNK = 1 << 27  # bytes of one chunk, unpacked
-# Filters that are run: gzip, shuffle, checksum. Others load plug-ins, or grow without a limit.
+_MAX_CHUNK = 1 << 27  # bytes of one decompressed chunk
+# Filters that may run: gzip, shuffle, checksum. Others load plug-ins, or have no size limit.
 _FILTERS = {1, 2, 3}
-_GZIP, _GZIP_RATIO = 1, 1032  # the most that deflate can unpack a byte to
+_GZIP, _GZIP_RATIO = 1, 1032  # largest compression ratio of deflate
 
 
 @contextmanager
@@ -379,10 +393,13 @@ def _open_hdf5(path: Path) -> Iterator[StrainFile]:
 def _read_gwosc(path: Path, file: Any) -> StrainFile:
     strain = numeric_dataset(path, file, "strain/Strain")
     if strain.ndim != 1 or strain.dtype.kind not in "fiu":
-        raise BadFile(path, f"strain/Strain is {strain.dtype} {strain.shape}, not a row of numbers")
+        raise BadFile(
+            path,
+            f"strain/Strain has type {strain.dtype} and shape {strain.shape}, not a row of numbers",
+        )
     spacing = numeric_attribute(path, strain, "Xspacing")
     if not 0 < spacing < float("inf"):
-        raise BadFile(path, f"Xspacing is {spacing:g} s: the sampling rate is not known")
+        raise BadFile(path, f"Xspacing is {spacing:g} s, so the sampling rate is unknown")
     start = numeric_attribute(path, strain, "Xstart")
     samples = int(strain.shape[0])
     rate = _checked_rate(path, 1 / spacing, start, samples)
@@ -410,7 +427,7 @@ def as_bad_file(path: Path) -> Iterator[None]:
     except (
         OSError, RuntimeError, ValueError, LookupError, TypeError, MemoryError, zlib.error,
     ) as error:  # fmt: skip
-        raise BadFile(path, f"broken HDF5: {error}") from error
+        raise BadFile(path, f"damaged HDF5: {error}") from error
 
 
 def find_dataset(
@@ -423,7 +440,8 @@ def find_dataset(
 ) -> Any:
     """Find a data set by name; only hard links and data inside the file are allowed.
 
-    Returns None if it is ``optional`` and missing.
+    ``layout`` : name of the expected layout, for the message. Returns None if the data set is ``optional``
+    and missing.
     """
     import h5py
 
@@ -433,38 +451,46 @@ def find_dataset(
         if link is None:
             if optional:
                 return None
-            raise BadFile(path, f"no {name}: not {layout}")
+            raise BadFile(path, f"no {name}, so it is not {layout}")
         if not isinstance(link, h5py.HardLink):
-            raise BadFile(path, f"no {name}: it is a {type(link).__name__}, which is not followed")
+            raise BadFile(path, f"{name} is of type {type(link).__name__}, which is not followed")
         node = node[step]
     if not isinstance(node, h5py.Dataset):
-        raise BadFile(path, f"{name} is a {type(node).__name__}, not a data set")
+        raise BadFile(path, f"{name} is of type {type(node).__name__}, not a data set")
     if node.is_virtual or node.external:
-        raise BadFile(path, f"the data of {name} lie in other files, which are not opened")
+        raise BadFile(path, f"the data of {name} are in other files, which are not opened")
     return node
 
 
 def numeric_dataset(path: Path, file: Any, name: str, *, optional: bool = False) -> Any:
-    """A `linked` data set that is no larger, packed or not, than strain may be."""
+    """`find_dataset`, with limits on shape, filters and chunk size."""
     node = find_dataset(path, file, name, optional=optional)
     if node is None:
         return None
     if node.shape is None or node.size > MAX_SAMPLES:
-        raise BadFile(path, f"{name} claims the shape {node.shape}")
+        raise BadFile(
+            path, f"{name} has the shape {node.shape} (at most {MAX_SAMPLES} values are supported)"
+        )
     plan = node.id.get_create_plist()
     filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
     if not set(filters) <= _FILTERS or filters.count(_GZIP) > 1:
-        raise BadFile(path, f"{name} is packed by the HDF5 filters {filters}, which are not run")
+        raise BadFile(
+            path,
+            f"{name} has the HDF5 filters {filters} (only gzip, shuffle and Fletcher32 are run)",
+        )
     chunk = int(np.prod(node.chunks or ())) * node.dtype.itemsize
     if chunk > _MAX_CHUNK:
-        raise BadFile(path, f"{name} is packed in pieces of {chunk >> 20} MiB")
+        raise BadFile(
+            path,
+            f"{name} has chunks of {chunk >> 20} MiB (at most {_MAX_CHUNK >> 20} MiB are supported)",
+        )
     if node.size and node.id.get_storage_size() == 0:
-        raise BadFile(path, f"{name} claims the shape {node.shape} and holds nothing")
+        raise BadFile(path, f"{name} has the shape {node.shape}, but no data")
     return node
 
 
 def numeric_attribute(path: Path, dataset: Any, name: str) -> float:
-    """An attribute."""
+    """A numeric attribute of a data set; BadFile if it is missing or not a number."""
     attributes = dataset.attrs
     if name not in attributes:
         raise BadFile(path, f"{dataset.name} has no attribute {name}")
@@ -490,5 +516,7 @@ def check_chunks(path: Path, dataset: Any, first: int, last: int) -> None:
         if dataset.compression == "gzip" and info.size * _GZIP_RATIO > _MAX_CHUNK:
             mask, raw = dataset.id.read_direct_chunk((top,))
             unpacked = len(zlib.decompressobj().decompress(raw, size + 5)) if mask == 0 else 0
-            if unpacked > size + 4:  # 4 bytes more where there is a checksum
-                raise BadFile(path, f"a piece of {info.size} bytes unpacks to more than {size}")
+            if unpacked > size + 4:  # a checksum has 4 bytes
+                raise BadFile(
+                    path, f"a chunk of {info.size} bytes decompresses to more than its {size} bytes"
+                )

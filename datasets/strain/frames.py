@@ -68,9 +68,9 @@ class Frames:
             why = (
                 f"no strain of the detector {quoted(detector)}"
                 if detector
-                else "of which detector?"
+                else "the detector is not named"
             )
-            return Rejected("", f"{why}; there is some of {detectors}")
+            return Rejected("", f"{why}; there is strain of {detectors}")
         candidates = [frame for name in names for frame in self._around(name, gps)]
         if not candidates:
             return Rejected("", f"no strain of {detector} at GPS {gps:.3f}")
@@ -110,7 +110,7 @@ def read_frames(source: str) -> Frames:
     for file in files:
         name = _NAME.fullmatch(Path(file).name)
         if name is None:
-            reason = "its name does not tell when it is of, as H-H1_GWOSC-1126259447-32.hdf5 does"
+            reason = "its name has no GPS time and duration; rename it as in H-H1_GWOSC-1126259447-32.hdf5"
             rejected.append(Rejected(file, reason))
             continue
         start = float(name["start"])
@@ -118,22 +118,24 @@ def read_frames(source: str) -> Frames:
         detector_frames = by_detector.setdefault(detector[0] if detector else name["site"], [])
         detector_frames.append(Frame(start, start + float(name["length"]), file))
     if not by_detector:
-        first = f"; the first left out: {': '.join(rejected[0])}" if rejected else ""
+        first = f". The first file left out: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(
-            f"--strain {source}: no strain file whose name tells detector, GPS time and duration, as "
-            f"H-H1_GWOSC-1126259447-32.hdf5 does, in a folder, a pattern or a LAL cache{first}"
+            f"--strain {source}: no strain file with detector, GPS time and duration in its name, as in "
+            "H-H1_GWOSC-1126259447-32.hdf5. Name a file, a folder, a pattern in quotes, or a LAL cache"
+            f"{first}"
         )
     return Frames(by_detector, rejected)
 
 
-#: Suffix of our LAL caches, each of which stands for the files of several detectors.
+#: Suffix of the LAL caches that `write_cache` writes, each for the files of several detectors.
 CACHE = ".together"
 
 
 def write_cache(frames: dict[str, str]) -> str:
-    """A LAL cache of one file for each detector, which stands for all of them; its path.
+    """Write a LAL cache with one file per detector; returns its path, which represents all of them.
 
-    It lies in the cache folder, for none from elsewhere is read: it could name any file. It tells the files' sizes and times as well: with another file it is another cache.
+    It is written to the cache folder. `read_cache` reads no other, because a LAL cache could name any file. It
+    contains the sizes and times of the files, so its name changes with a file.
     """
     lines = []
     for detector, file in frames.items():
@@ -168,7 +170,9 @@ def read_cache(path: Path) -> dict[str, str]:
     )
     if not is_ours or not path.is_file():
         raise BadFile(
-            path, "strain of one detector, or not in this cache: name --triggers, --strain"
+            path,
+            "not strain of several detectors in this machine's cache: name the triggers and their strain files "
+            "(--triggers with --strain, or --data with --strain)",
         )
     files = read_frames(str(path)).files
     return {detector: frames[0].path for detector, frames in sorted(files.items())}
@@ -190,5 +194,7 @@ def _cached(path: Path) -> tuple[list[str], list[Rejected]]:
         if address.scheme in ("", "file"):
             files.append(str(path.parent / unquote(address.path)))
         else:
-            rejected.append(Rejected(f"{path}, line {n}", f"{address.scheme}: is not on this disk"))
+            rejected.append(
+                Rejected(f"{path}, line {n}", f"{address.scheme}: addresses cannot be opened")
+            )
     return files, rejected

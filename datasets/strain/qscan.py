@@ -1,11 +1,10 @@
 """Whitening, Q-transform and interpolation of strain, in NumPy.
 
-The transform is the one of Chatterji, Blackburn, Martin and Katsavounidis (2004), "Multiresolution
-techniques for the detection of gravitational-wave bursts", CQG 21 S1809, in the conventions of the
-Omega pipeline: planes of constant Q, rows of constant frequency, tiles whose energy is divided by
-the median of their row. Times are seconds from the first sample, never GPS: at 1.1e9 s a float64
-is only good to 0.1 µs. Splines are scipy's, but an answer would wait longer for its import than for all
-else.
+The transform follows Chatterji, Blackburn, Martin and Katsavounidis (2004), "Multiresolution techniques for
+the detection of gravitational-wave bursts", CQG 21 S1809, with the conventions of the Omega pipeline: planes of
+constant Q, rows of constant frequency, and tiles whose energy is divided by the median of their row. Times are
+seconds from the first sample, not GPS: at 1.1e9 s a float64 is only precise to 0.1 µs. The splines equal
+scipy's, which is not imported, because its import takes longer than a prediction.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ Interval = tuple[float, float]
 
 #: Fractional energy that a signal may lose by falling between two tiles (Chatterji, section 5.2).
 MISMATCH = 0.2
-#: Distance between neighbouring tiles along Q, frequency and time alike.
+#: Distance between neighbouring tiles along Q, frequency and time.
 _STEP = 2 * sqrt(MISMATCH / 3)
-#: Values transformed at a time: 4 MB of complex numbers, which stay in the processor's cache.
+#: Number of values transformed at a time: 4 MB of complex numbers, which fit into the processor's cache.
 _BLOCK = 1 << 18
-#: Tiles kept beside a window for its spline; a node's weight falls by 0.268 a node: 32 leave 5e-19.
+#: Number of tiles beside a window that its spline uses. The weight of a node falls by a factor 0.268 per node, to
+#: 5e-19 after 32.
 _MARGIN = 32
 
 
@@ -41,41 +41,42 @@ def settling(rate: float) -> float:
 
 
 def whiten(values: ArrayLike, rate: float) -> Floats:
-    """Divide strain by its own amplitude spectral density.
+    """Divide strain by its amplitude spectral density.
 
-    The density is the median of half-overlapping Hann periodograms (Welch, with the median's bias
-    taken out), read at each FFT bin by linear interpolation; its inverse is cut to a filter as long
-    as one periodogram (inverse spectrum truncation, arXiv:gr-qc/0509116). A periodogram takes 2 s,
-    or 2048 samples where that is more; half of that at either end of the result is spoilt by the
-    filter settling in.
+    The density is the bias-corrected median of half-overlapping Hann periodograms (Welch's method), linearly
+    interpolated at each FFT bin. Its inverse is truncated to a filter of the length of one periodogram
+    (inverse spectrum truncation, arXiv:gr-qc/0509116). A periodogram has 2 s, or 2048 samples if that is
+    longer; half of this length at either end of the result is unusable (`settling`).
 
     Parameters
     ----------
     values : strain, [samples], finite, at least two periodograms long.
-    rate : samples a second.
+    rate : sampling rate, Hz.
 
     Returns
     -------
-    float64 [samples], mean 0 and variance 1 where the noise is Gaussian and stationary.
+    float64 [samples], with mean 0, and variance 1 for stationary Gaussian noise.
 
     Raises
     ------
-    ValueError : too short, not finite, or without any noise (a constant has no spectrum).
+    ValueError : too short, not finite, or without noise at some frequency (a constant has no spectrum).
     """
     x = np.array(values, dtype=np.float64)
     taps = int(2 * settling(rate) * rate)
     if x.ndim != 1 or len(x) < 2 * taps:
-        raise ValueError(f"whitening needs [samples], {2 * taps} or more, not {list(x.shape)}")
+        raise ValueError(
+            f"cannot be whitened: {list(x.shape)} samples (at least {2 * taps} are needed)"
+        )
     if not np.isfinite(x).all():
-        raise ValueError("whitening needs finite samples: cut the gaps out first")
+        raise ValueError("cannot be whitened: it has NaN or infinite samples. Cut the gaps out")
     density = _at_bins(np.sqrt(_psd(x, rate, taps)), len(x), rate, taps)
     if not density.min() > 0:
-        raise ValueError("no noise at some frequency: constant or empty strain cannot be whitened")
+        raise ValueError("cannot be whitened: no noise at some frequency, as in constant strain")
 
     transfer = 1 / density
     taper = 0.5 - 0.5 * np.cos(
         2 * pi * np.arange(5) / 9
-    )  # the rising half of a cosine of 10 points
+    )  # rising half of a Hann window of 10 points
     transfer[:5] *= taper
     transfer[-5:] *= taper[::-1]
     impulse = np.fft.irfft(transfer, len(x))
@@ -96,14 +97,14 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
 
 
 def spectral_density(values: ArrayLike, rate: float) -> Floats:
-    """One-sided noise power spectral density at the FFT bins of strain, [samples // 2 + 1]."""
+    """One-sided noise power spectral density (strain²/Hz) at the FFT bins, float64 [samples // 2 + 1]."""
     x = np.asarray(values, dtype=np.float64)
     taps = int(2 * settling(rate) * rate)
     return _at_bins(_psd(x, rate, taps), len(x), rate, taps)
 
 
 def _at_bins(density: Floats, samples: int, rate: float, size: int) -> Floats:
-    """A density at the bins of a `size` FFT, read at those of a `samples` FFT."""
+    """Interpolate a density from the bins of an FFT of ``size`` samples to those of one of ``samples``."""
     bins = np.arange(samples // 2 + 1) / samples * rate
     out: Floats = np.interp(bins, np.fft.rfftfreq(size, 1 / rate), density)
     return out
@@ -119,14 +120,14 @@ def _psd(x: Floats, rate: float, size: int) -> Floats:
     power = np.partition(power, middle, axis=0)[middle].sum(axis=0) / 2
     power *= 1 / (rate * (window**2).sum())
     power[1 : (size + 1) // 2] *= 2
-    # The median of n draws from an exponential distribution is below its mean by this factor.
+    # Expected ratio of the median to the mean of exponentially distributed values.
     n = np.arange(2, len(frames), 2)
     out: Floats = power / (1 + (1 / (n + 1) - 1 / n).sum())
     return out
 
 
 def _fast(length: int) -> int:
-    """The next number, from `length` up, without prime factors above 5."""
+    """Smallest number of at least ``length`` without prime factors above 5."""
     odd = (3**a * 5**b for a in range(20) for b in range(14))
     return min(n << (-(-length // n) - 1).bit_length() for n in odd)
 
@@ -143,7 +144,7 @@ def _hann(size: int) -> Floats:
 
 
 class Peak(NamedTuple):
-    """The loudest tile: normalised energy, seconds from the first sample, hertz, and Q."""
+    """Loudest tile: normalised energy, time (s from the first sample), frequency (Hz) and Q."""
 
     energy: float
     time: float
@@ -153,9 +154,9 @@ class Peak(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows of one plane that have the same number of tiles, and so share one inverse FFT."""
+    """Rows of one plane with the same number of tiles, which share one inverse FFT."""
 
-    index: NDArray[np.intp]  # which rows of the plane these are
+    index: NDArray[np.intp]  # numbers of the rows in the plane
     tiles: int
     first: list[int]  # lowest FFT bin of each row's window
     windows: list[Floats]
@@ -169,13 +170,13 @@ class _Plane:
 
 
 def highest_frequency(rate: float, qlow: float = 4.0, qhigh: float = 64.0) -> float:
-    """Upper end of the band in Hz: where the widest window would pass half the sampling rate."""
+    """Highest frequency in Hz at which the widest window stays below half the sampling rate."""
     return rate / 2 / (1 + sqrt(11) / _qs(qlow, qhigh)[0])
 
 
 @lru_cache(maxsize=8)
 def _qs(qlow: float, qhigh: float) -> tuple[float, ...]:
-    """Q of each plane, evenly spaced in log Q: the metric of Chatterji, eq. 5.48, ds² = dQ²/2Q²."""
+    """Q of each plane, evenly spaced in log Q (metric ds² = dQ²/2Q², Chatterji, eq. 5.48)."""
     length = log(qhigh / qlow) / sqrt(2)
     count = max(1, ceil(length / _STEP))
     return tuple(qlow * exp(sqrt(2) * length / count * (i + 0.5)) for i in range(count))
@@ -183,15 +184,15 @@ def _qs(qlow: float, qhigh: float) -> tuple[float, ...]:
 
 @lru_cache(maxsize=32)
 def _plane(q: float, samples: int, rate: float, frange: Interval) -> _Plane:
-    """Rows evenly spaced in log frequency, ds² = (2 + Q²) df² / 4f², then down to a whole bin."""
+    """Rows of a plane, evenly spaced in log frequency (ds² = (2 + Q²) df² / 4f²) and rounded down to FFT bins."""
     duration = samples / rate
     scale = sqrt(2 + q * q) / 2
     length = log(frange[1] / frange[0]) * scale
     count = max(1, ceil(length / _STEP))
     centres = frange[0] * np.exp(length / count * (np.arange(count) + 0.5) / scale)
     bins = np.floor(centres * duration)
-    frequencies = bins[np.diff(bins, prepend=-1) > 0] / duration  # each once
-    # Tiles of a row: ds² = 4π²f² dt² / Q² makes the count, and the next power of two the FFT.
+    frequencies = bins[np.diff(bins, prepend=-1) > 0] / duration  # without duplicates
+    # Number of tiles of a row: by ds² = 4π²f² dt² / Q², rounded up to a power of two for the FFT.
     tiles = [1 << ceil(log2(duration * 2 * pi * f / q / _STEP)) for f in frequencies]
     groups = []
     for size in sorted(set(tiles)):
@@ -206,11 +207,11 @@ def _plane(q: float, samples: int, rate: float, frange: Interval) -> _Plane:
 
 
 def _window(q: float, f: float, samples: int, rate: float, tiles: int) -> tuple[int, Floats]:
-    """The bisquare window of one row and its lowest FFT bin.
+    """Lowest FFT bin and bisquare window of one row.
 
-    (1 - (k √(11) / fQ)²)² for |k| < fQ/√11 (Chatterji, eq. 5.27), normalised so that white noise of
-    unit variance has the same mean energy in each row. Centred one bin above f, as in the Omega
-    pipeline (whose arrays start at 1): without that shift no tile agrees with anybody else's.
+    (1 - (k √(11) / fQ)²)² for |k| < fQ/√11 (Chatterji, eq. 5.27), normalised so that white noise of unit
+    variance has the same mean energy in each row. It is centred one bin above f, as in the Omega pipeline
+    (whose arrays start at 1), so that tiles agree with those of other programs.
     """
     duration = samples / rate
     qprime = q / sqrt(11)
@@ -223,7 +224,15 @@ def _window(q: float, f: float, samples: int, rate: float, tiles: int) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class QGram:
-    """The Q plane that holds the loudest tile. Times are seconds from the first sample."""
+    """The Q plane with the loudest tile.
+
+    Attributes
+    ----------
+    peak : the loudest tile.
+    frequencies : frequency (Hz) of each row.
+    frange : band in Hz.
+    duration : seconds.
+    """
 
     peak: Peak
     frequencies: Floats
@@ -234,48 +243,56 @@ class QGram:
 
     @property
     def energies(self) -> list[NDArray[np.float32]]:
-        """Normalised energies, one [tiles] a frequency; tile k lies at k · duration / tiles."""
+        """Normalised energies, one array [tiles] per frequency; tile k is at k · duration / tiles seconds."""
         rows: dict[int, NDArray[np.float32]] = {}
         for group, energy in zip(self._plane.groups, self._energies, strict=True):
             rows.update(zip(group.index.tolist(), energy, strict=True))
         return [rows[i] for i in range(len(self.frequencies))]
 
     def images(
-        self, durations: Sequence[Interval], *, width: int = 1000, height: int = 500
+        self, spans: Sequence[Interval], *, width: int = 1000, height: int = 500
     ) -> list[NDArray[np.float32]]:
-        """Energies on a regular grid, for several windows of time at once.
+        """Interpolate the energies to regular grids, one for each window of time.
 
-        Cubic splines along time in each row, then along frequency, read at `width` times from the
-        start of a window and `height` frequencies from the lowest to the highest, evenly in log.
+        Cubic splines along time in each row, and then along frequency, are evaluated at ``width`` times from
+        the start of the window and at ``height`` frequencies, evenly spaced in log over the band.
 
         Parameters
         ----------
-        views : (start, stop) in seconds from the first sample.
+        spans : start and end of each window, seconds from the first sample.
 
         Returns
         -------
-        One float32 [height, width] a view, the lowest frequency first. Splines overshoot: values
-        may be a little below 0.
+        One float32 [height, width] per window, lowest frequency first. Splines overshoot, so values may be
+        slightly below 0.
+
+        Raises
+        ------
+        ValueError : a window is outside the strain, the size is too small, or the band has too few rows.
         """
-        for start, stop in durations:
+        for start, stop in spans:
             if not 0 <= start < stop <= self.duration:
-                raise ValueError(f"view {start:g}..{stop:g} s is not inside 0..{self.duration:g} s")
+                raise ValueError(
+                    f"the window from {start:g} to {stop:g} s is not inside the {self.duration:g} s of strain"
+                )
         if width < 1 or height < 2:
-            raise ValueError(f"a picture of {width} x {height} is too small: 1 x 2 at least")
+            raise ValueError(f"a Q-scan of {width} x {height} pixels is too small (at least 1 x 2)")
         if (count := len(self.frequencies)) < 4:
             low, high = self.frange
-            raise ValueError(f"{low:g}-{high:g} Hz has {count} rows: widen the band")
-        times = np.concatenate([a + (b - a) / width * np.arange(width) for a, b in durations])
+            raise ValueError(
+                f"the band {low:g} to {high:g} Hz has only {count} rows of tiles: widen it"
+            )
+        times = np.concatenate([a + (b - a) / width * np.arange(width) for a, b in spans])
         rows = np.empty((len(self.frequencies), times.size))
         for group, energy in zip(self._plane.groups, self._energies, strict=True):
             position = times * (group.tiles / self.duration)  # in tiles
             low = max(0, floor(position.min()) - _MARGIN)
             high = min(group.tiles, ceil(position.max()) + _MARGIN)
             rows[group.index] = spline_even(energy[:, low:high], position - low)
-        # Beyond the outermost rows the picture repeats them: a cubic would shoot off.
+        # Beyond the outermost rows their values are repeated, because a cubic would diverge.
         pixels = np.clip(np.geomspace(*self.frange, height), *self.frequencies[[0, -1]])
         picture = spline_uneven(self.frequencies, rows, pixels)
-        return np.split(picture.astype(np.float32), len(durations), axis=1)
+        return np.split(picture.astype(np.float32), len(spans), axis=1)
 
 
 def qtransform(
@@ -286,15 +303,15 @@ def qtransform(
     frange: Interval = (10.0, 1200.0),
     search: Interval | None = None,
 ) -> QGram:
-    """Q-transform of whitened strain; the plane with the loudest tile is kept.
+    """Q-transform of whitened strain; returns the plane with the loudest tile.
 
     Parameters
     ----------
     white : whitened strain, [samples], finite.
-    rate : samples a second.
+    rate : sampling rate, Hz.
     qrange : lowest and highest Q.
-    frange : band in Hz, its top at most `highest_frequency(rate, *qrange)`.
-    search : where the loudest tile is looked for, in seconds from the first sample; None: anywhere.
+    frange : band in Hz, up to `highest_frequency(rate, *qrange)`.
+    search : start and end of the search for the loudest tile, seconds from the first sample; None: everywhere.
 
     Raises
     ------
@@ -322,16 +339,22 @@ def qtransform(
 def check_band(samples: int, rate: float, qrange: Interval, frange: Interval) -> None:
     """Raise ValueError, with the limit in its text, unless band and Q range suit the data."""
     if not (0 < qrange[0] <= qrange[1] and 0 < frange[0] < frange[1]):
-        raise ValueError(f"Q {qrange} and band {frange} Hz must be positive, the lower one first")
+        raise ValueError(
+            f"Q {qrange} and band {frange} Hz are not ranges of positive numbers, the lower one first"
+        )
     if _qs(*qrange)[0] <= sqrt(11):
-        raise ValueError(f"Q {qrange[0]:g} is too low: windows would pass 0 Hz; 4 is the usual one")
+        raise ValueError(
+            f"Q {qrange[0]:g} is too low, because windows would reach 0 Hz: use 4 or more"
+        )
     top = highest_frequency(rate, *qrange)
     if frange[1] > top * (1 + 1e-9):
-        raise ValueError(f"{frange[1]:g} Hz is above {top:.1f} Hz, the limit at {rate:g} Hz")
+        raise ValueError(
+            f"the band ends at {frange[1]:g} Hz, above the limit of {top:.1f} Hz at a rate of {rate:g} Hz"
+        )
     highest_q = _qs(*qrange)[-1]
     if samples / rate * frange[0] < highest_q:
         raise ValueError(
-            f"{samples / rate:g} s are too short for Q {highest_q:g} at {frange[0]} Hz"
+            f"{samples / rate:g} s of strain are too short for Q {highest_q:g} at {frange[0]} Hz"
         )
 
 
@@ -340,8 +363,8 @@ def _transform(
 ) -> NDArray[np.float32]:
     """Energies [rows, tiles] of rows of equal length, divided by the median of each row.
 
-    Each row's window may begin at bin 0 of the short inverse FFT: the shift only turns phases.
-    `work` is scratch space, used again and again: fresh memory costs more than the arithmetic.
+    The window of a row starts at bin 0 of the short inverse FFT, because a shift only changes phases.
+    ``work`` is reused scratch memory: allocating it anew takes longer than the arithmetic.
     """
     rows, tiles = len(group.first), group.tiles
     out = np.empty((rows, tiles), dtype=np.float32)
@@ -388,18 +411,27 @@ def _loudest(
 
 # Cubic splines
 
-#: What a node's part in its neighbours' coefficients falls by, a node.
+#: Factor by which the weight of a node falls per node of distance.
 _POLE = sqrt(3) - 2
-#: Powers of two up to here are as many neighbours as a float64 can tell of: _POLE^32 is 5e-19.
+#: Steps of the filter, which reach 32 nodes: _POLE^32 is 5e-19, below the precision of float64.
 _REACHES = (1, 2, 4, 8, 16)
 
 
 def spline_even(values: NDArray[np.floating], at: Floats) -> Floats:
-    """Splines through [rows, n] values at 0, 1, 2, … n - 1, read at [places]: [rows, places].
+    """Cubic splines through evenly spaced values.
 
-    n is 4 or more. The ends are "not-a-knot": the first two pieces are one cubic, so are the last two.
-    The B-spline's coefficients are the values through a recursive filter, once each way (Unser,
-    Aldroubi and Eden 1993), where each step here doubles how far it reaches.
+    The ends are "not-a-knot": the first two pieces are one cubic, and so are the last two. A recursive filter
+    in both directions gives the B-spline coefficients (Unser, Aldroubi and Eden 1993); each step here doubles
+    its reach.
+
+    Parameters
+    ----------
+    values : [rows, n] at the nodes 0 to n - 1; n is at least 4.
+    at : [places], positions from 0 to n - 1.
+
+    Returns
+    -------
+    float64 [rows, places].
     """
     rows, n = values.shape
     ahead = np.zeros((rows, n + 2))
@@ -411,7 +443,7 @@ def spline_even(values: NDArray[np.floating], at: Floats) -> Floats:
     c += ahead
     c += behind
     c *= sqrt(3)
-    # What a spline through zeros may add at either end, so that its fourth difference there is none.
+    # Add a spline through zeros at either end, so that the fourth difference vanishes there.
     differences = np.array([1, -4, 6, -4, 1]) / -((1 - _POLE) ** 4)
     first, last, across = c[:, :5] @ differences, c[:, -5:] @ differences, _POLE ** (n - 3)
     powers = _POLE ** np.arange(min(n + 2, 2 * _REACHES[-1]))
@@ -430,10 +462,20 @@ def spline_even(values: NDArray[np.floating], at: Floats) -> Floats:
 
 
 def spline_uneven(nodes: Floats, values: Floats, at: Floats) -> Floats:
-    """Splines through [n, columns] values at [n] increasing nodes, read at [places]: [places, columns].
+    """Cubic splines through values at increasing nodes, with ends as in `spline_even`.
 
-    n is 4 or more, the ends are as those of `even`. The second derivatives solve a system with three
-    diagonals, by elimination (de Boor, A Practical Guide to Splines, chapter IV).
+    The second derivatives solve a tridiagonal system, by elimination (de Boor, A Practical Guide to Splines,
+    chapter IV).
+
+    Parameters
+    ----------
+    nodes : [n], at least 4.
+    values : [n, columns].
+    at : [places], positions between the first and the last node.
+
+    Returns
+    -------
+    float64 [places, columns].
     """
     h = np.diff(nodes)
     slopes = np.diff(values, axis=0) / h[:, None]

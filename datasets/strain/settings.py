@@ -33,7 +33,7 @@ from datasets.strain.qscan import highest_frequency, qtransform, settling, white
 
 log = logging.getLogger(__name__)
 
-#: Layouts, and the views of each unless others are given, in seconds.
+#: Layouts, and the default durations (s) of each.
 LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
 COLOURS = ("grey", *COLOUR_MAPS)
 
@@ -42,31 +42,34 @@ TOGETHER = {2: (1.0, 1.0, 4.0), 3: (1.0, 1.0, 1.0)}
 #: Light travel time through the Earth in seconds, the largest delay between two detectors.
 TRAVEL = 0.0425
 
-#: The plane is the one with the loudest tile within this many seconds of the trigger.
+#: Seconds around the trigger in which the loudest tile is searched for; it chooses the Q plane.
 _SEARCH = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class QScanSettings(SpectrogramSettings):
-    """A Q-scan of whitened strain on a log2 frequency axis, low frequencies at the bottom.
+    """Settings of a Q-scan of whitened strain, with a log2 frequency axis and low frequencies at the bottom.
 
     Attributes
     ----------
     context : seconds that are whitened and transformed, 16 to 256. Tile energies depend on it.
-    qlow, qhigh : range of Q.
-    fmin, fmax : the band in Hz. `fmax` 0: 2048 Hz, or 1200 Hz in proportion to 4096 Hz sampling
-        where that is less; `infer` settles it for a set of files.
-    durations : seconds around the trigger that a picture shows, 1 to 8 of them; none: by the layout.
-    layout : `channels`, three views as the red, green and blue channel, each with all the pixels;
-        `row`, the views side by side; `one`, a single view.
-    clip : normalised energy that is drawn brightest. 25.5 makes one grey level a tenth.
-    size : height and width of the whole picture, in pixels; one number makes it square.
-    together : two or three detectors, whose strain at one time is drawn: the first channel is of the
-        first, and so on in turn. What is read is a `write_cache` of a file of each. A wave needs
-        up to `TRAVEL` seconds from one to another, which the search for its plane allows for.
-    colour : table for `row` and `one`: viridis, grey, magma, inferno, plasma or cividis.
+    qlow, qhigh : range of Q, 3.5 to 256.
+    fmin, fmax : band in Hz. ``fmax`` 0: 1200 Hz at a rate of 4096 Hz, in proportion at other rates, at most
+        2048 Hz; `infer` sets it for a set of files.
+    durations : 1 to 8 durations in seconds around the trigger, each of which gives one Q-scan. Empty: by the
+        layout.
+    layout : "channels": three Q-scans as the red, green and blue channels, each at full size. "row": the
+        Q-scans side by side. "one": a single Q-scan.
+    clip : normalised energy of the brightest level. With 25.5 a grey level is a tenth.
+    size : height and width of the whole picture in pixels, 16 to 4096; one number for a square.
+    colour : colour map for "row" and "one": viridis, grey, magma, inferno, plasma or cividis.
+    together : two or three detectors to render at the same time: the first channel shows the first detector,
+        and so on in turn. Their files are read from a cache of `write_cache`. The search for the Q plane
+        allows for the light travel time `TRAVEL` between detectors.
 
-    A SecondhandError names a value out of range.
+    Raises
+    ------
+    SecondhandError : values are invalid; all of them are named.
     """
 
     kind: ClassVar[str] = "strain"
@@ -87,9 +90,9 @@ class QScanSettings(SpectrogramSettings):
         check_types(self)
         if not self.durations:
             usual = TOGETHER.get(len(self.together)) or LAYOUTS.get(self.layout, ())
-            object.__setattr__(self, "durations", usual)  # it is frozen else
+            object.__setattr__(self, "durations", usual)  # the dataclass is frozen
         count, width = len(self.durations), self.size[-1] if self.size else 0
-        wide = -(-width // max(count, 1)) * max(count, 1)
+        divisible_width = -(-width // max(count, 1)) * max(count, 1)
         detectors = {name for name in self.together if re.fullmatch(r"[A-Z]\d", name)}
         check_values(
             self,
@@ -107,11 +110,12 @@ class QScanSettings(SpectrogramSettings):
             rules={
                 "durations": (
                     count == {"channels": 3, "one": 1}.get(self.layout, count) and 1 <= count <= 8,
-                    "three for the layout channels, a single one for one, 1 to 8 for row",
+                    "three for the layout channels, a single one for the layout one, 1 to 8 for row",
                 ),
                 "size": (
-                    len(self.size) == 2 and (self.layout != "row" or width == wide),
-                    f"height and width; as wide as {count} views can share: {wide}",
+                    len(self.size) == 2 and (self.layout != "row" or width == divisible_width),
+                    f"height and width; in the layout row a width that {count} Q-scans can share: "
+                    f"{divisible_width}",
                 ),
                 "together": (
                     not self.together
@@ -119,18 +123,21 @@ class QScanSettings(SpectrogramSettings):
                         (len(self.together) in TOGETHER and self.layout == "channels")
                         and len(detectors) == len(self.together)
                     ),
-                    "two or three detectors, as H1, L1, in the layout channels",
+                    "two or three detectors, such as H1 and L1, in the layout channels",
                 ),
             },
         )
 
     @classmethod
     def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
-        """A recipe for these files: `fmax` by their most common sampling rate, `context` by length.
+        """Settings for these files: ``fmax`` by their most common sampling rate, ``context`` by their length.
 
-        The context is 32 s, or what all but a twentieth of the files hold where that is less, 16 s
-        at least. Of more than 50 files, 50 spread evenly over the list are looked at; those that
-        cannot be opened are passed over. SecondhandError, with the first reason, where none can.
+        The context is 32 s, or what 95 % of the files contain if that is less, but at least 16 s. About 50
+        evenly spaced files are opened; unreadable ones are skipped.
+
+        Raises
+        ------
+        SecondhandError : no file can be opened; the message has the first reason.
         """
         if settings.pop("detectors", "separate") == "together":
             paths = list(paths)
@@ -142,8 +149,8 @@ class QScanSettings(SpectrogramSettings):
         opened = [file for file in probed if not isinstance(file, Rejected)]
         if not opened:
             bad = [": ".join(file) for file in probed if isinstance(file, Rejected)]
-            reason = bad[0] if bad else "none were given"
-            raise SecondhandError(f"no strain file to infer the band from: {reason}")
+            reason = f"The first reason: {bad[0]}" if bad else "There are no files"
+            raise SecondhandError(f"no readable strain file to infer the band from. {reason}")
         rate = most_common_rate(rate for rate, _ in opened)
         lengths = sorted(seconds for _, seconds in opened)
         held_seconds = max(floor(lengths[len(lengths) // 20]), SHORTEST_CONTEXT)
@@ -160,10 +167,10 @@ class QScanSettings(SpectrogramSettings):
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> Strain:
-        """The strain that a picture needs: see `read_strain`, also for what is a BadFile.
+        """Read the strain for one Q-scan with `read_strain`, which says what is a BadFile.
 
-        It is centred on ``at``, a GPS time, or on the loudest tile between the seconds ``start`` and
-        ``end`` of the file.
+        ``at`` : GPS time of the trigger. None: the loudest tile between the seconds ``start`` and ``end`` of
+        the file.
         """
         if self.together:
             return self._read_together(path, (start, end), at)
@@ -178,13 +185,13 @@ class QScanSettings(SpectrogramSettings):
         )
 
     def _read_together(self, path: AnyPath, span: tuple[Seconds, Seconds], at: Seconds) -> Strain:
-        files, alone = read_cache(Path(path)), replace(self, together=(), durations=self.durations)
+        files, single = read_cache(Path(path)), replace(self, together=(), durations=self.durations)
         strains: list[Strain] = []
         for name in self.together:
             if name not in files:
-                raise BadFile(path, f"no strain of {name} in it")
+                raise BadFile(path, f"it contains no strain of {name}")
             try:
-                strains.append(alone.read(files[name], start=span[0], end=span[1], at=at))
+                strains.append(single.read(files[name], start=span[0], end=span[1], at=at))
             except BadFile as error:
                 raise type(error)(path, f"{name}: {error.reason}") from None
             at, span = strains[0].trigger, (None, None)
@@ -198,14 +205,14 @@ class QScanSettings(SpectrogramSettings):
         return levels if self.layout == "channels" else [np.concatenate(levels, axis=1)]
 
     def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
-        """Grey levels of each view, uint8 [height, width of a view], highest frequency first.
+        """Grey levels of each duration, uint8 [height, width], highest frequency first.
 
-        BadFile where there is no noise to whiten, or the strain does not cover the views.
+        Raises BadFile if there is no noise to whiten, or the strain does not cover the durations.
         """
         if self.together:
-            alone = replace(self, together=(), durations=self.durations)
+            single = replace(self, together=(), durations=self.durations)
             levels_by_detector = [
-                alone._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)
+                single._levels(strain, _SEARCH + TRAVEL) for strain in (signal, *signal.others)
             ]
             return [
                 levels_by_detector[n % len(levels_by_detector)][n]
@@ -231,21 +238,21 @@ class QScanSettings(SpectrogramSettings):
                 frange=(bottom, float(axis[max(rows, 1) - 1])),
                 search=(centre - around, centre + around),
             )
-            durations = gram.images(
+            scans = gram.images(
                 [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations],
                 width=width // len(self.durations) if self.layout == "row" else width,
                 height=rows,
             )
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        return [self._grey(seconds) for seconds in durations]
+        return [self._grey(energy) for energy in scans]
 
     def _band(self, rate: float) -> tuple[float, float]:
         top = self.fmax or min(2048.0, rate * 1200 / 4096)
         return self.fmin, max(top, 2 * self.fmin)
 
     def _grey(self, energy: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """Energies, lowest frequency first, to grey levels [height, width], highest first."""
+        """Convert energies, lowest frequency first, to grey levels [height, width], highest first."""
         grey = np.zeros((self.size[0], energy.shape[1]), dtype=np.uint8)
         scaled = np.clip(energy, 0, self.clip) * np.float32(255 / self.clip)
         grey[self.size[0] - len(energy) :] = np.rint(scaled).astype(np.uint8)[::-1]
@@ -256,7 +263,7 @@ class QScanSettings(SpectrogramSettings):
 def _warn_of_band(path: str, rate: float, limit: float, top: float) -> None:
     """Warn once per file that its sampling rate limits the band."""
     log.warning(
-        "%s: %g Hz sampling ends the band at %.0f Hz, not at %g Hz: the picture stays dark above",
+        "%s: a sampling rate of %g Hz limits the band to %.0f Hz, so its Q-scan is dark above, up to %g Hz",
         *(path, rate, limit, top),
     )
 

@@ -107,7 +107,7 @@ def test_gravityspy_follows_no_link_out_of_the_file(
         file["Blip/train/zhs0kbBnyE/2.0.png"] = h5py.ExternalLink("/etc/passwd", "/")
     content = (tmp_path / "glitches.h5").read_bytes()
     publish(server, monkeypatch, "gravityspy", table, content, pin=False)
-    with pytest.raises(BadFile, match=r"no Blip/train/zhs0kbBnyE/2\.0\.png"):
+    with pytest.raises(BadFile, match=r"Blip/train/zhs0kbBnyE/2\.0\.png is of type ExternalLink"):
         load_table("gravityspy")
     assert left("gravityspy") == []
 
@@ -133,11 +133,11 @@ def test_an_event_has_its_time_and_both_detectors(server: Server, tmp_path: Path
     ("change", "said"),
     [
         (('"hdf5"', '"txt"'), "GWOSC has no 32 s of strain"),
-        (("https://gwosc.org/", "https://example.org/"), "is no HDF5 file of gwosc.org"),
-        (("https://gwosc.org/", "file:///"), "is no HDF5 file of gwosc.org"),
-        (("1126259462.4", "NaN"), "no GPS time"),
-        (('"GPS"', '"gps"'), "not what the event API answers"),
-        (("{", "["), "not what the event API answers"),
+        (("https://gwosc.org/", "https://example.org/"), "is not an HDF5 file of gwosc.org"),
+        (("https://gwosc.org/", "file:///"), "is not an HDF5 file of gwosc.org"),
+        (("1126259462.4", "NaN"), "GPS time of the event is nan"),
+        (('"GPS"', '"gps"'), "not a response of the event API"),
+        (("{", "["), "not a response of the event API"),
     ],
 )
 def test_an_odd_answer_about_an_event(
@@ -165,7 +165,7 @@ def test_a_set_without_its_list_says_what_is_missing(
     with pytest.raises(BadFile, match="no column category, src_file"):
         load_table("esc50")
     publish(server, monkeypatch, "urbansound8k", tarred({"UrbanSound8K/README": b""}))
-    with pytest.raises(BadFile, match=r"0 of \*/metadata/UrbanSound8K.csv"):
+    with pytest.raises(BadFile, match=r"0 matches of \*/metadata/UrbanSound8K.csv"):
         load_table("urbansound8k")
 
 
@@ -191,7 +191,7 @@ def test_a_folder_of_that_name_wins_and_the_note_says_so(
     monkeypatch.chdir(tmp_path)
     table = load_table("pets")
     assert table.classes == ["cat", "dog"]
-    assert "the folder pets" in table.note
+    assert "the local folder pets" in table.note
     assert not server.asked
 
 

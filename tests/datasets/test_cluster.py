@@ -81,7 +81,7 @@ def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_p
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
     monkeypatch.setattr(_cluster, "RENDERER_VERSION", float("nan"))  # as no other's
-    with pytest.raises(SecondhandError, match="runs another version"):
+    with pytest.raises(SecondhandError, match="has another version"):
         list(here.map_chunks(halves, [[2]], None))
 
 
@@ -97,7 +97,7 @@ def test_no_scheduler_is_said_in_time(tmp_path, capsys):
         port = silent.getsockname()[1]
         began = time.monotonic()
         with (
-            pytest.raises(SecondhandError, match=f"tcp://127.0.0.1:{port}: no scheduler answers"),
+            pytest.raises(SecondhandError, match=f"tcp://127.0.0.1:{port}: no scheduler responds"),
             connect(f"tcp://127.0.0.1:{port}", timeout=1),
         ):
             pass

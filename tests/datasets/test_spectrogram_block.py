@@ -1,4 +1,4 @@
-"""One renderer for every route: recipe, cache and DataBlock give the same picture."""
+"""One renderer for every route: settings, cache and DataBlock give the same spectrogram."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_training_is_varied_and_without_strength_is_not(case: Any) -> None:
         assert distinct == 1 or strength
 
 
-def test_rows_that_cannot_be_drawn_are_left_out(case: Any) -> None:
+def test_rows_that_cannot_be_rendered_are_left_out(case: Any) -> None:
     frame, spectrogram, cache = case
     bad = Path(frame["path"][1])
     bad.write_bytes(b"broken")

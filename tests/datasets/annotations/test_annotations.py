@@ -58,8 +58,8 @@ def test_tables_beside_recordings_become_spans(field: Path) -> None:
     assert table.kind == "sound"
     assert listed(table) == {
         "mute.wav": "its table has no label",
-        "alone.wav": "no table of its name",
-        "b.Table.wav": "no table of its name",
+        "alone.wav": "no table with its name",
+        "b.Table.wav": "no table with its name",
         "notes.md": "neither a recording nor a table of labels",
     }
 
@@ -78,9 +78,9 @@ def test_the_column_of_the_labels_is_chosen(tmp_path: Path) -> None:
     rows = [(0.01 * n, 0.01 * n + 0.01, "AB"[n % 2]) for n in range(4)]
     file = raven(tmp_path / "a.selections.txt", *rows, column="Call type")
     assert load_table(file, label_column="Call type").classes == ["A", "B"]
-    with pytest.raises(SecondhandError, match=r"--label-column; it has Selection, .*Call type"):
+    with pytest.raises(SecondhandError, match=r"It has Selection, .*Call type.*--label-column"):
         load_table(file)
-    with pytest.raises(SecondhandError, match="no column Kind; it has Selection"):
+    with pytest.raises(SecondhandError, match=r"no column Kind\. It has Selection"):
         load_table(file, label_column="Kind")
     csv = write(tmp_path / "a.csv", "path,start,end,species\n" + "".join(
         f"a.wav,{start},{end},{label}\n" for start, end, label in rows
@@ -96,7 +96,7 @@ def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
         ("0.05", "0.04", "A"): "it ends before it begins",
         ("0.05", "0.05", "A"): "a point",
         ("0.05", "0.050082", "A"): "a span of 82 µs is too short",
-        ("soon", "1.2.3", "A"): "'soon' and '1.2.3' are no two numbers",
+        ("soon", "1.2.3", "A"): "start 'soon' and end '1.2.3' are not both numbers",
         ("0.06", "0.07", ""): "no label",
     }
     file = raven(tmp_path / "a.selections.txt", *good, *wrong, (0, 0.04, "A"), (0, 0.04, "B"))
@@ -105,10 +105,10 @@ def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
     reasons = listed(table)
     for line, reason in enumerate(wrong.values(), start=6):
         assert reason in reasons[f"a.selections.txt, line {line}"]
-    assert reasons["a.wav"] == "0 to 0.04 s: it has the labels A and B, and one is learnt"
+    assert reasons["a.wav"] == "0 to 0.04 s: several labels, A and B, but one is needed"
 
 
-def test_a_selection_in_two_views_and_a_table_of_two_recordings(tmp_path: Path) -> None:
+def test_a_selection_listed_twice_and_a_table_of_two_recordings(tmp_path: Path) -> None:
     for name in ("a.wav", "b.wav"):
         sound(tmp_path / name)
     head = "Selection\tView\tBegin Time (s)\tEnd Time (s)\tBegin File\tFile Offset (s)\tSpecies\n"
@@ -126,10 +126,10 @@ def test_a_selection_in_two_views_and_a_table_of_two_recordings(tmp_path: Path) 
     assert selections == [
         ("a.wav", "A", 0.0), ("a.wav", "A", 0.05), ("b.wav", "B", 0.01), ("b.wav", "B", 0.04),
     ]  # fmt: skip
-    assert listed(table) == {"all.txt, line 7": "no recording: none 'gone.wav'"}
+    assert listed(table) == {"all.txt, line 7": "no recording 'gone.wav'"}
 
 
-def test_a_recording_elsewhere_is_found_by_its_path(tmp_path: Path) -> None:
+def test_a_recording_in_another_folder_is_found_by_its_path(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     for folder in (tables, tmp_path / "sounds"):
         folder.mkdir()
@@ -140,7 +140,7 @@ def test_a_recording_elsewhere_is_found_by_its_path(tmp_path: Path) -> None:
     assert {*load_table(tables).frame["path"]} == {str(file)}
 
 
-def test_a_copy_beside_the_table_is_meant_by_a_path_elsewhere(tmp_path: Path) -> None:
+def test_a_copy_beside_the_table_replaces_a_path_in_another_folder(tmp_path: Path) -> None:
     """The folder that was named is learnt from; what is no copy in it is not said to have no label."""
     for folder in ("field", "elsewhere"):
         (tmp_path / folder).mkdir()
@@ -162,7 +162,7 @@ def test_a_table_of_neither_program_is_said(tmp_path: Path) -> None:
     sound(tmp_path / "a.wav")
     with pytest.raises(SecondhandError, match="neither a Raven selection table"):
         load_table(write(tmp_path / "a.txt", "some notes\n"))
-    with pytest.raises(SecondhandError, match=r"no column End Time \(s\); it has"):
+    with pytest.raises(SecondhandError, match=r"no column End Time \(s\)\. It has"):
         load_table(write(tmp_path / "a.txt", "Begin Time (s)\tSpecies\n1\twren\n"))
     with pytest.raises(SecondhandError, match="no recording"):
         load_table(write(tmp_path / "b.txt", "0\t1\twren\n"))
@@ -216,13 +216,13 @@ def test_camtrap_dp_of_pictures(tmp_path: Path) -> None:
         "3.jpg": ("Meles meles", "south"),
         "4.jpg": ("Meles meles", "south"),
     }
-    assert table.note == "2 of 7 labels are a machine's"
+    assert table.note == "2 of 7 labels were made by a machine"
     assert listed(table) == {
-        "2.jpg": "it has the labels Meles meles and Vulpes vulpes, and one is learnt",
+        "2.jpg": "several labels, Meles meles and Vulpes vulpes, but one is needed",
         "5.jpg": "no label",
-        "8.jpg": "at an address, not in the package: fetch it",
-        "9.jpg": "no observation of it",
-        "observations.csv, row 9": "no medium 'm7'",
+        "8.jpg": "online, not in the package: download it",
+        "9.jpg": "no observation",
+        "observations.csv, row 9": "media.csv has no mediaID 'm7'",
     }
 
 
@@ -246,7 +246,7 @@ def test_camtrap_dp_of_sound(tmp_path: Path) -> None:
 
 def test_a_package_that_is_none_is_said(tmp_path: Path) -> None:
     folder = package(tmp_path / "package", "", "")
-    with pytest.raises(SecondhandError, match="no labelled medium"):
+    with pytest.raises(SecondhandError, match="no labelled file in the package"):
         load_table(folder)
     write(folder / "media.csv", "media_id,deployment_id\n")
     with pytest.raises(SecondhandError, match=r"media\.csv: no column mediaID, deploymentID"):

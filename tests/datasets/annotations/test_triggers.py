@@ -37,8 +37,8 @@ def test_a_file_is_found_by_the_times_in_its_name(frames: Path) -> None:
     lacking = {
         ("H1", START + 128.0): f"no strain of H1 at GPS {START + 128}.000",
         ("L1", START - 1.0): f"no strain of L1 at GPS {START - 1}.000",
-        ("V1", START): "no strain of the detector 'V1'; there is some of H1, L1",
-        ("", START): "of which detector?; there is some of H1, L1",
+        ("V1", START): "no strain of the detector 'V1'; there is strain of H1, L1",
+        ("", START): "the detector is not named; there is strain of H1, L1",
     }
     for (detector, gps), why in lacking.items():
         assert strain_files.find(detector, gps) == Rejected("", why)
@@ -64,9 +64,11 @@ def test_a_lal_cache_names_files(frames: Path, tmp_path: Path) -> None:
     assert strain_files.find("H1", START + 1) == str(file)
     assert {*strain_files.files} == {"H1", "L1"}
     assert strain_files.rejected == [
-        Rejected(f"{tmp_path}/frames.lcf, line 3", "gsiftp: is not on this disk")
+        Rejected(f"{tmp_path}/frames.lcf, line 3", "gsiftp: addresses cannot be opened")
     ]
-    with pytest.raises(SecondhandError, match="no strain file whose name tells"):
+    with pytest.raises(
+        SecondhandError, match="no strain file with detector, GPS time and duration in its name"
+    ):
         read_frames(str(tmp_path))
 
 
@@ -174,12 +176,12 @@ def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
         ("L1", "Tomte", START + 30), ("L1", "Tomte", START + 40),
     ]  # fmt: skip
     listed = {Path(item.path).name: item.reason for item in table.rejected}
-    assert listed.pop("strain.hdf5").startswith("its name does not tell")
+    assert listed.pop("strain.hdf5").startswith("its name has no GPS time and duration")
     assert listed == {
-        "t.csv, row 5": "the trigger of an earlier row",
+        "t.csv, row 5": "the same trigger as an earlier row",
         "t.csv, row 7": f"no strain of H1 at GPS {START + 900}.000",
-        "t.csv, row 8": f"event_time '{START + 20},5' is no GPS time",
-        "t.csv, row 9": "no strain of the detector 'V1'; there is some of H1, L1",
+        "t.csv, row 8": f"event_time '{START + 20},5' is not a GPS time",
+        "t.csv, row 9": "no strain of the detector 'V1'; there is strain of H1, L1",
         "t.csv, row 10": "no label",
     }
 
@@ -213,15 +215,15 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
 
 def test_a_call_that_names_no_triggers_is_said(frames: Path, tmp_path: Path) -> None:
     bad = write(tmp_path / "t.csv", "time_of_day;ifo\n1.5;H1\n")
-    with pytest.raises(SecondhandError, match=r"no column of GPS times .*it has time_of_day;ifo"):
+    with pytest.raises(SecondhandError, match=r"no column of GPS times .*It has time_of_day;ifo"):
         load_table(bad, strain=str(frames))
     good = write(tmp_path / "g.csv", f"gps,ifo,kind\n{START + 20},H1,Blip\n")
     with pytest.raises(
-        SecondhandError, match=r"no column label or ml_label; it has gps, ifo, kind"
+        SecondhandError, match=r"no column label or ml_label\. It has gps, ifo, kind"
     ):
         load_table(good, strain=str(frames))
     named = write(tmp_path / "t.txt", good.read_text())
-    with pytest.raises(SecondhandError, match=rf"^{named}: no table of triggers by its name"):
+    with pytest.raises(SecondhandError, match=rf"^{named}: not a table of triggers"):
         read_triggers(named)
     with pytest.raises(SecondhandError, match="a table of triggers, add --strain"):
         load_table(good)
@@ -253,7 +255,7 @@ def test_a_table_is_read_back_by_gwpy_and_by_us(tmp_path: Path, ending: str) -> 
     np.testing.assert_array_equal(ours.gps, [1126259462.391012345, 1126259463.5])
     assert [*ours.cells["gravityspy_id"]] == ["007", "12"]
     assert [*ours.cells["note"]] == ["é", ""]
-    with pytest.raises(SecondhandError, match="is there already"):
+    with pytest.raises(SecondhandError, match=r"exists already|is a folder"):
         check_table(out)
-    with pytest.raises(SecondhandError, match="triggers are written as"):
+    with pytest.raises(SecondhandError, match="unknown format"):
         check_table(out.with_suffix(".xlsx"))

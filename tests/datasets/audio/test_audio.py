@@ -184,7 +184,7 @@ def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         signal, _ = read_audio(path)
     np.testing.assert_allclose(signal, expected, atol=1e-7)
-    assert "channels cancel; channel 2" in caplog.text
+    assert "channels cancel when averaged, so only channel 2" in caplog.text
 
 
 def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog):
@@ -236,17 +236,17 @@ LIES = 2**31, "its tables claim"
     ("content", "reason"),
     [
         (b"", "empty file"),
-        (sound(samples=np.zeros(0, "f")), "holds 0 samples"),
-        (sound(samples=np.zeros(1, "f")), "holds 1 samples"),
-        (patched(WAV, 24, "<I", 2_000_000_000), "claims 2000000000 Hz"),
-        (patched(WAV, 24, "<I", 1), "claims 1 Hz"),
-        (patched(WAV, 22, "<H", 500), "claims 500 channels"),
-        (patched(WAV, 40, "<I", 0xF0000000), "claims 4026531840 bytes"),
-        (patched(sound("RF64"), (b"ds64", 16), "<Q", 80 * 10**9), "claims 80000000000 bytes"),
-        (patched(sound("FLAC"), (b"fLaC", 22), ">I", 2**32 - 1), "claims 4294967295 samples"),
-        (WAV[:9000], "truncated: header claims 32"),
-        (sound("AIFF")[:9000], "truncated: header claims 32"),
-        *((np.random.default_rng(n).bytes(5000), "decoded|support|holds|claims") for n in range(5)),
+        (sound(samples=np.zeros(0, "f")), "too short: 0 samples"),
+        (sound(samples=np.zeros(1, "f")), r"too short: 1 sample \("),
+        (patched(WAV, 24, "<I", 2_000_000_000), "implausible header: 2000000000 Hz"),
+        (patched(WAV, 24, "<I", 1), "implausible header: 1 Hz"),
+        (patched(WAV, 22, "<H", 500), "implausible header: 500 channels"),
+        (patched(WAV, 40, "<I", 0xF0000000), "states 4026531840 bytes"),
+        (patched(sound("RF64"), (b"ds64", 16), "<Q", 80 * 10**9), "states 80000000000 bytes"),
+        (patched(sound("FLAC"), (b"fLaC", 22), ">I", 2**32 - 1), "implausible header: 4294967295 samples"),
+        (WAV[:9000], "truncated: the header states 32"),
+        (sound("AIFF")[:9000], "truncated: the header states 32"),
+        *((np.random.default_rng(n).bytes(5000), "decoded|support|too short|implausible") for n in range(5)),
         # Video.
         (b"\x1aE\xdf\xa3" + bytes(1000), "extract its sound"),
         (b"RIFF\0\1\0\0AVI LIST" + bytes(1000), "extract its sound"),
@@ -257,10 +257,10 @@ LIES = 2**31, "its tables claim"
         *((patched(PHONE, (name, at), ">I", LIES[0]), LIES[1])
           for name, at in ((b"stsz", 12), (b"stts", 8), (b"stco", 8), (b"elst", 8))),
         (patched(PHONE, (b"stsc", 8), ">I", 2**31), "damaged or truncated"),
-        (patched(PHONE, (b"esds", 21), ">B", 0x6B), "mp3.* in an MP4 container is not read"),
-        (patched(PHONE, (b"moov", 4), ">I", 0), "holds no sound"),
-        (PHONE + struct.pack(">I4s", 8, b"moof"), "in fragments"),
-        *((PHONE + struct.pack(">I4sI4s", 16, b"udta", 8, name), "packed tables")
+        (patched(PHONE, (b"esds", 21), ">B", 0x6B), "mp3.* in an MP4 container is not supported"),
+        (patched(PHONE, (b"moov", 4), ">I", 0), "without sound|contains no sound"),
+        (PHONE + struct.pack(">I4s", 8, b"moof"), "fragmented MP4"),
+        *((PHONE + struct.pack(">I4sI4s", 16, b"udta", 8, name), "compressed tables")
           for name in (b"cmov", b"sidx", b"trex")),
         *((PHONE[:cut], "truncated") for cut in (30, 100, PHONE.index(b"stsz") + 20)),
     ],
@@ -273,10 +273,10 @@ def test_a_header_beyond_belief_is_refused_at_once(tmp_path, content, reason):
 
 def test_what_is_no_file_is_refused(tmp_path):
     refused(tmp_path / "no.wav", "cannot be opened: No such file")
-    refused(tmp_path, "not a regular file")
+    refused(tmp_path, "not a file, but a folder, a pipe")
     if hasattr(os, "mkfifo"):  # and it does not hang
         os.mkfifo(tmp_path / "a.wav")
-        refused(tmp_path / "a.wav", "not a regular file")
+        refused(tmp_path / "a.wav", "not a file, but a folder, a pipe")
 
 
 def spoilt(value):
@@ -288,12 +288,12 @@ def spoilt(value):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        *((sound(kind)[:44], "truncated|cannot be decoded|holds 0 samples")
+        *((sound(kind)[:44], "truncated|cannot be decoded|0 samples")
           for kind in ("WAV", "FLAC", "AIFF", "OGG", "MP3")),
         *((FLAC[: int(kept * len(FLAC))], "truncated") for kept in (0.3, 0.6, 0.95)),
         (sound("MP3", tone(5))[: len(sound("MP3", tone(5))) // 2], "truncated"),
         *((spoilt(value), "NaN or infinite") for value in (np.nan, np.inf, -np.inf)),
-        (sound(samples=tone() * 32768, subtype="FLOAT"), "samples reach 163"),
+        (sound(samples=tone() * 32768, subtype="FLOAT"), "samples up to 163"),
     ],
     ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else value,
 )  # fmt: skip
@@ -331,7 +331,7 @@ def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
     path = tmp_path / "a.m4a"
     path.write_bytes(data)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(path, "damaged or truncated|packed tables")
+    refused(path, "damaged or truncated|compressed tables")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "kB"
 
 
@@ -356,18 +356,18 @@ def test_a_container_whose_samples_are_in_another_file(tmp_path):
         first = next(file.decode(audio=0)).to_ndarray()
     with av.open(str(tmp_path / "other")) as file:
         np.testing.assert_array_equal(first, next(file.decode(audio=0)).to_ndarray())
-    refused(path, "holds no sound")
+    refused(path, "contains no sound")
 
 
 def test_spans_that_cannot_be(tmp_path, monkeypatch):
     path = save(tmp_path / "a.wav", tone())
-    with pytest.raises(BadFile, match="starts at 3 s but lasts 1 s"):
+    with pytest.raises(BadFile, match="3 s is outside the recording, which lasts 1 s"):
         read_audio(path, start=3)
     for start, end in ((-1, None), (1, 1), (2, 1), (float("nan"), None)):
-        with pytest.raises(SecondhandError, match="start must be"):
+        with pytest.raises(SecondhandError, match="not a valid span"):
             read_audio(path, start=start, end=end)
     monkeypatch.setattr("datasets.audio.decode.MAX_SAMPLES", 10_000)
-    with pytest.raises(SecondhandError, match="read it in windows"):
+    with pytest.raises(SecondhandError, match="Read it in windows"):
         read_audio(path)
     assert len(read_audio(path, end=0.5)[0]) == 8000
 
@@ -400,7 +400,7 @@ def test_every_moment_is_covered(length, overlap):
 
 @pytest.mark.parametrize("wrong", [(0, 5), (5, 0), (5, 1, 1), (5, 1, -0.1), (np.inf, 1)])
 def test_windows_that_cannot_be(wrong):
-    with pytest.raises(SecondhandError, match="needs duration"):
+    with pytest.raises(SecondhandError, match="invalid settings: duration="):
         windows(*wrong)
 
 

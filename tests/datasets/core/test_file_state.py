@@ -51,7 +51,7 @@ def test_another_time_or_size_is_another_file(file):
     assert not is_same(recorded, file)
 
 
-def test_the_same_content_elsewhere_on_the_disk_is_the_same_file(file, tmp_path):
+def test_the_same_content_in_another_place_is_the_same_file(file, tmp_path):
     recorded = FileState(*json.loads(json.dumps(FileState.of(file))))
     file.chmod(0o600)
     assert is_same(recorded, file)

@@ -53,7 +53,7 @@ def test_the_version_is_the_one_that_was_looked_at(name: str) -> None:
     )
 
 
-def test_the_workers_seed_is_drawn_from_the_loaders_generator() -> None:
+def test_the_workers_seed_comes_from_the_loaders_generator() -> None:
     def moves(loader: DataLoader) -> bool:
         before = torch.get_rng_state()
         list(loader)
@@ -167,7 +167,7 @@ def named(node: ast.AST, *names: str) -> bool:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_of_the_libraries_is_replaced_elsewhere(path: Path) -> None:
+def test_nothing_of_the_libraries_is_replaced_in_other_files(path: Path) -> None:
     replacements = dict(replaced(ast.parse(path.read_text(encoding="utf-8"))))
     if path == ROOT / HERE:
         assert replacements, "the test sees what it is to see"

@@ -90,7 +90,7 @@ def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
     np.testing.assert_array_equal(np.asarray(stored.open_for_validation(str(file))), fitted)
 
 
-def test_no_crop_of_a_kept_picture_is_drawn_larger(tmp_path, store):
+def test_no_crop_of_a_kept_picture_is_enlarged(tmp_path, store):
     """Against the draws themselves: a thousand crops of what is kept, none smaller than the input."""
     from datasets.loaders.augment import TrainCrop
 

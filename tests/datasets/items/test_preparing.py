@@ -1,4 +1,4 @@
-"""The items of a run after drawing: what could not be drawn leaves no part empty, or says so."""
+"""The items of a run after rendering: items that cannot be rendered leave no split empty, or it is an error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def drawn(loaded: Loaded) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("part", ["calibration", "valid"])
-def test_a_part_that_drawing_emptied_is_split_anew_and_so_when_it_goes_on(
+def test_a_split_that_rendering_emptied_is_split_anew_and_so_on_resuming(
     copy: Path, tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = load(copy, tmp_path / "before").table.frame
@@ -94,7 +94,7 @@ def test_a_class_without_an_item_to_learn_from_is_split_anew(copy: Path, tmp_pat
     assert set(frame.loc[frame["split"].eq("train"), "label"]) == {"hum", "hiss"}
 
 
-def test_a_class_of_which_one_file_could_be_drawn_waits_for_more(
+def test_a_class_of_which_one_file_could_be_rendered_waits_for_more(
     copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(copy / "hum", copy / "buzz")

@@ -375,7 +375,7 @@ def touching(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> set[int]
     }
 
 
-def test_the_context_is_the_recipes() -> None:
+def test_the_context_is_that_of_the_settings() -> None:
     assert QScanSettings().context == CONTEXT
 
 

@@ -200,7 +200,7 @@ def test_part_of_the_pictures(kind):
     assert 0.15 < share < 0.4
 
 
-class TestForRecipe:
+class TestForSettings:
     def kinds(self, spectrogram, **options):
         return [type(tfm) for tfm in spectrogram_tfms(spectrogram, **options)]
 
@@ -227,7 +227,7 @@ class TestForRecipe:
         assert same.any(dim=1).all()  # no moment is hidden
         assert not same.all(dim=(1, 2)).all()  # but bands are
 
-    def test_range_of_the_recipe(self):
+    def test_range_of_the_settings(self):
         gain = spectrogram_tfms(MelSettings(range_db=60.0))[2]
         assert gain.limit == pytest.approx(0.1)
 

@@ -1,4 +1,4 @@
-"""datasets.spectrograms.pictures: what is drawn once, kept whole, shared, and let go."""
+"""The cache of spectrograms: each is rendered once, stored intact, shared, and removed beyond the limit."""
 
 import json
 import logging
@@ -75,13 +75,13 @@ def reads(monkeypatch, tmp_path_factory):
 
 class TestPicture:
     @pytest.mark.parametrize("colour", ["grey", "magma", "windows"])
-    def test_holds_what_the_recipe_draws(self, store, clip, colour):
+    def test_holds_what_the_settings_render(self, store, clip, colour):
         spectrogram = replace(SPECTROGRAM_SETTINGS, colour=colour)
         with Image.open(store.get(clip, spectrogram)) as image:
             stored = np.asarray(image.convert("RGB"))
         np.testing.assert_array_equal(stored, spectrogram.picture(clip))
 
-    def test_carries_its_recipe(self, store, clip):
+    def test_carries_its_settings(self, store, clip):
         with Image.open(store.get(clip, SPECTROGRAM_SETTINGS, 0.1, 0.4)) as image:
             texts = image.info
         assert spectrogram_from_dict(json.loads(texts["spectrogram"])) == SPECTROGRAM_SETTINGS
@@ -117,7 +117,7 @@ class TestKey:
         assert len(reads()) == 1
 
     @pytest.mark.parametrize("other", [{"start": 0.1}, {"end": 0.4}, {"at": 0.2}])
-    def test_span_and_recipe_tell_apart(self, store, clip, other):
+    def test_span_and_settings_tell_apart(self, store, clip, other):
         assert store.get(clip, SPECTROGRAM_SETTINGS) != store.get(
             clip, SPECTROGRAM_SETTINGS, **other
         )
@@ -131,13 +131,13 @@ class TestKey:
             clip, SPECTROGRAM_SETTINGS
         )
 
-    def test_a_changed_file_is_drawn_again(self, store, clip):
+    def test_a_changed_file_is_rendered_again(self, store, clip):
         before = store.get(clip, SPECTROGRAM_SETTINGS)
         write(clip, seed=1)
         assert store.get(clip, SPECTROGRAM_SETTINGS) != before
 
     @pytest.mark.parametrize("moved", [False, True])
-    def test_one_of_equal_size_and_mtime_is_drawn_again(self, store, clip, tmp_path, moved):
+    def test_one_of_equal_size_and_mtime_is_rendered_again(self, store, clip, tmp_path, moved):
         """As cp -p, rsync and unzip leave it: written into the old file, or moved into its place."""
         other = write(tmp_path / "other.wav", seed=1)
         for file in (clip, other):
@@ -220,12 +220,12 @@ class TestFailures:
 
     def test_wrong_span_is_listed(self, store, clip):
         _, rejected = store.render_all([Source(str(clip), 2.0, 1.0)], SPECTROGRAM_SETTINGS)
-        assert "end after it" in rejected[0].reason
+        assert "is not a valid span" in rejected[0].reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deadly(MelSettings):
-    """A recipe whose decoder ends the process on one file."""
+    """Settings whose reader ends the process on one file."""
 
     def read(self, path, **span):
         if os.path.basename(path) == "deadly.wav":
@@ -267,9 +267,9 @@ KILLED = """
 import os, sys, threading, time
 from datasets.spectrograms.pictures import PictureCache
 from datasets.audio.settings import MelSettings
-recipe = MelSettings(rate=8000, window=0.5, size=(64, 64))
+spectrogram = MelSettings(rate=8000, window=0.5, size=(64, 64))
 print("ready", flush=True)
-PictureCache(sys.argv[1]).render_all(sys.argv[2:], recipe, workers=int(os.environ["WORKERS"]))
+PictureCache(sys.argv[1]).render_all(sys.argv[2:], spectrogram, workers=int(os.environ["WORKERS"]))
 """
 
 

@@ -1,4 +1,4 @@
-"""The bounded store under drawings and decoded pictures: what stays, what goes, whose files are touched."""
+"""The size-limited store of spectrograms and decoded pictures: what stays, what is removed, which files are touched."""
 
 import hashlib
 import os

@@ -63,7 +63,7 @@ def test_frames_that_do_not_tell_which_strain_or_have_gaps(tmp_path):
     cases = [
         ([series("H1:LSC-DARM"), series("H1:PEM-MIC")], "STRAIN .*H1:LSC-DARM, H1:PEM-MIC"),
         ([series(CHANNEL), series("L1:GWOSC-4KHZ_R1_STRAIN", seed=1)], "strain of H1 and L1"),
-        ([holed], "without gaps"),
+        ([holed], "too little strain around GPS"),
     ]
     for number, (channels, match) in enumerate(cases):
         with pytest.raises(BadFile, match=match):
@@ -76,7 +76,7 @@ def test_a_frame_cut_short_is_a_bad_file(whole, tmp_path, kept):
     data = whole.read_bytes()
     cut = tmp_path / "cut.gwf"
     cut.write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
-    with pytest.raises(BadFile, match="broken GWF"):
+    with pytest.raises(BadFile, match="damaged GWF"):
         read_strain(cut, at=START + 20)
 
 
@@ -106,7 +106,7 @@ def test_either_byte_order_is_walked(tmp_path, order):
     path.write_bytes(smallest(order))
     check_frame(path)
     path.write_bytes(smallest(order, size=87))
-    with pytest.raises(BadFile, match="does not end where it should"):
+    with pytest.raises(BadFile, match="no valid end at byte"):
         check_frame(path)
 
 
@@ -133,5 +133,5 @@ def test_the_remedy_is_named_where_gwpy_is_missing(tmp_path, monkeypatch):
 def test_a_file_without_frames_or_contents_is_refused(tmp_path, lacks):
     # frame libraries end the process over it
     (tmp_path / "a.gwf").write_bytes(smallest(**lacks))
-    with pytest.raises(BadFile, match="no frame in it, or no table"):
+    with pytest.raises(BadFile, match="no frame, or no table"):
         check_frame(tmp_path / "a.gwf")

@@ -68,7 +68,7 @@ def test_three_views_become_three_channels():
         np.testing.assert_array_equal(picture[..., i], row[:, 224 * i : 224 * (i + 1), 0])
 
 
-def test_energy_is_drawn_in_tenths_and_clipped():
+def test_energy_is_rendered_in_tenths_and_clipped():
     strain = tone(100, 8.0)
     spectrogram = replace(GREY, layout="one", durations=(1.0,))
     gram = qtransform(whiten(strain.values, RATE), RATE, search=(7.75, 8.25))
@@ -105,7 +105,7 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
     assert strain_read.trigger == pytest.approx(strain.trigger, abs=0.1)
     within = spectrogram.read(path, start=4.0, end=6.0)
     assert START + 4 <= within.trigger <= START + 6
-    with pytest.raises(BadFile, match="32 s without gaps"):
+    with pytest.raises(BadFile, match=r"too little strain around GPS .* 32 s without gaps"):
         QScanSettings().picture(path, at=strain.trigger)
 
 
@@ -116,12 +116,12 @@ def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):
         warnings.simplefilter("error")  # Python's own name the line, not the file
         picture = spectrogram.render(strain)
         spectrogram.render(strain)
-    message = "strain/L-1126.hdf5: 1024 Hz sampling ends the band at 323 Hz, not at 1200 Hz"
+    message = "strain/L-1126.hdf5: a sampling rate of 1024 Hz limits the band to 323 Hz"
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [strain.path]
     assert message in caplog.text
     caplog.clear()
     spectrogram.render(replace(strain, path="another.hdf5"))
-    assert "another.hdf5: 1024 Hz" in caplog.text
+    assert "another.hdf5: a sampling rate of 1024 Hz" in caplog.text
     caplog.clear()
     first = np.flatnonzero((picture > 0).any(axis=(1, 2)))[0]
     assert first == pytest.approx(223 * (1 - np.log(322.8 / 10) / np.log(120)), abs=1.5)
@@ -147,7 +147,7 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
     assert QScanSettings.infer([], fmax=500.0, context=32.0).fmax == 500
     with pytest.raises(SecondhandError, match=r"infer the band from.*broken.hdf5"):
         QScanSettings.infer([broken])
-    with pytest.raises(SecondhandError, match="none were given"):
+    with pytest.raises(SecondhandError, match="no files"):
         QScanSettings.infer([])
     # not inferred, a picture has the band of its own rate
     strain = tone(100, 8.0)
@@ -190,7 +190,7 @@ def test_the_fingerprint_covers_every_field(monkeypatch):
     assert base.fingerprint() not in prints
 
 
-def test_json_brings_the_recipe_back():
+def test_json_brings_the_settings_back():
     for spectrogram in (QScanSettings(), replace(GREY, size=100, durations=(0.5, 2.0), fmax=2048)):
         text = json.dumps(spectrogram.to_dict())
         again = spectrogram_from_dict(json.loads(text))
@@ -243,7 +243,7 @@ def test_wrong_settings_are_named(values, match):
         spectrogram_from_dict({**QScanSettings().to_dict(), **values})
 
 
-def test_strain_that_cannot_be_drawn_is_a_bad_file():
+def test_strain_that_cannot_be_rendered_is_a_bad_file():
     with pytest.raises(BadFile, match="no noise"):
         GREY.render(Strain(np.zeros(16 * RATE), RATE, START, START + 8))
     with pytest.raises(BadFile, match="not inside"):

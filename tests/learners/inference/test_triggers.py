@@ -57,7 +57,7 @@ ROWS = [
     (90.0, "H1", ""),
     (20.0, "H1", ""),
     (63.0, "H1", "on either side"),
-    (102.5, "H1", "without gaps are needed"),
+    (102.5, "H1", "too little strain around GPS"),
     (200.0, "H1", "no strain of H1 at GPS"),
     (20.0, "Z9", "no strain of the detector 'Z9'"),
     (20.0, "H1", ""),
@@ -82,7 +82,9 @@ def test_each_row_is_answered_in_its_place(model, frames, table, capsys):
         "event_time", "ifo", "snr", "gravityspy_id", "given_ml_label", "given_ml_confidence",
         "ml_label", "ml_confidence", "label", "reason",
     ]  # fmt: skip
-    for row, before, (_, _, why) in zip(rows, given, [*ROWS, (0, "", "no GPS time")], strict=True):
+    for row, before, (_, _, why) in zip(
+        rows, given, [*ROWS, (0, "", "not a GPS time")], strict=True
+    ):
         kept = {name.removeprefix("given_"): row[name] for name in [*row][:6]}
         assert kept == before
         assert (row["ml_label"] in ("Blip", "Tomte")) == (not why)
@@ -123,7 +125,7 @@ def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, caps
         read = file["triggers"][:]
     assert read["gravityspy_id"].tolist() == [*(b"id%d" % n for n in range(7)), b"last"]
     assert [bool(name) for name in read["ml_label"]] == [not why for _, _, why in ROWS] + [False]
-    with pytest.raises(SecondhandError, match="is there already"):
+    with pytest.raises(SecondhandError, match="exists already"):
         main(call)
 
 
