@@ -257,6 +257,16 @@ def _strain_panels(
         ]
         row = Panel(rgb, "Input of the model", tuple(marks), y, where, "frequency (Hz)")
         return row, [row]
+    if spectrogram.layout == "grid":
+        half = (rgb.width // 2, rgb.height // 2)
+        scans = []
+        for n, duration in enumerate(spectrogram.durations):
+            left, above = n % 2 * half[0], n // 2 * half[1]
+            view = rgb.crop((left, above, left + half[0], above + half[1]))
+            x = seconds(-duration / 2, duration / 2)
+            title = f"Input of the model: {duration:g} s"
+            scans.append(Panel(view, title, x, y, where, "frequency (Hz)"))
+        return Panel(rgb, "The four Q-scans together"), scans
     if spectrogram.layout == "one":
         x = seconds(-spectrogram.durations[0] / 2, spectrogram.durations[0] / 2)
         one = Panel(rgb, "Input of the model", x, y, where, "frequency (Hz)")

@@ -34,7 +34,12 @@ from datasets.strain.qscan import highest_frequency, qtransform, settling, white
 log = logging.getLogger(__name__)
 
 #: Layouts, and the default durations (s) of each.
-LAYOUTS = {"channels": (0.5, 1.0, 4.0), "row": (0.5, 1.0, 2.0, 4.0), "one": (1.0,)}
+LAYOUTS = {
+    "grid": (0.5, 1.0, 2.0, 4.0),
+    "channels": (0.5, 2.0, 4.0),
+    "row": (0.5, 1.0, 2.0, 4.0),
+    "one": (1.0,),
+}
 COLOURS = ("grey", *COLOUR_MAPS)
 
 #: Durations (s) of the channels for detectors together, by the number of detectors.
@@ -44,6 +49,8 @@ TRAVEL = 0.0425
 
 #: Seconds around the trigger in which the loudest tile is searched for; it chooses the Q plane.
 _SEARCH = 0.25
+#: Largest step (s) between the energies that are averaged to a pixel; shorter than the shortest glitches.
+_STEP = 1 / 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +65,12 @@ class QScanSettings(SpectrogramSettings):
         2048 Hz; `infer` sets it for a set of files.
     durations : 1 to 8 durations in seconds around the trigger, each of which gives one Q-scan. Empty: by the
         layout.
-    layout : "channels": three Q-scans as the red, green and blue channels, each at full size. "row": the
-        Q-scans side by side. "one": a single Q-scan.
+    layout : "grid": four Q-scans in two rows. "channels": three Q-scans as the red, green and blue channels,
+        each at full size. "row": the Q-scans side by side. "one": a single Q-scan. Empty: by the number of
+        durations; without durations "grid", or "channels" for several detectors.
     clip : normalised energy of the brightest level. With 25.5 a grey level is a tenth.
     size : height and width of the whole picture in pixels, 16 to 4096; one number for a square.
-    colour : colour map for "row" and "one": viridis, grey, magma, inferno, plasma or cividis.
+    colour : colour map for all layouts but "channels": magma, grey, viridis, inferno, plasma or cividis.
     together : two or three detectors to render at the same time: the first channel shows the first detector,
         and so on in turn. Their files are read from a cache of `write_cache`. The search for the Q plane
         allows for the light travel time `TRAVEL` between detectors.
@@ -80,19 +88,24 @@ class QScanSettings(SpectrogramSettings):
     fmin: float = 10.0
     fmax: float = 0.0
     durations: tuple[float, ...] = ()
-    layout: str = "channels"
+    layout: str = ""
     clip: float = 25.5
     size: tuple[int, int] = (224, 224)
-    colour: str = "viridis"
+    colour: str = "magma"
     together: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_types(self)
+        if not self.layout:
+            count = 3 if self.together else len(self.durations or LAYOUTS["grid"])
+            layout = {4: "grid", 3: "channels", 1: "one"}.get(count, "row")
+            object.__setattr__(self, "layout", layout)  # the dataclass is frozen
         if not self.durations:
             usual = TOGETHER.get(len(self.together)) or LAYOUTS.get(self.layout, ())
-            object.__setattr__(self, "durations", usual)  # the dataclass is frozen
-        count, width = len(self.durations), self.size[-1] if self.size else 0
-        divisible_width = -(-width // max(count, 1)) * max(count, 1)
+            object.__setattr__(self, "durations", usual)
+        count = len(self.durations)
+        rows, columns = self._rows_and_columns
+        fitting = tuple(-(-n // m) * m for n, m in zip(self.size, (rows, columns), strict=False))
         detectors = {name for name in self.together if re.fullmatch(r"[A-Z]\d", name)}
         check_values(
             self,
@@ -109,13 +122,14 @@ class QScanSettings(SpectrogramSettings):
             choices={"layout": LAYOUTS, "colour": COLOURS},
             rules={
                 "durations": (
-                    count == {"channels": 3, "one": 1}.get(self.layout, count) and 1 <= count <= 8,
-                    "three for the layout channels, a single one for the layout one, 1 to 8 for row",
+                    count == {"grid": 4, "channels": 3, "one": 1}.get(self.layout, count)
+                    and 1 <= count <= 8,
+                    "four for the layout grid, three for the layout channels, a single one for the layout "
+                    "one, 1 to 8 for row",
                 ),
                 "size": (
-                    len(self.size) == 2 and (self.layout != "row" or width == divisible_width),
-                    f"height and width; in the layout row a width that {count} Q-scans can share: "
-                    f"{divisible_width}",
+                    len(self.size) == 2 and self.size == fitting,
+                    f"height and width that {rows} x {columns} Q-scans can share: {list(fitting)}",
                 ),
                 "together": (
                     not self.together
@@ -160,6 +174,11 @@ class QScanSettings(SpectrogramSettings):
         return replace(spectrogram, fmax=spectrogram._band(rate)[1], context=context)
 
     @property
+    def _rows_and_columns(self) -> tuple[int, int]:
+        """Numbers of rows and columns of Q-scans in the picture."""
+        return {"grid": (2, 2), "row": (1, max(1, len(self.durations)))}.get(self.layout, (1, 1))
+
+    @property
     def reach(self) -> float:
         """Seconds of strain needed on either side of the trigger."""
         return max(self.durations) / 2 + settling(4096)
@@ -202,7 +221,11 @@ class QScanSettings(SpectrogramSettings):
 
     def planes(self, signal: Strain) -> list[NDArray[np.uint8]]:
         levels = self.levels(signal)
-        return levels if self.layout == "channels" else [np.concatenate(levels, axis=1)]
+        if self.layout == "channels":
+            return levels
+        columns = self._rows_and_columns[1]
+        rows = [levels[n : n + columns] for n in range(0, len(levels), columns)]
+        return [np.block(rows)]
 
     def levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
         """Grey levels of each duration, uint8 [height, width], highest frequency first.
@@ -221,7 +244,7 @@ class QScanSettings(SpectrogramSettings):
         return self._levels(signal, _SEARCH)
 
     def _levels(self, signal: Strain, around: float) -> list[NDArray[np.uint8]]:
-        height, width = self.size
+        height, width = (n // m for n, m in zip(self.size, self._rows_and_columns, strict=True))
         bottom, top = self._band(signal.rate)
         qrange = (self.qlow, self.qhigh)
         limit = highest_frequency(signal.rate, *qrange)
@@ -240,22 +263,23 @@ class QScanSettings(SpectrogramSettings):
             )
             scans = gram.images(
                 [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations],
-                width=width // len(self.durations) if self.layout == "row" else width,
+                width=width,
                 height=rows,
+                step=_STEP,
             )
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        return [self._grey(energy) for energy in scans]
+        return [self._grey(energy, height) for energy in scans]
 
     def _band(self, rate: float) -> tuple[float, float]:
         top = self.fmax or min(2048.0, rate * 1200 / 4096)
         return self.fmin, max(top, 2 * self.fmin)
 
-    def _grey(self, energy: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def _grey(self, energy: NDArray[np.float32], height: int) -> NDArray[np.uint8]:
         """Convert energies, lowest frequency first, to grey levels [height, width], highest first."""
-        grey = np.zeros((self.size[0], energy.shape[1]), dtype=np.uint8)
+        grey = np.zeros((height, energy.shape[1]), dtype=np.uint8)
         scaled = np.clip(energy, 0, self.clip) * np.float32(255 / self.clip)
-        grey[self.size[0] - len(energy) :] = np.rint(scaled).astype(np.uint8)[::-1]
+        grey[height - len(energy) :] = np.rint(scaled).astype(np.uint8)[::-1]
         return grey
 
 

@@ -90,9 +90,9 @@ def tones() -> Bundle:
 
 
 @cache
-def bursts() -> Bundle:
+def bursts(layout: str = "grid") -> Bundle:
     """A network over Q-scans that has learned nothing: the page is tried, not the answer."""
-    spectrogram = QScanSettings(context=16.0, fmax=1200.0, size=(SIZE, SIZE))
+    spectrogram = QScanSettings(context=16.0, fmax=1200.0, size=(SIZE, SIZE), layout=layout)
     pictures = np.random.default_rng(2).integers(0, 256, (8, SIZE, SIZE, 3), dtype=np.uint8)
     return _trained(pictures, np.eye(2)[np.arange(8) % 2], ["burst", "line"], spectrogram)
 

@@ -68,13 +68,47 @@ def test_three_views_become_three_channels():
         np.testing.assert_array_equal(picture[..., i], row[:, 224 * i : 224 * (i + 1), 0])
 
 
+def test_four_durations_become_a_grid_of_two_rows():
+    assert QScanSettings(context=16).layout == "grid"
+    grid = replace(GREY, layout="grid", size=(100, 120)).render(tone(100, 8.0))
+    row = replace(GREY, size=(50, 240)).render(tone(100, 8.0))
+    np.testing.assert_array_equal(grid[:50], row[:, :120])
+    np.testing.assert_array_equal(grid[50:], row[:, 120:])
+
+
+@pytest.mark.parametrize(
+    ("durations", "layout"),
+    [
+        ((), "grid"),
+        ((0.5, 1.0, 2.0, 4.0), "grid"),
+        ((0.5, 1.0, 2.0), "channels"),
+        ((1.0, 2.0), "row"),
+        ((1.0,), "one"),
+    ],
+)
+def test_the_layout_follows_from_the_number_of_durations(durations, layout):
+    assert QScanSettings(durations=durations).layout == layout
+
+
+def test_no_short_burst_falls_between_two_pixels():
+    # 4 s in 56 pixels, one per 71 ms: every burst of 4 ms is in one of them, equally bright.
+    t = np.arange(16 * RATE) / RATE
+    spectrogram = replace(GREY, layout="one", durations=(4.0,), size=(56, 56))
+    for shift in np.arange(4) * 4 / 56 / 4:
+        wave = 20 * np.exp(-(((t - 8 - shift) / 0.002) ** 2) / 2) * np.sin(2 * np.pi * 250 * t)
+        values = 1e-22 * (np.random.default_rng(0).standard_normal(t.size) + wave)
+        assert spectrogram.render(Strain(values, RATE, START, START + 8)).max() > 200
+
+
 def test_energy_is_rendered_in_tenths_and_clipped():
     strain = tone(100, 8.0)
     spectrogram = replace(GREY, layout="one", durations=(1.0,))
     gram = qtransform(whiten(strain.values, RATE), RATE, search=(7.75, 8.25))
-    (energy,) = gram.images([(7.5, 8.5)], width=224, height=224)
+    # Each pixel is the mean of the energies at three times, 1/672 s apart.
+    (fine,) = gram.images([(7.5, 8.5)], width=3 * 224, height=224)
+    energy = fine.reshape(224, 224, 3).mean(axis=2)
     grey = spectrogram.render(strain)[::-1, :, 0]
-    np.testing.assert_array_equal(grey, np.rint(np.clip(energy, 0, 25.5) * 10))
+    np.testing.assert_allclose(grey, np.clip(energy, 0, 25.5) * 10, atol=0.51)
     assert energy.max() > 25.5
     assert grey.max() == 255
 
@@ -179,7 +213,7 @@ CHANGES = {
 
 
 def test_the_fingerprint_covers_every_field(monkeypatch):
-    base = QScanSettings(size=(168, 168))
+    base = QScanSettings(size=(168, 168), layout="channels")
     assert set(CHANGES) == {field.name for field in fields(QScanSettings)}
     prints = {base.fingerprint()} | {
         replace(base, **{name: value}).fingerprint() for name, value in CHANGES.items()
@@ -232,8 +266,10 @@ def test_json_brings_the_settings_back():
         ({"size": [10**6, 10**6]}, "size=.1000000"),
         (
             {"size": [224, 226], "layout": "row", "durations": [1] * 4},
-            "size=.*4 Q-scans can share: 228",
+            r"size=.*1 x 4 Q-scans can share: \[224, 228\]",
         ),
+        ({"size": [225, 224]}, r"size=.*2 x 2 Q-scans can share: \[226, 224\]"),
+        ({"durations": [1, 2, 4]}, "durations=.*four for the layout grid"),
         ({"colour": "jet"}, "colour='jet'"),
         ({"colour": {}}, "colour={}"),
     ],
