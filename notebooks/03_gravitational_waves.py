@@ -215,22 +215,22 @@ figure.colorbar(mesh, ax=grid, label="normalised energy", shrink=0.7)
 plt.show()
 
 # %% [markdown]
-# A glitch lasts milliseconds or seconds, and one window does not suit both. The network therefore receives three
-# lengths of time around the same moment, 0.5, 1 and 4 s, as the red, green and blue channel of one picture.
+# A glitch lasts milliseconds or seconds, and one window does not suit both. The network therefore receives four
+# lengths of time around the same moment, 0.5, 1, 2 and 4 s, in two rows of one picture.
 
 # %%
 arches = simulate("Repeating_Blips_sim", rng=4, duration=16)
 settings = QScanSettings(context=16, size=(160, 160), fmax=1200)
 views = settings.levels(arches)
-figure, grid = plt.subplots(1, 4, figsize=(8.5, 2.5), layout="constrained")
+figure, grid = plt.subplots(1, 5, figsize=(8.5, 2.2), layout="constrained")
 for axes, view, seconds in zip(grid, views, settings.durations, strict=False):
-    axes.imshow(view, cmap="viridis", vmin=0, vmax=255)
+    axes.imshow(view, cmap=settings.colour, vmin=0, vmax=255)
     axes.set_title(f"{seconds:g} s", fontsize=10)
-grid[3].imshow(settings.render(arches))
-grid[3].set_title("all three, as the network\nsees them", fontsize=10)
+grid[4].imshow(settings.render(arches))
+grid[4].set_title("all four, as the\nnetwork sees them", fontsize=10)
 for axes in grid:
     axes.axis("off")
-figure.suptitle("Repeating blips in three views")
+figure.suptitle("Repeating blips in four lengths of time")
 plt.show()
 assert settings.render(arches).shape == (160, 160, 3)
 

@@ -199,7 +199,7 @@ class SpectrogramOption(NamedTuple):
 
 #: Settings of ``--spectrogram``. `rate`: Hz. `window`: seconds in a spectrogram. `level`: clip (white is the
 #: clip's peak), fixed (white is full scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to
-#: white. `durations`: seconds around the trigger, one per Q-scan. `layout`: channels, row or one. `context`:
+#: white. `durations`: seconds around the trigger, one per Q-scan. `layout`: grid, channels, row or one. `context`:
 #: seconds that are whitened. `fmin`, `fmax`: Hz. `picture`: height and width in pixels.
 SPECTROGRAM_OPTIONS = {
     "rate": SpectrogramOption(int, ("sound",)),

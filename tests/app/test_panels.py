@@ -122,4 +122,6 @@ def test_strain_has_a_panel_for_each_duration_and_one_search_for_its_moment(
     bright = np.asarray(panels[0].picture.convert("L")).astype(float)
     row, column = np.argwhere(bright == bright.max()).mean(axis=0)
     assert column / bright.shape[1] == pytest.approx(0.5, abs=0.07)
-    assert 1 - row / bright.shape[0] == pytest.approx({n: p for p, n in panels[0].y}["200"], abs=0.08)
+    assert 1 - row / bright.shape[0] == pytest.approx(
+        {n: p for p, n in panels[0].y}["200"], abs=0.08
+    )
