@@ -27,12 +27,12 @@ Members = dict[str, bytes]
 
 @dataclass
 class Server:
-    """What is served at each path, how, and what was asked for."""
+    """What is served at each path, how, and which paths were requested."""
 
     files: Members = field(default_factory=dict)
     #: Each answer ends after half of what it announces.
     breaks: bool = False
-    asked: list[str] = field(default_factory=list)  # paths
+    requests: list[str] = field(default_factory=list)  # paths
 
 
 def publish(
@@ -212,7 +212,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            state.asked.append(self.path)
+            state.requests.append(self.path)
             body = state.files.get(self.path)
             if body is None:
                 self.send_error(404)

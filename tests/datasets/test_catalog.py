@@ -124,13 +124,13 @@ def test_an_event_has_its_time_and_both_detectors(server: Server, tmp_path: Path
     assert "gwosc.org" in table.note
     strain = read_strain(table.frame["path"].iloc[0], at=1126259462.4, context=16.0)
     assert strain.rate == 4096
-    asked = len(server.asked)
+    before = len(server.requests)
     load_table("gwosc:GW150914")
-    assert len(server.asked) == asked == 3
+    assert len(server.requests) == before == 3
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (('"hdf5"', '"txt"'), "GWOSC has no 32 s of strain"),
         (("https://gwosc.org/", "https://example.org/"), "is not an HDF5 file of gwosc.org"),
@@ -141,21 +141,21 @@ def test_an_event_has_its_time_and_both_detectors(server: Server, tmp_path: Path
     ],
 )
 def test_an_odd_answer_about_an_event(
-    server: Server, tmp_path: Path, change: tuple[str, str], said: str
+    server: Server, tmp_path: Path, change: tuple[str, str], message: str
 ) -> None:
     lookalikes.event(server, tmp_path)
     path = "/gwosc.org/eventapi/json/event/GW150914"
     server.files[path] = server.files[path].decode().replace(*change).encode()
-    with pytest.raises(SecondhandError, match=said):
+    with pytest.raises(SecondhandError, match=message):
         load_table("gwosc:GW150914")
-    assert not [path for path in server.asked if path.endswith("hdf5")]
+    assert not [path for path in server.requests if path.endswith("hdf5")]
 
 
 @pytest.mark.parametrize("name", ["", "../../etc", "a/b", "GW150914?x=1"])
 def test_what_is_no_event(server: Server, name: str) -> None:
     with pytest.raises(SecondhandError, match="not the name of an event"):
         load_table(f"gwosc:{name}")
-    assert not server.asked
+    assert not server.requests
 
 
 def test_a_set_without_its_list_says_what_is_missing(
@@ -192,7 +192,7 @@ def test_a_folder_of_that_name_wins_and_the_note_says_so(
     table = load_table("pets")
     assert table.classes == ["cat", "dog"]
     assert "the local folder pets" in table.note
-    assert not server.asked
+    assert not server.requests
 
 
 def test_the_command_lists_fetches_and_refuses(
@@ -202,7 +202,7 @@ def test_the_command_lists_fetches_and_refuses(
     listed = capsys.readouterr().out
     assert all(re.search(rf"^{re.escape(name)} .*GB", listed, re.M) for name in catalog.SETS)
     assert re.search(r"^gravityspy +3\.3 GB +no hash", listed, re.M)
-    assert not server.asked
+    assert not server.requests
     assert catalog.main(["esc50"]) == 0
     assert capsys.readouterr().out.strip() == str(place("esc50") / "files")
     lookalikes.event(server, tmp_path)

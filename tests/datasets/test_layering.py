@@ -107,13 +107,13 @@ def test_help_loads_nothing_heavy() -> None:
     code = (
         "import contextlib, io, runpy, sys\n"
         f"for command in {COMMANDS}:\n"
-        "    sys.argv, said = [command, '--help'], io.StringIO()\n"
+        "    sys.argv, output = [command, '--help'], io.StringIO()\n"
         "    try:\n"
-        "        with contextlib.redirect_stdout(said):\n"
+        "        with contextlib.redirect_stdout(output):\n"
         "            runpy.run_module(command, run_name='__main__')\n"
         "    except SystemExit as end:\n"
         "        assert not end.code\n"
-        "    assert 'usage:' in said.getvalue(), command\n"
+        "    assert 'usage:' in output.getvalue(), command\n"
         f"    print(command, *[name for name in {HEAVY} if name in sys.modules])\n"
     )
     assert python(code).split() == [*COMMANDS]

@@ -103,7 +103,7 @@ def test_kind_given_overrules_the_name(tmp_path, options):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (["--window", "-1"], "window=-1.0"),
         (["--colour", "pink"], "colour='pink'"),
@@ -112,10 +112,10 @@ def test_kind_given_overrules_the_name(tmp_path, options):
         (["--size", "[5,5]"], "size=(5, 5)"),
     ],
 )
-def test_wrong_settings_are_named_and_the_status_is_2(tmp_path, options, capsys, wrong, said):
+def test_wrong_settings_are_named_and_the_status_is_2(tmp_path, options, capsys, wrong, message):
     path = write(tmp_path / "a.wav")
     assert main([str(path), *options, *wrong]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

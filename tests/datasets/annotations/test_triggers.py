@@ -190,7 +190,7 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
     frames: Path, tmp_path: Path
 ) -> None:
     head = "event_time,ifo,ml_label,ml_confidence,label,reason\n"
-    own = [
+    predictions = [
         f"{START + 20},H1,Blip,0.9,Blip,",
         f"{START + 30},H1,Blip,0.4,unknown,ambiguous",
         f"{START + 900},H1,,,unknown,no strain of H1",
@@ -202,15 +202,17 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
         f"{START + 30},L1,Tomte,0.9,Blip,",
         f"{START + 40},L1,Blip,0.9,Tomte,",
     ]
-    answers = write(tmp_path / "all.csv", head + "\n".join(own + changed))
+    answers = write(tmp_path / "all.csv", head + "\n".join(predictions + changed))
     table = load_table(answers, strain=str(frames))
     taken = zip(table.frame["label"], table.frame["gps"], strict=True)
     assert sorted(taken) == [
         ("Blip", START + 30), ("Blip", START + 70), ("Tomte", START + 40), ("Tomte", START + 40)
     ]  # fmt: skip
     assert table.unknown_items["gps"].tolist() == [START + 20]
-    with pytest.raises(SecondhandError, match=r"own\.csv: .*no label was corrected"):
-        load_table(write(tmp_path / "own.csv", head + "\n".join(own)), strain=str(frames))
+    with pytest.raises(SecondhandError, match=r"predictions\.csv: .*no label was corrected"):
+        load_table(
+            write(tmp_path / "predictions.csv", head + "\n".join(predictions)), strain=str(frames)
+        )
 
 
 def test_a_call_that_names_no_triggers_is_said(frames: Path, tmp_path: Path) -> None:

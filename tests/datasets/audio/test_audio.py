@@ -338,19 +338,21 @@ def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
 def test_a_container_whose_samples_are_in_another_file(tmp_path):
     """FFmpeg, where it may, reads the other file; here it may not."""
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, (2, RATE)).astype("f")
-    own, other = (m4a(signal, RATE, "alac") for signal in noise)  # too noisy to pack: one size
+    recording, other = (
+        m4a(signal, RATE, "alac") for signal in noise
+    )  # too noisy to pack: one size
     (tmp_path / "other").write_bytes(other)
     name = str(tmp_path / "other").encode()
     tail = struct.pack(">HH", 2, len(name)) + name + b"\0" * (len(name) % 2)
     alias = bytes(4 + 10 + 28 + 12 + 64 + 16 + 4 + 16) + tail + struct.pack(">HH", 0xFFFF, 0)
     alias += bytes(max(0, 160 - len(alias)))
     entry = struct.pack(">I4s", 8 + len(alias), b"alis") + alias
-    at = own.index(b"dref") - 4
-    (old,) = struct.unpack_from(">I", own, at)
+    at = recording.index(b"dref") - 4
+    (old,) = struct.unpack_from(">I", recording, at)
     new = struct.pack(">I4sII", 16 + len(entry), b"dref", 0, 1) + entry
     path = tmp_path / "a.m4a"
     boxes = (b"moov", b"trak", b"mdia", b"minf", b"dinf")
-    path.write_bytes(grown(own, boxes, at, new, old))
+    path.write_bytes(grown(recording, boxes, at, new, old))
     options = {"enable_drefs": "1", "use_absolute_path": "1"}
     with av.open(str(path), options=options) as file:
         first = next(file.decode(audio=0)).to_ndarray()
@@ -376,7 +378,7 @@ def test_spans_that_cannot_be(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "spans"),
+    ("arguments", "spans"),
     [
         ((20, 5), [(0, 5), (5, 10), (10, 15), (15, 20)]),
         ((12, 5), [(0, 5), (5, 10), (7, 12)]),  # the last ends with the recording
@@ -384,8 +386,8 @@ def test_spans_that_cannot_be(tmp_path, monkeypatch):
         *(((length, 5), [(0, length)]) for length in (0.2, 5, 5.4)),
     ],
 )
-def test_windows(asked, spans):
-    assert windows(*asked) == spans
+def test_windows(arguments, spans):
+    assert windows(*arguments) == spans
 
 
 @pytest.mark.parametrize("overlap", [0, 0.3, 0.9])

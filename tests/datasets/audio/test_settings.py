@@ -300,7 +300,7 @@ class TestSettings:
         assert a.fingerprint() == b.fingerprint()
 
     @pytest.mark.parametrize(
-        ("wrong", "said"),
+        ("wrong", "message"),
         [
             ({"rate": 2_000_000_000}, "rate=2000000000"),
             ({"rate": -1}, "rate=-1"),
@@ -325,12 +325,12 @@ class TestSettings:
             ({"level": 3, "hop": None}, r"hop=None.*level=3"),
         ],
     )
-    def test_wrong_values_are_named(self, wrong, said):
-        with pytest.raises(SecondhandError, match=said):
+    def test_wrong_values_are_named(self, wrong, message):
+        with pytest.raises(SecondhandError, match=message):
             spectrogram_from_dict({**MelSettings().to_dict(), **wrong})
 
     @pytest.mark.parametrize(
-        ("data", "said"),
+        ("data", "message"),
         [
             ([], "not list"),
             (None, "not NoneType"),
@@ -342,8 +342,8 @@ class TestSettings:
             ({"kind": "sound", "renderer": RENDERER_VERSION}, "missing .*'rate'"),
         ],
     )
-    def test_wrong_tables_are_named(self, data, said):
-        with pytest.raises(SecondhandError, match=said):
+    def test_wrong_tables_are_named(self, data, message):
+        with pytest.raises(SecondhandError, match=message):
             spectrogram_from_dict(data)
 
     def test_empty_bands_are_warned_of_once(self, caplog):

@@ -140,25 +140,25 @@ def replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
         for alias in node.names
         if (getattr(node, "module", None) or alias.name).split(".")[0] in UPSTREAM
     }
-    own = {
+    defined = {
         n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and named(n.value, "self")
     }
-    own |= {
+    defined |= {
         n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)
     }  # of a class in the same file
     for node in ast.walk(tree):
-        found = False
+        is_patch = False
         if isinstance(node, ast.Attribute) and not named(node.value, "self", "cls"):
             private = node.attr.startswith("_") and not node.attr.startswith("__")
             set_there = node.attr in METHODS or named(node.value, *modules)
-            found = private and node.attr not in OTHERS | own
-            found |= set_there and not isinstance(node.ctx, ast.Load)
+            is_patch = private and node.attr not in OTHERS | defined
+            is_patch |= set_there and not isinstance(node.ctx, ast.Load)
         elif isinstance(node, ast.Call) and named(node.func, "setattr", "delattr"):
             name = node.args[1]
-            found = isinstance(name, ast.Constant) and name.value in METHODS
+            is_patch = isinstance(name, ast.Constant) and name.value in METHODS
         elif isinstance(node, ast.FunctionDef):
-            found = any(named(by, "patch", "patch_to") for by in node.decorator_list)
-        if found:
+            is_patch = any(named(by, "patch", "patch_to") for by in node.decorator_list)
+        if is_patch:
             yield node.lineno, ast.unparse(node)
 
 

@@ -213,8 +213,8 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
 def test_a_correction_settles_what_the_first_source_says_twice(root: Path, tmp_path: Path) -> None:
     picture(root / "cat" / "twice.png", seed=2)
     picture(root / "dog" / "zwei.png", seed=2)
-    said = write(tmp_path / "said.csv", f"path,label\n{root}/dog/zwei.png,cat\n")
-    table = load_table([str(root), str(said)])
+    corrected = write(tmp_path / "corrected.csv", f"path,label\n{root}/dog/zwei.png,cat\n")
+    table = load_table([str(root), str(corrected)])
     assert labels(table)["twice.png"] == "cat"
     assert len(table.frame) == 7
 
@@ -225,7 +225,7 @@ def test_two_files_of_one_content_in_the_last_source_are_taken_out(
     """Neither was said later than the other."""
     copy = shutil.copy(root / "cat" / "0.jpg", tmp_path / "copy.jpg")
     text = f"path,label\n{root}/cat/0.jpg,cat\n{copy},dog\n"
-    table = load_table([str(root), str(write(tmp_path / "said.csv", text))])
+    table = load_table([str(root), str(write(tmp_path / "corrected.csv", text))])
     assert len(table.frame) == 5
     assert "labelled 'cat' and 'dog'" in reasons(table)["copy.jpg"]
 
@@ -295,7 +295,7 @@ def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) ->
 def test_times_that_a_program_has_rounded_are_those_of_the_item(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The nearest within a millisecond; a row at no item's time is an item of its own, and listed."""
+    """The nearest within a millisecond; a row at no item's time is a new item, and listed."""
     caplog.set_level(logging.INFO)
     none, moment = float("nan"), 1126259462.0123457
     rows = [
@@ -308,13 +308,13 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
         (1, "b", "other", none, none, moment + 7.9), (1, "c", "first", 1.0, 2.0, none),
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
-    found, corrections, rejected = apply_corrections(frame)
+    corrected, corrections, rejected = apply_corrections(frame)
     kept = [0, 1, 2, 3, 4, 8, 9, 11, 12]
     times = ["start", "end", "gps"]
     pd.testing.assert_frame_equal(
-        found[times], frame.loc[kept, times].reset_index(drop=True), check_exact=True
+        corrected[times], frame.loc[kept, times].reset_index(drop=True), check_exact=True
     )
-    assert found["label"].tolist() == [
+    assert corrected["label"].tolist() == [
         "new", "exact", "apart", "new", "apart", "other", "whole", "other", "first",
     ]  # fmt: skip
     assert corrections["span"].tolist() == [

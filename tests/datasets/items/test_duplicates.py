@@ -82,7 +82,7 @@ def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
 
 
 def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, monkeypatch):
-    """Counted in a file: checks run in processes of their own."""
+    """Counted in a file: checks run in other processes."""
     count, opened = tmp_path / "opened", opening._opened
 
     def counted(source, name):
@@ -127,8 +127,10 @@ def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
     assert grouped(["fold"], cv="fold")["group"].eq("").all()
     # Look-alikes never join two given groups; what has none is kept with its like.
     table_of_groups = grouped(["group"])
-    given = rows["group"].ne("").to_numpy()
-    assert table_of_groups["group"].to_numpy()[given].tolist() == rows["group"][given].tolist()
+    has_group = rows["group"].ne("").to_numpy()
+    assert (
+        table_of_groups["group"].to_numpy()[has_group].tolist() == rows["group"][has_group].tolist()
+    )
     assert table_of_groups["group"].str.startswith("near-duplicates").sum() == 2 * SCENES
     rows.loc[rows["shot"].eq("1"), "group"] = ""
     joined = grouped(["group"])

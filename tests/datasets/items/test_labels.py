@@ -22,8 +22,8 @@ def write(folder: Path, text: str) -> Path:
     return folder / "items.csv"
 
 
-def labels(file: Path, said: str = "multi") -> dict[str, str]:
-    frame = load_table(file, kind="sound", labels=said, check=False).frame
+def labels(file: Path, labels_flag: str = "multi") -> dict[str, str]:
+    frame = load_table(file, kind="sound", labels=labels_flag, check=False).frame
     return dict(zip(frame["path"].map(lambda path: Path(path).name), frame["label"], strict=True))
 
 
@@ -60,7 +60,7 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "message"),
+    ("text", "labels_flag", "message"),
     [
         (TEXT, None, r"contains \|, which separates the labels .* --labels multi"),
         (
@@ -83,10 +83,10 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_an_error(
-    tmp_path: Path, text: str, said: str | None, message: str
+    tmp_path: Path, text: str, labels_flag: str | None, message: str
 ) -> None:
     with pytest.raises(SecondhandError, match=message):
-        load_table(write(tmp_path, text), labels=said, check=False)
+        load_table(write(tmp_path, text), labels=labels_flag, check=False)
 
 
 def test_a_label_of_one_item_is_taken_out_of_it(

@@ -164,9 +164,9 @@ def test_a_file_of_another_content_is_not_replayed(
 def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path) -> None:
     """A copy under another name is the same file. New ones of one group are all learnt."""
     copy = shutil.copy(pictures / "red" / "red_011.jpg", run.parent / "corrected.jpg")
-    said = pd.DataFrame({"path": [copy], "label": ["green"]})
+    corrected = pd.DataFrame({"path": [copy], "label": ["green"]})
     loaded = load(
-        run, pd.concat([said, rows(pictures, "red", 15, 17).assign(group="bob")]).fillna("")
+        run, pd.concat([corrected, rows(pictures, "red", 15, 17).assign(group="bob")]).fillna("")
     )
     corrected = str(pictures / "red" / "red_011.jpg")
     row = loaded.table.frame.set_index("path").loc[corrected]

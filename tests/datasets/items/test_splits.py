@@ -491,7 +491,7 @@ def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed:
 
 
 def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
-    """Neither where its rows do not overlap; what is wanted is said."""
+    """Neither where its rows do not overlap; the message says what is needed."""
     message = r"r0\d\.wav, which cannot be divided .* Hold out at least two files"
     with pytest.raises(SecondhandError, match=message):
         assign_splits(windows(files=2, each=12))

@@ -41,7 +41,7 @@ def test_what_is_fetched_once_is_not_fetched_again(esc50: bytes, server: Server)
     first = load_table("esc50").frame
     assert left("esc50") == ["files"]
     assert load_table("esc50").frame.equals(first)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_broken_connection_leaves_nothing_and_the_next_run_fetches_anew(
@@ -127,7 +127,7 @@ def test_a_file_placed_by_hand_is_checked_taken_and_kept(esc50: bytes, server: S
     assert left("esc50") == ["ESC-50.zip"]  # the user's own file is not ours to delete
     (place("esc50") / "ESC-50.zip").write_bytes(esc50)
     assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
-    assert not server.asked
+    assert not server.requests
     assert left("esc50") == ["ESC-50.zip", "files"]
 
 
@@ -143,7 +143,7 @@ def test_a_set_unpacked_by_hand_is_taken(esc50: bytes, server: Server, wrapped: 
             path.rename(folder / path.name)
         root.rmdir()
     assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
-    assert not server.asked
+    assert not server.requests
 
 
 def test_a_disk_that_is_too_full_is_told_before(

@@ -193,9 +193,9 @@ def test_glitches_go_into_noise_of_the_users_own(tmp_path):
     noise = type(noise)(
         noise.values * 1000, noise.rate, noise.start, noise.trigger
     )  # a noisier detector
-    write_hdf5(tmp_path / "own.hdf5", noise, "noise")
+    write_hdf5(tmp_path / "measured.hdf5", noise, "noise")
     (row,) = write_demo(
-        tmp_path, per_class=1, classes=["Koi_Fish_sim"], noise=[tmp_path / "own.hdf5"]
+        tmp_path, per_class=1, classes=["Koi_Fish_sim"], noise=[tmp_path / "measured.hdf5"]
     )
     strain = read_strain(row["path"], at=row["gps"])
     low = round((strain.start - noise.start) * RATE)

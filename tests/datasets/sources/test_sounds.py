@@ -98,10 +98,10 @@ def test_every_class_sounds(label):
 
 def test_the_sounds_of_its_label_are_in_it(monkeypatch) -> None:
     """Each with a power of its own, the loudest of 1, and nothing but noise in one of none."""
-    given: list[float] = []
+    played: list[float] = []
 
     def tone(label, rng, t, rate):
-        given.append(label)
+        played.append(label)
         return np.sin(2 * np.pi * 1000 * (1 + sounds.CLASSES.index(label)) * t)
 
     monkeypatch.setattr(sounds, "sound", tone)
@@ -110,7 +110,7 @@ def test_the_sounds_of_its_label_are_in_it(monkeypatch) -> None:
     power = np.abs(np.fft.rfft(values))[[2000 * (1 + sounds.CLASSES.index(n)) for n in names]] ** 2
     assert names[int(power.argmax())] == loudest
     assert 0 > 10 * np.log10(power.min() / power.max()) > -10
-    assert sorted(given) == sorted(names)
+    assert sorted(played) == sorted(names)
     assert 0.1 <= np.abs(values).max() <= 0.9
     assert sounds.simulate_scene([], rng=np.random.default_rng(1))[1] == ""
 

@@ -409,7 +409,7 @@ class TestUpkeep:
             main(["polish"])
 
     @pytest.mark.parametrize(
-        ("size", "said"),
+        ("size", "text"),
         [
             (0, "0 bytes"),
             (1023, "1023 bytes"),
@@ -419,8 +419,8 @@ class TestUpkeep:
             (5000 * 2**30, "5000.0 GiB"),
         ],
     )
-    def test_bytes_for_people(self, size, said):
-        assert readable(size) == said
+    def test_bytes_for_people(self, size, text):
+        assert readable(size) == text
 
     def test_cache_root(self, monkeypatch, tmp_path):
         monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
