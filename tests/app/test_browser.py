@@ -271,7 +271,7 @@ def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
     page = opened()
     model(page, "bursts")
     choose(page, str(strain(tmp_path / "a.hdf5")), 2)
-    drawn(page, 4)
+    drawn(page, 5)
     svg = page.locator(".sh-panel:visible").first.inner_html()
     assert f"GPS {MOMENT:.1f}" in svg
     assert "frequency (Hz)" in svg
