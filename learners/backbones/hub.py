@@ -201,7 +201,9 @@ def _with_mel(network: Published, mel: dict[str, Any]) -> Published:
         ["level or range_db beside log"] if log and {"level", "range_db"} & mel.keys() else []
     )
     if problems:
-        raise SecondhandError(f"its mel recipe has {', '.join(sorted(problems))}: not drawn here")
+        raise SecondhandError(
+            f"its spectrogram settings (mel in config.json) cannot be rendered: {', '.join(sorted(problems))}"
+        )
     samples = (width - 1) * mel["hop"] + (mel["n_fft"] if mel.get("scale") == "kaldi" else 0)
     spectrogram = {key: mel[key] for key in (*MEL, *MEL_TOO) if key in mel and key != "log"}
     spectrogram = {"window": samples / mel["rate"], "size": (height, width), **spectrogram}
@@ -216,7 +218,7 @@ def _with_mel(network: Published, mel: dict[str, Any]) -> Published:
         spectrogram |= {"level": "fixed", "range_db": float(math.ceil(white - black))}
         range_db = MelSettings(**spectrogram).range_db
     except SecondhandError as error:
-        raise SecondhandError(f"its mel recipe: {error}") from None
+        raise SecondhandError(f"its spectrogram settings (mel in config.json): {error}") from None
     levels = {"mean": ((mean - white) / range_db + 1,), "std": (std / range_db,)}
     return replace(network, mel=spectrogram, data=data | levels)
 

@@ -34,8 +34,8 @@ FORMAT = 1
 #: Interpolation coefficients between linear probe (0) and last weights (1) that are tried (arXiv:2109.01903). The
 #: first is preferred: it is best on data from another source and at refusing unknown classes.
 BLENDS = (0.5, 0.25)
-#: With fewer validation files n than this only 0.5 n / `FEW` is tried: few files cannot choose a coefficient, and
-#: with few training files, too, the last weights are worse than the probe (docs/decisions.md).
+#: With fewer validation files n than this 0.5 n / `FEW` is kept: few files cannot choose, and with few training
+#: files, too, the last weights are worse than the probe (docs/decisions.md).
 FEW = 30
 #: A difference of up to this many correct files may be chance (two-sided sign test, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
@@ -53,7 +53,7 @@ class KeepBest(EpochEnd):
     head, interpolations between that linear probe and the last weights are candidates too (WiSE-FT,
     arXiv:2109.01903). An interpolation is kept if its validation loss is within one standard error of the lowest,
     0.5 before 0.25: few files cannot separate smaller differences. With fewer than `FEW` files their number sets the
-    coefficient. Weights that are clearly worse than the probe are never kept.
+    coefficient, and only the probe is an alternative. Weights that are clearly worse than the probe are never kept.
 
     Parameters
     ----------
@@ -96,8 +96,9 @@ class KeepBest(EpochEnd):
                 for n, t in last.items()
             }
 
-        figures_of, n = {}, len(self.dls.valid_ds)
-        for share in BLENDS if n >= FEW else (BLENDS[0] * n / FEW,):
+        n = len(self.dls.valid_ds)
+        figures_of, few = {}, n < FEW
+        for share in (BLENDS[0] * n / FEW,) if few else BLENDS:
             model.load_state_dict(blend(share))
             with self.learn.removed_cbs(averages):  # EMA would start another average
                 values = map(float, self.learn.validate())
@@ -106,13 +107,17 @@ class KeepBest(EpochEnd):
             shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
             log.debug("Blend, %.0f %% of the way from the head-only model: %s", 100 * share, shown)
         losses = (figures["valid_loss"] for figures in figures_of.values())
-        lowest = min(self.kept["lowest"], *losses)
+        lowest = min(self.kept["probe"]["valid_loss"] if few else self.kept["lowest"], *losses)
         limit = lowest * (1 + 1 / math.sqrt(n))
         for share, figures in figures_of.items():
             if figures["valid_loss"] <= limit:
                 model.load_state_dict(blend(share))
                 self._keep(figures, model, f"{100 * share:.0f} % of the way", epochs, lowest)
                 break
+        else:
+            if few:
+                model.load_state_dict(probe)
+                self._keep(self.kept["probe"], model, "frozen", 1, lowest)
         distributed.all_values(None)  # wait until all processes have read the files
         if distributed.is_first():
             for file in files:
@@ -163,6 +168,8 @@ class KeepBest(EpochEnd):
         why = "the lowest"
         if self.last:
             why = "the last epoch (--keep last)"
+        elif n < FEW and (kept["phase"].endswith("way") or probe == kept["reached"]):
+            why = f"{n} validation files cannot choose"
         elif kept["value"] > kept["lowest"]:
             why = f"within one standard error of the lowest ({kept['lowest']:.3g})"
         sentence = f"{what}: validation loss {kept['value']:.3g}, {why}"

@@ -13,13 +13,12 @@ import yaml
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items import SignalSettings
+from datasets.items import SignalSettings, read_items
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference import Predictor
 from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
-from learners.runs.run import load_items
 from learners.runs.warm_start import settings_from_origin
 from learners.tasks.single import tree_of
 from tests.learners.stops import QUICK, Stop, same, stopped
@@ -194,7 +193,7 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     assert (data.group_by, data.near_duplicates, data.label_column) == (sites, "ignore", "species")
     assert settings_from_origin(asked.but(group_by=sites), origin).data == data
 
-    frame = load_items(data, SignalSettings(), 0, tmp_path).table.frame
+    frame = read_items(data, SignalSettings(), 0).frame
     new = frame.loc[~frame["rehearsed"] & frame["group"].isin(first.index)]
     assert len(new) == 13
     assert new["split"].tolist() == new["group"].map(first).tolist()
@@ -211,7 +210,7 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     with pytest.raises(
         SecondhandError, match="of the group 'green' it has learnt files and held out"
     ):
-        load_items(settings_from_origin(plain, origin).data, SignalSettings(), 0, tmp_path)
+        read_items(settings_from_origin(plain, origin).data, SignalSettings(), 0)
 
 
 def test_without_epochs_the_head_alone_is_fitted(root: Path, origin: Bundle) -> None:

@@ -259,10 +259,9 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
     probe, last, kept = ends_and_kept(ran)
     record = json.loads((ran / "run/checkpoint/best.json").read_text())
     history = pd.read_csv(ran / "run/history.csv")
-    assert record["lowest"] <= history["valid_loss"].min() + 1e-6
     items = pd.read_csv(ran / "run/items.csv")["split"].eq("valid").sum()
     assert record["value"] <= record["lowest"] * (1 + items**-0.5) + 1e-6
-    part = {"frozen": 0, "unfrozen": 1, "15 % of the way": 0.15}[record["phase"]]
+    part = {"frozen": 0, "15 % of the way": 0.15}[record["phase"]]
     for name, tensor in kept.items():
         wanted = torch.lerp(probe[name].double(), last[name].double(), part)
         assert torch.allclose(tensor.double(), wanted, atol=1e-5)
@@ -270,10 +269,8 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
     log = (ran / "run/log.txt").read_text()
     losses = re.findall(r"of the way from the head-only model: valid_loss ([0-9.]+)", log)
     assert items == 9
-    assert len(losses) == 1, "9 files cannot choose: 0.5 * 9 / 30 of the way"
-    assert record["lowest"] == pytest.approx(
-        min([*history.valid_loss, *map(float, losses)]), abs=1e-4
-    )
+    assert len(losses) == 1, "9 files cannot choose: 0.5 * 9 / 30 of the way, or the head alone"
+    assert record["lowest"] == pytest.approx(min(history.valid_loss[0], float(losses[0])), abs=1e-4)
     said = re.search(r"Kept (.*)", log)
     assert said is not None
     assert f"validation loss {record['value']:.3g}, " in said[1]
@@ -284,7 +281,7 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
 @pytest.mark.parametrize(
     ("at", "files", "kept"),
     [(0.0, 30, 0.0), (0.2, 30, 0.25), (0.37, 30, 0.5), (0.45, 30, 0.5), (0.9, 30, 1.0),
-     (0.0, 15, 0.0), (0.2, 15, 0.25), (0.3, 15, 0.25), (0.9, 15, 1.0), (0.1, 6, 0.1)],
+     (0.0, 15, 0.0), (0.2, 15, 0.25), (0.3, 15, 0.25), (0.9, 15, 0.25), (0.1, 6, 0.1)],
 )  # fmt: skip
 def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, files, kept):
     """Of a network of one weight, whose loss is least ``at`` a part of the way from 0 to 1. At 0.37 that of a
