@@ -31,7 +31,7 @@ from datasets.items import (
 )
 from datasets.spectrograms import Source, cut_windows, render_rows, source_of
 from learners.backbones import NetworkSpec, build, mel_of, native_size
-from learners.cli.settings import Settings
+from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.evaluation import fraction
 from learners.files import jsonable, last_part
 from learners.inference import Predictor, features_of
@@ -128,7 +128,11 @@ def choose(table: ItemTable, settings: Settings, device: str) -> BackboneSelecti
                 candidate = _evaluate_candidate(name, rows, table, settings, device)
         except SecondhandError as error:
             candidate = Candidate(name, why=str(error))
-            log.warning("Backbone %s is left out: %s", shown(name), error)
+            # Not every platform has the package of the second default.
+            level = (
+                logging.DEBUG if settings.network.backbone == SOUND_BACKBONE else logging.WARNING
+            )
+            log.log(level, "Backbone %s is left out: %s", shown(name), error)
         else:
             log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
         candidates.append(candidate)

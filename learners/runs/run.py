@@ -184,6 +184,7 @@ def prepare(
 def _select_backbone(
     folder: Path, table: ItemTable, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
+    """`select_backbone`, which imports torch, so only where backbones are compared."""
     with progress.step("Loading PyTorch"):
         from learners.runs.backbone_selection import select_backbone
 
