@@ -128,7 +128,7 @@ def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
     out, err = capsys.readouterr()
     first, second, third = map(json.loads, out.splitlines())
     assert (first["best"] != "", first["at"], first["windows"]) == (True, 4.0, [])
-    assert second["reason"] == "no such moment: 4 s is outside, it lasts from 0 to 1 s"
+    assert second["reason"] == "no such moment: 4 s is outside the recording, which lasts 1 s"
     assert third["reason"] == bad.reason, "and a bad file is a bad one at any moment"
     assert "1 of 3 files could not be read" in err
     assert "1 of 3 files do not contain the time --at 4.0" in err
@@ -152,7 +152,7 @@ def test_strain_says_which_moment_was_judged(models: Path, tmp_path: Path) -> No
     assert again.probability == pytest.approx(loudest.probability, abs=1e-5), "of the same picture"
     (outside,) = predictor.predict([path], at=99.0)
     assert outside.reason.startswith(
-        "no such moment: GPS 99.000 is outside, it covers 1126259446.000"
+        "no such moment: GPS 99.000 is outside the file, which covers 1126259446.000"
     )
     assert outside.at == 99.0
 
