@@ -204,9 +204,7 @@ def test_every_fold_is_looked_at_before_the_first_is_trained(pictures, tmp_path,
     frame = frame[frame.label.eq("red") | frame.fold.eq("2")]
     frame.to_csv(tmp_path / "items.csv", index=False)
     trained = counted(monkeypatch)
-    with pytest.raises(
-        SecondhandError, match=r"--cv fold, .*fold 2.*green"
-    ):
+    with pytest.raises(SecondhandError, match=r"--cv fold, .*fold 2.*green"):
         main(["--data", str(tmp_path / "items.csv"), "--out", str(tmp_path / "cv"), *QUICK,
               "--cv", "fold"])  # fmt: skip
     assert trained == []
