@@ -189,7 +189,7 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic)
 
     async def health(request: Request) -> JSONResponse:
         waiting = sum(served.waiting for served in site.models.values())
-        counts = {"arriving": traffic.arriving, "broken_off": traffic.broken_off}
+        counts = {"arriving": traffic.arriving, "disconnected": traffic.disconnected}
         return JSONResponse(
             {"status": "ok", "models": len(site.models), "waiting": waiting, **counts}
         )

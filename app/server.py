@@ -282,7 +282,7 @@ class _Body:
             self.late, message = True, {"type": "http.disconnect"}
         self.bytes += len(message.get("body", b""))
         if message["type"] == "http.disconnect":
-            self._traffic.broken_off += 1
+            self._traffic.disconnected += 1
         if not message.get("more_body"):
             self.end()
         return message

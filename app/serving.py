@@ -233,12 +233,12 @@ class Traffic:
     ----------
     names : host names of the page, in small letters; a numeric address is always allowed.
     arriving : requests whose bodies are being read.
-    broken_off : requests that never arrived completely: the client left, or was too slow.
+    disconnected : requests that never arrived completely: the client left, or was too slow.
     """
 
     names: set[str] = field(default_factory=set)
     arriving: int = 0
-    broken_off: int = 0
+    disconnected: int = 0
 
 
 @dataclass

@@ -67,10 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _expected(metrics: Mapping[str, Any]) -> list[str]:
     """Sentences on the expected result for files without labels."""
     names = {
-        "expected_accuracy": "Expected accuracy: {:.0%}.",
-        "accepted": "Answers {:.0%} of the files.",
+        "expected_accuracy": "Expected accuracy: {:.0f} %.",
+        "accepted": "Answers {:.0f} % of the files.",
     }
-    return [text.format(metrics[n]) for n, text in names.items() if metrics.get(n) is not None]
+    return [
+        text.format(100 * metrics[n]) for n, text in names.items() if metrics.get(n) is not None
+    ]
 
 
 if __name__ == "__main__":

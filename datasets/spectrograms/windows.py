@@ -91,6 +91,8 @@ def render_rows(
     The rows with a spectrogram, in order, and the rejected files, including silent ones.
     """
     sources = [Source(i.path, i.start, i.end, i.gps) for i in item_rows(frame)]
+    if not sources:
+        return frame.reset_index(drop=True), []
     name = "Q-scans" if spectrogram.kind == "strain" else "spectrograms"
     with progress.step(f"Rendering {name}", len(sources), name) as advance:
         pictures, rejected = cache.render_all(

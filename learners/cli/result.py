@@ -96,7 +96,7 @@ def _multi_label(metrics: Mapping[str, Any], part: str, items: int, files: str) 
         ("recall", "of the labels present are named (recall)"),
     ):
         if metrics.get(f"{part}_{name}") is not None:
-            lines.append(f"{metrics[f'{part}_{name}']:.0%} {meaning}.")
+            lines.append(f"{100 * metrics[f'{part}_{name}']:.0f} % {meaning}.")
     return lines
 
 

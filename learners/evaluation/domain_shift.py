@@ -61,7 +61,10 @@ CheckedPart = tuple[list[str], list[tuple[str, float, float, float, float, int]]
 
 
 def calibration_check(
-    confidence: Confidence, items: Outputs, classes: Sequence[str] = ()
+    confidence: Confidence,
+    items: Outputs,
+    classes: Sequence[str] = (),
+    coverage: float | None = None,
 ) -> CalibrationCheck:
     """Compare the guarantees and probabilities of a model with labelled items of known classes.
 
@@ -69,12 +72,18 @@ def calibration_check(
     ----------
     items : outputs of known items with raw logits.
     classes : class names, for guarantees by class.
+    coverage : fraction of the calibration files that the model answers; None for that of its threshold, which
+        was fitted with each file ranked within the others.
     """
     if not len(known_labels(items)):
         message = "No item of a known class was predicted, so the calibration cannot be checked"
         return CalibrationCheck([message], pd.DataFrame(columns=COLUMNS))
     decided = confidence.decide(items.logits, items.features)
-    checks = [part(confidence, items, decided) for part in (_accepted, _temperature, _distance)]
+    checks = [
+        _accepted(confidence, items, decided, coverage),
+        _temperature(confidence, items, decided),
+        _distance(confidence, items, decided),
+    ]
     if confidence.tree is not None:
         checks.insert(1, _depths(confidence, confidence.tree, items, decided))
     if confidence.threshold_gate.guarantees:
@@ -87,7 +96,9 @@ def calibration_check(
     )
 
 
-def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
+def _accepted(
+    confidence: Confidence, items: Outputs, decided: Decisions, coverage: float | None
+) -> CheckedPart:
     threshold, accepted, labels = (
         confidence.threshold_gate.threshold,
         decided.label >= 0,
@@ -100,19 +111,27 @@ def _accepted(confidence: Confidence, items: Outputs, decided: Decisions) -> Che
     has_guarantee = bool(np.isfinite(threshold.target)) and not threshold.message
     mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
     guaranteed = threshold.target if has_guarantee else mean_probability
-    measured = f"{with_limits(*limits)} of {n}{_verdict(guaranteed, *limits[1:])}"
-    first = f"Accuracy of answers: {percent(guaranteed)} guaranteed, here {measured}"
+    measured = f"{with_limits(*limits)} of {n}"
+    first = (
+        f"Accuracy of answers: {percent(guaranteed)} guaranteed, here {measured}"
+        f"{_verdict(guaranteed, *limits[1:])}"
+    )
     if not n:
         first = "No file is answered at this threshold"
     elif not has_guarantee:
-        first = f"Accuracy of answers: {percent(mean_probability)} by their probabilities, here {measured}"
+        first = (
+            f"Accuracy of answers: {percent(mean_probability)} by their probabilities, here {measured}"
+            f"{_verdict(guaranteed, *limits[1:], of='the probabilities say')}"
+        )
     share = fraction(accepted, items.groups)
     before = ""
-    if threshold.coverage == threshold.coverage:
-        before = f", and {percent(threshold.coverage)} of the calibration items"
+    if threshold.coverage != threshold.coverage or coverage is None:  # NaN: a threshold of the user
+        coverage = threshold.coverage
+    if coverage == coverage:
+        before = f", and {percent(coverage)} of the calibration files"
     return [first, f"Answered here: {with_limits(*share)}{before}"], [
         ("accuracy of accepted", guaranteed, *limits, n),
-        ("accepted", threshold.coverage, *share, len(accepted)),
+        ("accepted", coverage, *share, len(accepted)),
     ]
 
 
@@ -189,7 +208,7 @@ def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Che
     value, low, high = fraction(decided.distance_p < alpha, items.groups)
     line = (
         f"Refused as out of distribution: {percent(alpha)} of known files expected, here "
-        f"{with_limits(value, low, high)}{_verdict(-alpha, -high, -low)}"
+        f"{with_limits(value, low, high)}{': more than expected' if low > alpha else ''}"
     )
     return [line], [("refused as out of distribution", alpha, value, low, high, n)]
 
@@ -211,10 +230,10 @@ def _of(items: Outputs, mask: Mask) -> Groups:
     return None if items.groups is None else items.groups[mask]
 
 
-def _verdict(guaranteed: float, low: float, high: float) -> str:
-    if guaranteed > high:
-        return ": less than guaranteed"
-    return "" if guaranteed < low else ", as guaranteed within chance"
+def _verdict(expected: float, low: float, high: float, of: str = "guaranteed") -> str:
+    if expected > high:
+        return f": less than {of}"
+    return "" if expected < low else f": as {of}, within the limits of chance"
 
 
 @dataclass(frozen=True)

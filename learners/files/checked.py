@@ -31,7 +31,7 @@ def read_as(cls: type[T], values: object, name: str, **ranges: tuple[float, floa
         )
     known = {item.name: item.metadata for item in fields(cls)}  # type: ignore[arg-type]
     if missing := [key for key in known if key not in values]:
-        raise SecondhandError(f"{name}.{missing[0]} is missing. Export the model again")
+        raise SecondhandError(f"{name}.{missing[0]} is missing. Train the model again")
     if foreign := [key for key in values if key not in known]:
         raise SecondhandError(
             f"{name}.{quoted(foreign[0])} is not a known key: expected {', '.join(known)}"

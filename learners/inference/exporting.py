@@ -168,7 +168,7 @@ def export_limitations(bundle: Bundle) -> list[str]:
         )
     if bundle.decider.distance.reference is not None:
         limitations.append(
-            "it measures no distance, so it refuses no file as out of distribution or unusual"
+            "it does not compare files with the training files, so it refuses none as out of distribution or unusual"
         )
     return limitations
 

@@ -73,24 +73,29 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
                 when = (
                     "" if row.at != row.at else f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
                 )
-            probability = "" if row.sure != row.sure else f"{row.sure:.0%}"
+            probability = "" if row.sure != row.sure else _percent(row.sure)
             if (
                 JOIN in row.label and row.label != row.best
             ):  # a probability per label, sorted by name
                 names = row.label.split(JOIN)
-                probability = JOIN.join(f"{p:.0%}" for name, p in sorted(row.top) if name in names)
+                probability = JOIN.join(_percent(p) for name, p in sorted(row.top) if name in names)
             why = ""
             if unknown:  # the percentage belongs to the guess
                 why = f"{f'{row.best}? {probability}, ' if row.best else ''}{row.reason}"
                 probability = ""
             words = [
-                (f"{row.label:{width}}", colour), (f"{probability:>4}", _BOLD), (f" {when}", 0),
+                (f"{row.label:{width}}", colour), (f"{probability:>5}", _BOLD), (f" {when}", 0),
                 (one_line(row.path), 0), (f"  {one_line(why)}" if why else "", _DIM),
             ]  # fmt: skip
             if row.set and "set" not in shape.hidden:
                 words.append((one_line(f"{{{', '.join(row.set)}}}"), 0))
             shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)
             print(*shown, file=stream)
+
+
+def _percent(probability: float) -> str:
+    """Whole percent, rounded down: a probability just below a threshold is not shown as the threshold."""
+    return f"{math.floor(100 * probability + 1e-9)} %"
 
 
 def raven_table(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:

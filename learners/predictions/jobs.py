@@ -16,6 +16,8 @@ from datasets.core.cells import read_dicts
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
+from datasets.items import UNKNOWN
+from learners.cli import console
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
 from learners.predictions.journal import Journal
@@ -41,7 +43,9 @@ def predict_files(
     """
     skipped: Counter[str] = Counter()
     files = some_files(settings.paths, predictor.kind, skipped)
-    tally = Tally(settings.at)
+    # On a terminal a table shows its bad files by itself.
+    shown = settings.out is None and format in ("table", "csv", "jsonl") and sys.stdout.isatty()
+    tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
     if settings.out is None:
         predictions = tally(_predict(predictor, files, settings, options))
         if not sys.stdout.isatty():  # on a terminal the rows themselves show the progress
@@ -87,22 +91,38 @@ def _counted(
 
 
 class Tally:
-    """Counts predictions as they pass, and prints unreadable files to standard error."""
+    """Counts predictions as they pass, and prints the files that could not be predicted to standard error.
 
-    def __init__(self, at: float | None) -> None:
-        self.at = at
-        self.count, self.whys = 0, Counter[Any]()
+    ``listed`` : False if these files are only counted, because the terminal shows their rows.
+    """
+
+    def __init__(self, at: float | None, *, listed: bool = True) -> None:
+        self.at, self.listed = at, listed
+        self.count, self.answered, self.whys = 0, 0, Counter[Why]()
 
     def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
         for prediction in predictions:
             yield prediction
             self.count += 1
-            if prediction.reason.failed:
+            if prediction.label != UNKNOWN:
+                self.answered += 1
+            else:
                 self.whys[prediction.reason.why] += 1
+            if prediction.reason.failed and self.listed:
                 print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
 
     def status(self) -> int:
-        """Print how many files were not predicted; return the exit status (0, or 3 if there were any)."""
+        """Print how many files were not predicted, and on a terminal also how many were answered and refused.
+
+        Returns the exit status: 0, or 3 if some files were not predicted.
+        """
+        if self.count and console.watched():
+            failed = (Why.BAD_FILE, Why.NO_MOMENT)
+            refused = {why: n for why, n in self.whys.most_common() if why not in failed}
+            reasons = ", ".join(f"{n} {why}" for why, n in refused.items())
+            unknown = f"{sum(refused.values())} unknown{f' ({reasons})' if reasons else ''}"
+            files = f"{self.count} file{'s' * (self.count != 1)}"
+            print(f"{files}: {self.answered} answered, {unknown}", file=sys.stderr)
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:

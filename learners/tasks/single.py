@@ -89,7 +89,10 @@ class SingleLabel:
         known = measuring.outputs_of_split(evaluation, model.classes, "test", 1.0)
         if not len(known):
             raise SecondhandError("no file of a known class could be predicted")
-        checked = measuring.calibration_check(confidence, known, model.classes)
+        coverage = model.metrics.get("calibration_coverage")
+        if not isinstance(coverage, float) or not 0 <= coverage <= 1:
+            coverage = None
+        checked = measuring.calibration_check(confidence, known, model.classes, coverage)
         ranked = measuring.score_tables(evaluation, model.classes, confidence)
         metrics = measuring.measure(evaluation.predictions, self.tree)
         metrics |= {

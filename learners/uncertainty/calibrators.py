@@ -161,7 +161,7 @@ def fit_temperature(
     elif n < ENOUGH and not _improves_nll(centred, y):
         best = 1.0
         notes.append(
-            "No temperature lowers the cross-validated loss, so the probabilities are not corrected "
+            "A correction does not improve the probabilities in cross-validation, so they are not corrected "
             "(temperature 1)"
         )
     if best == TEMPERATURES[1]:
@@ -318,7 +318,7 @@ def read_calibrator(values: object, classes: int) -> TemperatureScaling | Platt:
     if not len(labels.scale) == len(labels.shift) == classes:
         raise SecondhandError(
             f"{name}: {len(labels.scale)} values of scale and {len(labels.shift)} of shift, but the model has "
-            f"{classes} classes. Export the model again"
+            f"{classes} classes. Train the model again"
         )
     return Platt(np.array(labels.scale), np.array(labels.shift), labels.items)
 

@@ -445,7 +445,7 @@ class Confidence:
         if not calibrator.exclusive:
             if not threshold_gate.guarantees:
                 raise SecondhandError(
-                    "confidence.threshold.guarantees is empty: expected one threshold for each label. Export the "
+                    "confidence.threshold.guarantees is empty: expected one threshold for each label. Train the "
                     "model again"
                 )
             return cls(
@@ -459,7 +459,7 @@ class Confidence:
             if threshold_gate.on != "probability":
                 raise SecondhandError(
                     f"confidence.threshold.on is {threshold_gate.on!r}, a score that needs reference.safetensors: "
-                    "put this file into the model folder, or export the model again"
+                    "put this file into the model folder, or train the model again"
                 )
             notes.append(
                 f"The score {score_gate.name} needs reference features; the model uses msp"

@@ -303,11 +303,11 @@ class DistanceGate:
             known = check_sorted(values[calibration], f"distance.{calibration}")
         except KeyError as error:
             raise SecondhandError(
-                f"distance.{error.args[0]} is missing in reference.safetensors: export the model again"
+                f"distance.{error.args[0]} is missing in reference.safetensors. Train the model again"
             ) from None
         if len(copy) != 1 or not 0 <= copy[0] <= 2:
             raise SecondhandError(
-                "distance.copy in reference.safetensors: expected one number from 0 to 2. Export the model again"
+                "distance.copy in reference.safetensors: expected one number from 0 to 2. Train the model again"
             )
         return cls(read.alpha, knn, known, score, float(copy[0])), []
 

@@ -57,7 +57,7 @@ def read_guarantees(values: object, classes: int, *, low: float, high: float) ->
     name = "confidence.guarantees"
     if not isinstance(values, list) or len(values) not in (0, classes):
         raise SecondhandError(
-            f"{name}: expected an empty list or one threshold for each of {classes} classes. Export the model again"
+            f"{name}: expected an empty list or one threshold for each of {classes} classes. Train the model again"
         )
     thresholds = []
     for number, value in enumerate(values):

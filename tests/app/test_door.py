@@ -133,14 +133,14 @@ def health(page: str) -> dict[str, int]:
 
 
 def test_an_incomplete_request_times_out(page: str) -> None:
-    before = health(page)["broken_off"]
+    before = health(page)["disconnected"]
     for route in ("/predict", f"{API}/upload"):
         with begun(page, route) as raw:
             answer = raw.makefile("rb").read()  # until the page closes the connection
         assert answer.split()[1] == b"408"
         assert b"Too slow" in answer
     assert health(page) | {"waiting": 0} == {
-        "status": "ok", "models": 1, "waiting": 0, "arriving": 0, "broken_off": before + 2,
+        "status": "ok", "models": 1, "waiting": 0, "arriving": 0, "disconnected": before + 2,
     }  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def test_a_broken_upload_is_counted_without_a_traceback(page: str) -> None:
     loggers = [logging.getLogger(name) for name in ("uvicorn.error", "gradio", "app")]
     for logger in loggers:
         logger.addHandler(handler)
-    before = health(page)["broken_off"]
+    before = health(page)["disconnected"]
     try:
         for count, route in enumerate(
             ("/predict", f"{API}/upload", f"{API}/run/predict"), before + 1
@@ -193,7 +193,7 @@ def test_a_broken_upload_is_counted_without_a_traceback(page: str) -> None:
             raw = begun(page, route)
             until(lambda: health(page)["arriving"] == 1)
             raw.close()
-            until(lambda count=count: health(page)["broken_off"] == count)
+            until(lambda count=count: health(page)["disconnected"] == count)
     finally:
         for logger in loggers:
             logger.removeHandler(handler)

@@ -72,7 +72,7 @@ def test_the_command_serves_the_newest_run_until_it_is_ended(tmp_path):
         found = re.search(r"colours on (http://\S+:\d+)", process.out)
         assert found, process.out + process.err
         with httpx.Client(base_url=found[1], timeout=30, verify=False) as visitor:
-            health = {"status": "ok", "models": 1, "waiting": 0, "arriving": 0, "broken_off": 0}
+            health = {"status": "ok", "models": 1, "waiting": 0, "arriving": 0, "disconnected": 0}
             assert visitor.get("/health").json() == health
             nobody_gets_in_without_the_password(visitor)
         assert [path.name[:11] for path in temporary.iterdir()] == ["secondhand-"]

@@ -20,6 +20,7 @@ import pytest
 import torch
 from PIL import Image
 
+from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import find_files
 from datasets.images.opening import open_picture
@@ -328,3 +329,21 @@ def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
     table.write_bytes(b"label,threshold\nr\xe9d,1\n")
     with pytest.raises(SecondhandError, match="cannot be read as text in UTF-8"):
         main(call)
+
+
+@pytest.mark.parametrize("quiet", ["", "1"])
+def test_a_terminal_shows_a_bad_file_once_and_counts_the_answers(
+    model, folder, tmp_path, capsys, monkeypatch, quiet
+):
+    (tmp_path / "broken.jpg").write_text("no picture")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(console.QUIET, quiet)
+    monkeypatch.setattr(progress, "_show", progress._show)
+    assert main([model, str(folder), str(tmp_path / "broken.jpg"), "--threshold", "1"]) == 3
+    out, err = capsys.readouterr()
+    assert "broken.jpg" in out
+    assert "broken.jpg" not in err
+    assert "1 of 10 files could not be read" in err
+    assert ("10 files: 0 answered, 9 unknown (9 ambiguous)" in err) == (not quiet)

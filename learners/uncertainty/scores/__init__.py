@@ -55,7 +55,7 @@ def restored(name: str, knn: KNN | None, arrays: Mapping[str, ArrayLike]) -> Sco
         score.restore(values)
     except KeyError as error:
         raise SecondhandError(
-            f"score.{error.args[0]} is missing in reference.safetensors, and the score {name} needs it: export the "
+            f"score.{error.args[0]} is missing in reference.safetensors, and the score {name} needs it: train the "
             "model again"
         ) from None
     return score

@@ -88,7 +88,7 @@ def stored(
     if not fits or values.size == 0 or not np.isfinite(values).all():
         raise SecondhandError(
             f"{key} of shape {values.shape} in reference.safetensors: expected finite numbers of "
-            f"shape {shape} (-1 is any). Export the model again"
+            f"shape {shape} (-1 is any). Train the model again"
         )
     return values
 
@@ -104,6 +104,6 @@ def check_sorted(values: ArrayLike, name: str) -> Floats:
     out = np.asarray(values, dtype=np.float64)
     if out.ndim != 1 or not np.isfinite(out).all() or (np.diff(out) < 0).any():
         raise SecondhandError(
-            f"{name} in reference.safetensors: expected finite numbers in ascending order. Export the model again"
+            f"{name} in reference.safetensors: expected finite numbers in ascending order. Train the model again"
         )
     return out

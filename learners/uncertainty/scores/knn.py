@@ -69,7 +69,7 @@ class KNN(Score):
         reference = stored(arrays, "reference")
         if (np.linalg.norm(reference, axis=1) > 1.001).any():
             raise SecondhandError(
-                "reference in reference.safetensors: expected rows of length 1 at most. Export the model again"
+                "reference in reference.safetensors: expected rows of length 1 at most. Train the model again"
             )
         self._set(reference)
 

@@ -230,8 +230,8 @@ def test_a_multi_label_model_has_precision_and_recall() -> None:
     assert result.sentences(metrics) == [
         "Mean average precision 0.875 on 40 test files.",
         "Names labels in 30 of the 40, and names labels in 2 of 10 files of unknown classes.",
-        "90% of the labels named are right (precision).",
-        "80% of the labels present are named (recall).",
+        "90 % of the labels named are right (precision).",
+        "80 % of the labels present are named (recall).",
     ]
 
 

@@ -75,7 +75,11 @@ def test_a_broken_guarantee_is_said():
 
 def test_without_a_target_the_claim_is_the_mean_probability():
     model, items = fitted(threshold=0.8), world(600, seed=4)
-    row = calibration_check(model, items).table.set_index("what").loc["accuracy of accepted"]
+    checked = calibration_check(model, items, coverage=0.612)
+    row = checked.table.set_index("what").loc["accuracy of accepted"]
+    assert "guaranteed" not in checked.lines[0]
+    assert checked.lines[1].endswith(", and 61.2 % of the calibration files")
+    assert checked.table.set_index("what")["guaranteed"]["accepted"] == 0.612
     decided = model.decide(items.logits, items.features)
     taken = decided.label >= 0
     assert row["guaranteed"] == pytest.approx(decided.probability[taken].mean())

@@ -94,6 +94,18 @@ def test_a_table_says_which_moment_of_strain_was_judged(capsys):
     assert "at 2.500 s" in capsys.readouterr().out
 
 
+def test_a_table_never_rounds_a_probability_up_to_a_threshold(capsys):
+    write(
+        "table",
+        [answer("a.jpg", "unknown", 0.9496), answer("b.jpg", "a", 0.29)],
+        RowSettings(),
+        None,
+    )
+    first, last = capsys.readouterr().out.splitlines()
+    assert "94 %, ambiguous" in first
+    assert " 29 % " in last
+
+
 def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
     folder = tmp_path / "recordings"
     with pytest.raises(SecondhandError, match="already exists"):
