@@ -227,7 +227,10 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
         check_groups(table.frame, data)
     groups = table.frame["group"].loc[table.frame["group"].ne("")]
-    table.groups = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].nunique()
+    sizes = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].value_counts()
+    table.groups = (
+        len(sizes) if (sizes > 1).any() else 0
+    )  # groups of one file keep nothing together
     if data.near_duplicates == "keep-together":
         _group_duplicates(table, data, signal, seed)
     return table

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,6 +193,7 @@ def load_table(
             label_column=label_column,
             together=together,
             columns=columns if multi_label else None,
+            learned=learned,
         )
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
@@ -341,10 +342,12 @@ def _read_source(
     columns: Sequence[str] | None = None,
     label: str = "",
     kind: str = "",
+    learned: bool = False,
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
     ``label`` : label of all rows; a folder then gives all its files of the ``kind``.
+    ``learned`` : the rows are for training; warns if a folder seems to be the wrong source.
     """
     from datasets import catalog
     from datasets.annotations import has_triggers, is_annotated, items_of_triggers, read_annotations
@@ -370,7 +373,7 @@ def _read_source(
             matching = [file for file in files if kind_of(file) == kind]
             return pd.DataFrame({"path": pd.Series(matching, dtype=str)}), rejected, note
         if path.is_dir():
-            return *_scan_folder(path), note
+            return *_scan_folder(path, learned=learned), note
         rows = read_rows(path, label=label, label_column=label_column, columns=columns)
         return *rows, note
     if public:
@@ -382,7 +385,7 @@ def _read_source(
     )
 
 
-def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejected]]:
     """Rows of the class folders in a folder, or in its split folders, and the rejected files."""
     rows: list[dict[str, str]] = []
     rejected: list[Rejected] = []
@@ -396,21 +399,30 @@ def _scan_folder(root: Path) -> tuple[pd.DataFrame, list[Rejected]]:
         splits = {folder: split for folder, split in splits.items() if split}
     else:
         splits = {root: ""}
+    subfolders: dict[Path, set[str]] = {}
     for folder, split in splits.items():
         for entry in _entries(folder):
             if is_link_loop(entry):
                 rejected.append(Rejected(str(entry), LINK_LOOP))
             elif not entry.is_dir():
-                rejected.append(Rejected(str(entry), "not in a class folder"))
-                _warn_of_unused_table(entry)
+                if not _names_labels(entry):
+                    rejected.append(Rejected(str(entry), "not in a class folder"))
+                elif learned:
+                    _warn_of_unused_table(entry)
             elif not entry.name.strip():
                 rejected.append(Rejected(str(entry), "a folder with an empty name is no class"))
             else:
                 files, bad = files_below(entry)
                 rows += [{"path": file, "label": entry.name, "split": split} for file in files]
                 rejected += bad
+                below = (
+                    f[len(str(entry)) + 1 :].rpartition(os.sep)[0] for f in files if kind_of(f)
+                )
+                subfolders[entry] = {path.partition(os.sep)[0] for path in below}
     if not rows:
         raise _no_class_folder(root)
+    if learned:
+        _warn_of_nested_classes(root, subfolders)
     return pd.DataFrame(rows), rejected
 
 
@@ -431,6 +443,28 @@ def _no_class_folder(root: Path) -> SecondhandError:
     return SecondhandError(f"--data {root}: no class folder with files in it. {remedy}")
 
 
+def _warn_of_nested_classes(root: Path, subfolders: Mapping[Path, set[str]]) -> None:
+    """Warn if the folders in ``root`` seem to hold class folders themselves.
+
+    ``subfolders`` : by class folder, the names of the folders in it that contain files; "" for files outside of
+    them.
+    """
+    nested = {folder: names for folder, names in subfolders.items() if names}
+    if not all("" not in names and len(names) > 1 for names in nested.values()):
+        return
+    first = max(nested, key=lambda folder: len(nested[folder]), default=root)
+    classes = sorted(nested.get(first, ()))
+    if classes:
+        log.warning(
+            "--data %s: the class folders %s contain no files themselves, only folders, so that all files below one "
+            "of them are one class. If the classes are %s: --data %s",
+            root,
+            ", ".join(quoted(folder.name) for folder in list(nested)[:5]),
+            ", ".join([*map(quoted, classes[:3]), *(["…"] if len(classes) > 3 else [])]),
+            first,
+        )
+
+
 def _names_labels(file: Path) -> bool:
     """Whether a file is a table with the columns path and label."""
     if file.suffix.lower() not in ENDINGS:
@@ -443,16 +477,10 @@ def _names_labels(file: Path) -> bool:
 
 
 def _warn_of_unused_table(file: Path) -> None:
-    """Warn about an unused table beside class folders if it has groups, splits or folds."""
-    if file.suffix.lower() not in ENDINGS:
-        return
-    try:
-        cells = read_cells(file)
-        columns = {name for name in TEXT_COLUMNS if _column(file, cells, name)}
-    except SecondhandError:
-        return
-    grouping_columns = sorted(columns & {"group", "split", "fold"})
-    if grouping_columns and {"path", "label"} <= columns:
+    """Warn about an unused table of labels beside class folders if it has groups, splits or folds."""
+    cells = read_cells(file)
+    columns = {name for name in TEXT_COLUMNS if _column(file, cells, name)}
+    if grouping_columns := sorted(columns & {"group", "split", "fold"}):
         log.warning(
             "%s is not read, because --data names its folder, so files are split at random and not by its %s. To use "
             "it: --data %s%s",

@@ -83,13 +83,33 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
     file = write(root / "items.csv", "path,label,fold,group\n" + rows)
     write(root / "notes.csv", "path,label,colour,note\n" + rows)
     table = load_table(root)
-    assert reasons(table) == dict.fromkeys(("items.csv", "notes.csv"), "not in a class folder")
+    assert reasons(table) == {}
     assert table.frame["group"].eq("").all()
     (line,) = [record.getMessage() for record in caplog.records]
     assert "not by its fold and group" in line
     assert line.endswith(f"To use it: --data {file} --cv fold")
+    caplog.clear()
+    load_table(root, learned=False)
+    assert not caplog.records  # an evaluation makes no splits
     # What the line advises works.
     assert load_table(file).frame["group"].ne("").all()
+
+
+def test_a_folder_above_the_class_folders_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in ("elsewhere/known", "elsewhere/unknown", "known/cat", "known/dog", "known/owl"):
+        for n in range(2):
+            picture(tmp_path / folder / f"{n}.png")
+    assert load_table(tmp_path).classes == ["elsewhere", "known"]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "'cat', 'dog', 'owl'" in line
+    assert line.endswith(f"--data {tmp_path / 'known'}")
+    caplog.clear()
+    load_table(tmp_path / "known")
+    picture(tmp_path / "elsewhere/0.png")
+    load_table(tmp_path)
+    assert not caplog.records
 
 
 def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
