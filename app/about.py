@@ -144,7 +144,7 @@ class Evidence:
             accepted = label.ne("") & ~rows["distance_p"].lt(alpha)
         right = accepted & label.eq(rows["truth"])
         if self.tree is not None:
-            contains = self.tree.right(label, rows["truth"]).tolist()
+            contains = self.tree.correct(label, rows["truth"]).tolist()
             right = accepted & pd.Series(contains, rows.index)
         units = pd.factorize(rows["unit"])[0] if "unit" in rows else None
         return OperatingPoint(accepted.to_numpy(bool), right.to_numpy(bool), units)
@@ -179,7 +179,7 @@ class Evidence:
             return np.zeros(shape, np.int64)
         return counts if counts.shape == shape else np.zeros(shape, np.int64)
 
-    def judged(self) -> str:
+    def matrix_files(self) -> str:
         """Number and splits of the files in the confusion matrix; "" without any."""
         splits = sorted(self.report.get("splits") or self.predictions["split"].unique())
         names = " and ".join(part_name(name) for name in splits)
@@ -281,7 +281,7 @@ def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
             for name in predictor.classes
         ],
         examples=examples,
-        judged=evidence.judged(),
+        matrix_files=evidence.matrix_files(),
         wrong=evidence.confusion.sum() - np.trace(evidence.confusion),
         confusion=evidence.confusion.tolist(),
         reliability=evidence.reliability(),

@@ -39,7 +39,7 @@ _RULE = {
     "properties": {
         "of_model": {"type": "boolean"},
         **dict.fromkeys(("kind", "on"), _TEXT),
-        **dict.fromkeys(("target", "cut", "alpha"), _NUMBER),
+        **dict.fromkeys(("target", "threshold", "alpha"), _NUMBER),
     },
 }
 #: An object for each file: the fields of `learners.inference.Prediction` (its path as "file", the bare

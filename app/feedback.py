@@ -24,7 +24,7 @@ from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
 from datasets.items import clean_label, label_error
 
-COLUMNS = ("path", "label", "gps", "answered", "probability", "model", "time")
+COLUMNS = ("path", "label", "gps", "predicted", "probability", "model", "time")
 #: Limit of a folder that visitors write to.
 MAX_BYTES = 2 << 30
 
@@ -51,7 +51,7 @@ class Feedback:
         *,
         kind: str,
         gps: float | None = None,
-        answered: str = "",
+        predicted: str = "",
         probability: float = float("nan"),
         model: str = "",
     ) -> Path:
@@ -89,7 +89,7 @@ class Feedback:
                 "path": copy.relative_to(self.folder).as_posix(),
                 "label": label,
                 "gps": "" if gps is None else repr(gps),
-                "answered": answered,
+                "predicted": predicted,
                 "probability": "" if probability != probability else f"{probability:.4f}",
                 "model": model,
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -153,7 +153,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
                 _correction(site, name, query)
 
     async def predict(
-        path: str | None, moment: float | None, by_model: bool, cut: float
+        path: str | None, moment: float | None, by_model: bool, threshold: float
     ) -> tuple[Any, ...]:
         hidden = gr.Dropdown(choices=[SUREST], value=SUREST, visible=False)
         if not path:
@@ -163,7 +163,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             answer = await site.predict(name, path, moment)
         except SecondhandError as error:
             return Query(), no_answer_html(without_paths(str(error), path)), hidden, ""
-        rule = site.rule(name, None if by_model else cut)
+        rule = site.rule(name, None if by_model else threshold)
         spans = [SUREST, *(span(w) for w in answer.windows)]
         dropdown = gr.Dropdown(choices=spans, value=SUREST, visible=len(spans) > 1)
         return Query(path, moment, answer), html(answer, rule), dropdown, ""
@@ -173,8 +173,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             judge(answer, rule), rule, served.predictor.confidence.calibrator.temperature
         )
 
-    def apply_rule(last: Query, by_model: bool, cut: float) -> tuple[Any, ...]:
-        rule = site.rule(name, None if by_model else cut)
+    def apply_rule(last: Query, by_model: bool, threshold: float) -> tuple[Any, ...]:
+        rule = site.rule(name, None if by_model else threshold)
         new = gr.skip() if last.answer is None else html(last.answer, rule)
         # The model's rule resets the slider.
         return (
@@ -184,8 +184,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             operating_point_html(site.operating_point(name, rule), rule),
         )
 
-    def move_slider(last: Query, cut: float) -> tuple[Any, ...]:
-        return apply_rule(last, False, cut)
+    def move_slider(last: Query, threshold: float) -> tuple[Any, ...]:
+        return apply_rule(last, False, threshold)
 
     def show(last: Query, chosen: str | None) -> str:
         return panels_html(served.predictor, last, chosen, site.rendering)
@@ -257,13 +257,13 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         correct = gr.Button("Correct")
         note = gr.HTML("", elem_classes="sh-page")
 
-    def table(answers: list[Any], labels: dict[int, str], by_model: bool, cut: float) -> str:
-        rule = site.rule(name, None if by_model else cut)
+    def table(answers: list[Any], labels: dict[int, str], by_model: bool, threshold: float) -> str:
+        rule = site.rule(name, None if by_model else threshold)
         judged = [judge(answer, rule) for answer in answers]
         return table_html(judged, rule, labels) if answers else ""
 
     async def predict(
-        paths: list[str], moment: float | None, by_model: bool, cut: float
+        paths: list[str], moment: float | None, by_model: bool, threshold: float
     ) -> tuple[Any, ...]:
         none = gr.Dropdown(choices=[], value=None)
         if not paths:
@@ -277,7 +277,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             for n, a in enumerate(answers, start=1)
             if not a.reason.failed
         ]
-        html = table(answers, {}, by_model, cut)
+        html = table(answers, {}, by_model, threshold)
         return answers, {}, gr.Dropdown(choices=rows, value=None), "", html
 
     def save(
@@ -291,7 +291,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
                 site.feedback.save(
-                    answer.path, label, kind=served.kind, gps=gps, answered=answer.best,
+                    answer.path, label, kind=served.kind, gps=gps, predicted=answer.best,
                     probability=answer.probability, model=name,
                 )  # fmt: skip
         except SecondhandError as error:
@@ -330,7 +330,7 @@ def _correction(site: Site, name: str, query: Any) -> None:
             return note_html("Choose a file first.", status=True)
         try:
             site.feedback.save(
-                last.file, label or "", kind=served.kind, gps=last.at, answered=last.answer.best,
+                last.file, label or "", kind=served.kind, gps=last.at, predicted=last.answer.best,
                 probability=last.answer.probability, model=name,
             )  # fmt: skip
         except SecondhandError as error:

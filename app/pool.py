@@ -147,7 +147,7 @@ class Labelling(Pool):
         super().__init__(served, folder)
         self.classes = served.predictor.classes
         times = {"sound": ("start", "end"), "strain": ("gps",)}.get(served.kind, ())
-        columns = ("path", "label", *times, "answered", "model", "time")
+        columns = ("path", "label", *times, "predicted", "model", "time")
         self.table = Corrections(self.folder.parent / f"{self.folder.name}-labels.csv", columns)
         self.table.rows()  # an error if it is another table
         self.order: list[Suggestion] = []
@@ -187,7 +187,7 @@ class Labelling(Pool):
         """
         row = self._row(number) | {
             "label": check_label(label),
-            "answered": self.order[number].guess,
+            "predicted": self.order[number].guess,
             "model": self.model_name,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
         }

@@ -277,19 +277,21 @@ class Site:
         confidence, classes = predictor.confidence, predictor.classes
         if threshold is None:
             return model_rule(confidence, classes)
-        cut = min(max(float(threshold), 0.0), 1.0)
-        cuts = None if confidence.exclusive else dict.fromkeys(classes, cut)
-        return Rule(cut, confidence.distance.alpha, of_model=False, cuts=cuts)
+        threshold = min(max(float(threshold), 0.0), 1.0)
+        thresholds = None if confidence.exclusive else dict.fromkeys(classes, threshold)
+        return Rule(threshold, confidence.distance.alpha, of_model=False, thresholds=thresholds)
 
     def operating_point(self, name: str, rule: Rule) -> OperatingPoint | None:
         """Coverage and accuracy of a rule on the model's calibration files."""
-        return self.evidence[name].operating_point(None if rule.of_model else rule.cut, rule.alpha)
+        return self.evidence[name].operating_point(
+            None if rule.of_model else rule.threshold, rule.alpha
+        )
 
     def start(self, name: str) -> float:
         """Position of the slider at which as many calibration files are answered as by the model's rule."""
         rule = self.rule(name, None)
         if rule.on == "probability":
-            return rule.cut
+            return rule.threshold
         return math.floor(1000 * self.evidence[name].matching_threshold()) / 1000  # a slider's step
 
     def choose(self, files: Sequence[str]) -> str:

@@ -44,23 +44,23 @@ class Rule:
 
     Attributes
     ----------
-    cut : lowest accepted value of ``on``. alpha : lowest accepted ``distance_p``.
+    threshold : lowest accepted value of ``on``. alpha : lowest accepted ``distance_p``.
     of_model : True for the model's rule, False for a visitor's threshold.
-    on : the probability, another score, or `EACH` for a threshold of each class.
-    kind, target : how the cut was chosen, and for which target (NaN for a plain threshold).
+    on : the probability, another score, or `EACH` if each class has a threshold.
+    kind, target : how the threshold was chosen, and for which target (NaN for a plain threshold).
     missed : why the target is not reached; "" if it is reached.
-    cuts : of multi-label models the threshold of each label by its name, else None.
+    thresholds : of multi-label models the threshold of each label by its name, else None.
     score, floor : name and lowest accepted value of a second score; "" and NaN without one.
     """
 
-    cut: float
+    threshold: float
     alpha: float
     of_model: bool = True
     on: str = "probability"
     kind: str = "threshold"
     target: float = math.nan
     missed: str = ""
-    cuts: Mapping[str, float] | None = None
+    thresholds: Mapping[str, float] | None = None
     score: str = ""
     floor: float = math.nan
 
@@ -68,15 +68,15 @@ class Rule:
         """The rule for the API; null for no target."""
         values: dict[str, Any] = jsonable(self)
         del values["missed"]
-        if self.cuts is None:
-            del values["cuts"]
+        if self.thresholds is None:
+            del values["thresholds"]
         return values
 
 
 def model_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     """The rule that a model was fine-tuned with."""
     if not confidence.exclusive:
-        cuts = {
+        thresholds = {
             name: each.value
             for name, each in zip(classes, confidence.threshold_gate.guarantees, strict=True)
         }
@@ -91,9 +91,13 @@ def model_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
         kind = "threshold" if math.isnan(target) else "target precision"
         alpha = confidence.distance.alpha
         return Rule(
-            confidence.threshold_gate.threshold.value, alpha, kind=kind, target=target, cuts=cuts
+            confidence.threshold_gate.threshold.value,
+            alpha,
+            kind=kind,
+            target=target,
+            thresholds=thresholds,
         )
-    cut, on = confidence.threshold_gate.threshold, confidence.threshold_gate.on
+    threshold, on = confidence.threshold_gate.threshold, confidence.threshold_gate.on
     kind, target = "threshold", math.nan
     if confidence.threshold_gate.guarantees:
         on, kind, target = (
@@ -101,9 +105,11 @@ def model_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
             "target accuracy of each class",
             confidence.threshold_gate.guarantees[0].target,
         )
-    elif not math.isnan(cut.target) and not cut.message:
-        kind, target = "target accuracy", cut.target
-    rule = Rule(cut.value, confidence.distance.alpha, True, on, kind, target, cut.message)
+    elif not math.isnan(threshold.target) and not threshold.message:
+        kind, target = "target accuracy", threshold.target
+    rule = Rule(
+        threshold.value, confidence.distance.alpha, True, on, kind, target, threshold.message
+    )
     floor = confidence.score_gate.floors.get(confidence.score_gate.name)
     return rule if floor is None else replace(rule, score=confidence.score_gate.name, floor=floor)
 
@@ -114,11 +120,11 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
         return answer
     out_of_distribution = answer.distance_p < rule.alpha  # NaN: never
     windows = tuple(judge(window, rule) for window in answer.windows)
-    if rule.cuts is not None:
+    if rule.thresholds is not None:
         label = (
             ""
             if out_of_distribution
-            else join_labels(name for name, p in answer.top if p >= rule.cuts[name])
+            else join_labels(name for name, p in answer.top if p >= rule.thresholds[name])
         )
         reason = (
             Reason()
@@ -130,12 +136,12 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
             else AMBIGUOUS
         )
         return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
-    named = deepest_label(answer.best, answer.probability, answer.branch, rule.cut)
+    named = deepest_label(answer.best, answer.probability, answer.branch, rule.threshold)
     reason = (
         OUT_OF_DISTRIBUTION
         if out_of_distribution
         else Reason()
-        if answer.probability >= rule.cut
+        if answer.probability >= rule.threshold
         else AMBIGUOUS
     )
     if answer.reason == BACKGROUND:
@@ -160,8 +166,8 @@ def explanation(answer: Prediction, rule: Rule) -> str:
         guess = f"Not sure enough. The best guess is {answer.best} ({percent(answer.probability)})"
         if rule.on != "probability":
             return f"{guess}; the model's rule requires more."
-        cut = rule.cut if rule.cuts is None else rule.cuts[answer.best]
-        return f"{guess}; the model answers from {percent(cut)}."
+        threshold = rule.threshold if rule.thresholds is None else rule.thresholds[answer.best]
+        return f"{guess}; the model answers from {percent(threshold)}."
     if why is Why.OUT_OF_DISTRIBUTION:
         return (
             f"Unlike the training files: at most {percent(answer.distance_p)} of files of known classes are "
@@ -173,7 +179,7 @@ def explanation(answer: Prediction, rule: Rule) -> str:
             "known classes are more certain or more like the training files. Unknown classes often look "
             "like this."
         )
-    if why is Why.BACKGROUND and rule.cuts is not None:
+    if why is Why.BACKGROUND and rule.thresholds is not None:
         return (
             f"No label is likely. The most likely is {answer.best} ({percent(answer.probability)})."
         )
@@ -215,7 +221,7 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
         words = (
             f"{sure[:1].upper()}{sure[1:]} sure{', and like its training files' if near else ''}."
         )
-        if rule.cuts is not None:
+        if rule.thresholds is not None:
             words = "Each label has its own threshold, the line in its bar."
         words += f" {path_words(answer)}." if answer.branch else ""
     if answer.windows:
@@ -230,7 +236,7 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
         label=headline(answer),
         words=words,
         top=answer.top,
-        cuts=rule.cuts or {},
+        thresholds=rule.thresholds or {},
         temperature=temperature,
     )
 
@@ -249,16 +255,18 @@ def note_html(words: str, *, status: bool = False, turn: int | None = None) -> M
 def rule_words(rule: Rule) -> str:
     """The rule in plain words."""
     if not rule.of_model:
-        return f"Your threshold: the model answers if it is at least {percent(rule.cut)} sure."
-    condition = f"it answers if it is at least {percent(rule.cut)} sure"
+        return (
+            f"Your threshold: the model answers if it is at least {percent(rule.threshold)} sure."
+        )
+    condition = f"it answers if it is at least {percent(rule.threshold)} sure"
     if rule.score:
         condition += " and the file looks like its training files"
     if rule.on != "probability":
-        condition = f"it answers if the file's score ({rule.on}) is at least {rule.cut:.4g}"
+        condition = f"it answers if the file's score ({rule.on}) is at least {rule.threshold:.4g}"
     if rule.on == EACH:
         condition = "it answers if the probability reaches the threshold of the class"
-    if rule.cuts is not None:
-        low, high = min(rule.cuts.values()), max(rule.cuts.values())
+    if rule.thresholds is not None:
+        low, high = min(rule.thresholds.values()), max(rule.thresholds.values())
         condition = f"each label has its own threshold, {percent(low)} to {percent(high)}"
     aim = ""
     if rule.kind != "threshold":
@@ -274,7 +282,7 @@ def operating_point_html(operating_point: OperatingPoint | None, rule: Rule) -> 
         "app",
         "operating_point.html",
         words=rule_words(rule),
-        multi_label=rule.cuts is not None,
+        multi_label=rule.thresholds is not None,
         operating_point=operating_point,
     )
 

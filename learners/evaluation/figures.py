@@ -244,7 +244,7 @@ def _split(
     labelled = in_split.where(in_split.labels >= 0)
     return {
         "items": len(rows),
-        "judged": len(in_split.rows),
+        "scored": len(in_split.rows),
         **{name: named_limits(part_of(hits, rows)) for name, hits in _outcomes(rows, tree).items()},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels)
@@ -365,7 +365,7 @@ def _unknown_figures(
         edges = np.linspace(0, 1, BINS + 1)
     return {
         "items": len(rows),
-        "judged": len(ood.rows),
+        "scored": len(ood.rows),
         **_accepted_unknown(known, ood, predictions, rule),
         "score": ood.score,
         "scores": [score_figures(name, a, right, b) for name, (a, b) in by_name.items()],

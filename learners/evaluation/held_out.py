@@ -173,7 +173,7 @@ def is_correct(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
     """
     if tree is None:
         return rows["best"].eq(rows["truth"])
-    return pd.Series(tree.right(rows["label"], rows["truth"]).tolist(), rows.index, dtype=bool)
+    return pd.Series(tree.correct(rows["label"], rows["truth"]).tolist(), rows.index, dtype=bool)
 
 
 def sources(frame: pd.DataFrame) -> list[Source]:

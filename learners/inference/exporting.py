@@ -140,7 +140,7 @@ def _class_thresholds(confidence: Confidence) -> dict[str, object]:
     """Thresholds of the classes, if there are any; for multi-label models threshold and calibration."""
     thresholds = confidence.threshold_gate.guarantees
     if not isinstance(calibrator := confidence.calibrator, Platt):
-        return {"thresholds": jsonable(confidence.threshold_gate.each)} if thresholds else {}
+        return {"thresholds": jsonable(confidence.threshold_gate.by_name)} if thresholds else {}
     numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), thresholds, strict=True)
     return {
         "labels": [

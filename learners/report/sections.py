@@ -78,7 +78,7 @@ def class_sections(
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
         "table_notes": table_notes,
-        "not_judged": refused.to_dict("records"),
+        "not_predicted": refused.to_dict("records"),
     }
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
     notes = bundle.confidence.notes if bundle.confidence else []
@@ -179,7 +179,7 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
     main = measured["evaluated_split"]
     errors = main and measured["splits"][main]["calibration"]
     return {
-        "judged": matrix.sum(),
+        "scored": matrix.sum(),
         "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
         "reliability": [
             plots.reliability(bins, f"{when} calibration", errors[when]["ece"]["value"])

@@ -338,7 +338,7 @@ class ThresholdGate:
     ----------
     threshold : the threshold of all classes.
     on : what the thresholds apply to: "probability", or the name of the score if a target accuracy chose them.
-    each : [classes] or [tree names], thresholds that replace ``threshold``; infinite for a name that is never
+    by_name : [classes] or [tree names], thresholds that replace ``threshold``; infinite for a name that is never
         predicted.
     guarantees : thresholds of the classes and the accuracy that each guarantees (`thresholds_by_class`).
     class_thresholds : [classes], user-defined thresholds on the probability, which replace all gates of a class
@@ -347,7 +347,7 @@ class ThresholdGate:
 
     threshold: Threshold
     on: str = "probability"
-    each: Floats | None = None
+    by_name: Floats | None = None
     guarantees: list[Threshold] = field(default_factory=list)
     class_thresholds: Floats | None = None
     reason: ClassVar[Reason] = AMBIGUOUS
@@ -362,11 +362,11 @@ class ThresholdGate:
         values = np.array([np.nan if v is None else check_threshold(v) for v in value])
         if np.isnan(values).any():
             return replace(self, class_thresholds=values)
-        return ThresholdGate(Threshold(float(values.min()), np.nan, np.nan), each=values)
+        return ThresholdGate(Threshold(float(values.min()), np.nan, np.nan), by_name=values)
 
     def refuse(self, batch: Batch) -> Mask:
         sure = batch.sure if self.on == "probability" else batch.known
-        least = self.threshold.value if self.each is None else self.each[batch.named]
+        least = self.threshold.value if self.by_name is None else self.by_name[batch.named]
         refused = sure < least
         if self.class_thresholds is None:
             return np.asarray(refused)
@@ -377,7 +377,7 @@ class ThresholdGate:
         return {
             "on": self.on,
             "overall": jsonable(self.threshold),
-            "each": None if self.guarantees else jsonable(self.each),
+            "by_name": None if self.guarantees else jsonable(self.by_name),
             "guarantees": jsonable(self.guarantees),
         }
 
@@ -400,7 +400,7 @@ class ThresholdGate:
             read.overall, "confidence.threshold.overall", low=low, high=high
         )
         guarantees = read_guarantees(read.guarantees, classes, low=low, high=high)
-        by_name = values_of(guarantees) if guarantees else _read_each(read.each, names)
+        by_name = values_of(guarantees) if guarantees else _read_by_name(read.by_name, names)
         return cls(overall, read.on, by_name, guarantees)
 
 
@@ -408,18 +408,18 @@ class ThresholdGate:
 class _StoredThreshold:
     on: str
     overall: object
-    each: object
+    by_name: object
     guarantees: object
 
 
-def _read_each(values: object, names: int) -> Floats | None:
+def _read_by_name(values: object, names: int) -> Floats | None:
     """Thresholds [names] from JSON; null is infinite."""
     if values is None:
         return None
     fits = isinstance(values, list) and len(values) == names
     if not fits or not all(v is None or type(v) in (int, float) for v in values):  # type: ignore
         raise SecondhandError(
-            f"confidence.threshold.each is {quoted(values)}: expected null or a list of {names} numbers"
+            f"confidence.threshold.by_name is {quoted(values)}: expected null or a list of {names} numbers"
         )
     return np.array([np.inf if v is None else float(v) for v in values])  # type: ignore
 
@@ -434,7 +434,7 @@ class LabelThresholdGate(ThresholdGate):
         least = min(threshold.value for threshold in guarantees)
         return cls(
             Threshold(least, np.nan, np.nan),
-            each=values_of([*guarantees]),
+            by_name=values_of([*guarantees]),
             guarantees=[*guarantees],
         )
 

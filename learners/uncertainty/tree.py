@@ -147,7 +147,7 @@ class Tree:
             at = np.where(at == TOP, TOP, self.parents[at])
         return matches
 
-    def right(self, predicted: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
+    def correct(self, predicted: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
         """Like `holds`, for names; a name outside the tree is wrong."""
         numbers = {name: number for number, name in enumerate(self.names)}
         nodes, labels = (

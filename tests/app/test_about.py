@@ -139,7 +139,7 @@ def test_the_diagrams_are_those_of_the_report(tmp_path):
     file.write_text(json.dumps(report))
     evidence = Evidence(tmp_path / "model", colours().classes)
     assert evidence.confusion.tolist() == report["confusion"]
-    assert evidence.judged() == "21 calibration files"
+    assert evidence.matrix_files() == "21 calibration files"
     assert "ECE 0.321" in evidence.reliability()
     bins = report["reliability"]["after"]
     assert evidence.reliability() == reliability(bins, "calibration files", 0.321)
@@ -160,5 +160,5 @@ def test_a_damaged_report_is_ignored(run, content):
     (folder / "report" / "report.json").write_text(content, encoding="latin-1")
     evidence = Evidence(folder / "model", CLASSES)
     assert evidence.confusion.tolist() == [[0] * 3] * 3
-    assert evidence.judged() == ""
+    assert evidence.matrix_files() == ""
     assert evidence.reliability() is None

@@ -181,13 +181,13 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
         close_to(own, right)
         assert own["rule"] == {
             "of_model": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
-            "cut": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
+            "threshold": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip
         other = predict(file, model="strict", threshold=0.5)
         accepted = right.probability >= 0.5 and not right.distance_p < confidence.distance.alpha
         assert (other["label"] != "unknown") == accepted
         assert (other["rule"]["of_model"], other["rule"]["on"]) == (False, "probability")
-        assert other["rule"]["cut"] == 0.5
+        assert other["rule"]["threshold"] == 0.5
 
 
 def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
@@ -224,9 +224,9 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     assert [(model["rule"]["kind"], model["rule"]["on"]) for model in models] == [
         *[("threshold", "probability")] * 3, ("target accuracy", "combined"),
     ]  # fmt: skip
-    assert models[0]["rule"]["cut"] == 0.8
+    assert models[0]["rule"]["threshold"] == 0.8
     assert (
-        models[3]["rule"]["cut"]
+        models[3]["rule"]["threshold"]
         == up.models["strict"].predictor.confidence.threshold_gate.threshold.value
     )
     for name in ("/etc", "../run/model", str(up.folder / "run" / "model")):
@@ -236,7 +236,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
 
 def test_health(up):
     answer = web.get(f"{up.url}/health")
-    counts = {"waiting": 0, "arriving": 0, "broken_off": 0}
+    counts = {"waiting": 0, "arriving": 0, "disconnected": 0}
     assert answer.json() == {"status": "ok", "models": 4, **counts}
 
 

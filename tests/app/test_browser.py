@@ -324,7 +324,7 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     assert frame["label"].tolist() == ["red", "green", "unknown"]
     assert frame["best"].tolist()[:2] == ["red", "blue"]
     kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (kept["label"], kept["answered"], kept["model"]) == ("green", "blue", "colours")
+    assert (kept["label"], kept["predicted"], kept["model"]) == ("green", "blue", "colours")
 
 
 def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
@@ -344,7 +344,7 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     page.get_by_role("button", name="Save the correction").first.click()
     page.get_by_text("Saved. Thank you.").wait_for()
     kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (kept["label"], kept["answered"], kept["model"]) == ("blue", "red", "colours")
+    assert (kept["label"], kept["predicted"], kept["model"]) == ("blue", "red", "colours")
     assert (up.folder / "kept" / kept["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
 
 

@@ -26,7 +26,7 @@ def pictures(tmp_path):
 def test_fine_tuning_reads_what_was_kept(tmp_path, pictures):
     feedback = Feedback(tmp_path / "kept")
     for i, file in enumerate(pictures):
-        feedback.save(file, ["dog", "cat", "unknown"][i % 3], kind="picture", answered="cow")
+        feedback.save(file, ["dog", "cat", "unknown"][i % 3], kind="picture", predicted="cow")
     table = load_table(tmp_path / "kept" / "feedback.csv")
     assert table.kind == "picture"
     assert table.classes == ["cat", "dog"]

@@ -182,7 +182,7 @@ def test_the_rule_in_force_is_the_models(options, rule, words):
         fitted_rule = model_rule(confidence)
         assert (fitted_rule.kind, fitted_rule.on) == rule[:2]
         assert fitted_rule.target == pytest.approx(rule[2], nan_ok=True)
-        assert fitted_rule.cut == confidence.threshold_gate.threshold.value
+        assert fitted_rule.threshold == confidence.threshold_gate.threshold.value
         assert fitted_rule.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
         assert rule_words(fitted_rule).startswith("The model's rule: ")
         assert words in rule_words(fitted_rule)
@@ -247,8 +247,8 @@ def test_messages_contain_no_folder():
 
 
 def test_each_label_of_a_multi_label_model_has_its_own_threshold():
-    cuts = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
-    several = replace(Confidence.uncalibrated(2, exclusive=False), threshold_gate=cuts)
+    thresholds = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
+    several = replace(Confidence.uncalibrated(2, exclusive=False), threshold_gate=thresholds)
     rule = model_rule(several, ["cat", "dog"])
     top = [("cat", 0.97), ("dog", 0.4)]
     both = SURE._replace(label="cat|dog", top=top, distance_p=NAN)
@@ -259,14 +259,14 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
         f"The model's rule: each label has its own threshold, {percent(0.3)} to "
         f"{percent(0.6)}; chosen for a target precision of {percent(0.9)}."
     )
-    strict = replace(rule, of_model=False, cuts={"cat": 0.5, "dog": 0.5})
+    strict = replace(rule, of_model=False, thresholds={"cat": 0.5, "dog": 0.5})
     assert judge(both, strict).label == "cat"
-    none = judge(both, replace(strict, cuts={"cat": 0.98, "dog": 0.98}))
+    none = judge(both, replace(strict, thresholds={"cat": 0.98, "dog": 0.98}))
     assert (none.label, none.reason) == ("unknown", AMBIGUOUS)
-    assert explanation(none, replace(strict, cuts={"cat": 0.98, "dog": 0.98})).endswith(
+    assert explanation(none, replace(strict, thresholds={"cat": 0.98, "dog": 0.98})).endswith(
         f"answers from {percent(0.98)}."
     )
     far = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
     assert (far.label, far.reason) == ("unknown", OUT_OF_DISTRIBUTION)
     assert "precision and the recall of each label" in operating_point_html(None, rule)
-    assert "cuts" not in model_rule(Confidence.uncalibrated(2)).as_json()
+    assert "thresholds" not in model_rule(Confidence.uncalibrated(2)).as_json()

@@ -114,7 +114,7 @@ def test_unknown_classes_against_scikit_learn(found, evaluation, bundle):
         assert row["oscr"] == pytest.approx(wins / len(known) / len(strange))
     assert sum(got["histogram"]["known"]) == 57
     assert sum(got["histogram"]["unknown"]) == 27
-    assert (got["items"], got["judged"]) == (30, 27)
+    assert (got["items"], got["scored"]) == (30, 27)
 
 
 @pytest.mark.parametrize("target", [None, 0.5])
@@ -252,7 +252,7 @@ def test_no_width_where_nothing_was_judged(bundle):
     evaluation = make_evaluation(bundle, valid=4, calibration=0, ood=0, silent=4)
     nothing = np.empty((4, 0), np.float32)
     found = all_figures(Evaluation(evaluation.predictions, nothing, nothing), bundle)
-    assert found["splits"]["valid"]["judged"] == 0
+    assert found["splits"]["valid"]["scored"] == 0
 
 
 def test_a_label_that_the_model_has_not_is_wrong_but_not_calibrated(bundle):

@@ -411,7 +411,7 @@ def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -
         rule_words(rule)
     )
     told = json.loads(metadata(bundle)["secondhand.thresholds"])
-    assert told == [None if v == np.inf else v for v in opened.threshold_gate.each]
+    assert told == [None if v == np.inf else v for v in opened.threshold_gate.by_name]
     assert not opened.with_threshold(0.5).threshold_gate.guarantees
     config = json.loads((folder / "config.json").read_text())
     config["confidence"]["threshold"]["guarantees"].pop()

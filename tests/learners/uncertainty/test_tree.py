@@ -261,8 +261,8 @@ def test_a_model_folder_keeps_its_tree(tmp_path: Path) -> None:
             load_bundle(folder)
 
     cut = config["confidence"]["threshold"]
-    refused("threshold.each is", threshold={**cut, "each": [*cut["each"], 0.1]})
-    refused("threshold.each is", threshold={**cut, "each": ["x", *cut["each"][1:]]})
+    refused("threshold.by_name is", threshold={**cut, "by_name": [*cut["by_name"], 0.1]})
+    refused("threshold.by_name is", threshold={**cut, "by_name": ["x", *cut["by_name"][1:]]})
     refused("tree.reach is 2: expected", tree={"reach": 2})
     (folder / "config.json").write_text(json.dumps(config))
     text = (folder / "classes.csv").read_text()
@@ -325,7 +325,7 @@ def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
     )
     assert asked.score_gate.floors == plain.score_gate.floors
     assert asked.naming is not None
-    assert (asked.naming.reach, asked.threshold_gate.each) == (0.9999, None)
+    assert (asked.naming.reach, asked.threshold_gate.by_name) == (0.9999, None)
     assert any("default rule" in note for note in asked.notes)
     strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
     assert not ((strict >= 0) & (loose < 0)).any()
