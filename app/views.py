@@ -170,8 +170,8 @@ def explanation(answer: Prediction, rule: Rule) -> str:
         return f"{guess}; the model answers from {percent(threshold)}."
     if why is Why.OUT_OF_DISTRIBUTION:
         return (
-            f"Unlike the training files: at most {percent(answer.distance_p)} of files of known classes are "
-            f"as unlike them. The nearest class is {answer.best}."
+            f"Out of distribution: at most {percent(answer.distance_p)} of files of known classes are as far from "
+            f"the training files. The nearest class is {answer.best}."
         )
     if why is Why.UNUSUAL:
         return (

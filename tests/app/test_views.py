@@ -101,7 +101,7 @@ def test_the_threshold_selects_the_depth_in_a_tree():
     [
         (SURE, ""),
         (DOUBT, "The best guess is cat (60.0"),
-        (OUTLIER, "Unlike the training files"),
+        (OUTLIER, "far from the training files"),
         (NONE, "More like the background files"),
         (SURE._replace(label="unknown", reason=Reason(Why.NO_SIGNAL)), "There is no signal"),
         (BAD, "This file cannot be used: empty file."),
