@@ -31,8 +31,10 @@ from datasets.strain import (
     write_cache,
 )
 
-#: Names of the column of GPS times, in order of preference; ``peak_time`` has its nanoseconds in ``peak_time_ns``.
-TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time")
+#: Names of the column of GPS times, in order of preference.
+TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time", "end_time")
+#: Columns of whole seconds, whose nanoseconds are in a column of this name and ``_ns``.
+_WHOLE_SECONDS = ("peak_time", "end_time")
 DETECTORS = ("ifo", "detector", "channel")
 LABELS = ("label", "ml_label")
 #: Optional columns; ``sample_type`` is the split in Gravity Spy's training set.
@@ -109,8 +111,8 @@ def read_triggers(path: Path) -> Triggers:
             f"{', '.join(map(str, cells.columns[:20])) or 'none'}"
         )
     gps = pd.to_numeric(cells[time], errors="coerce").to_numpy(dtype=np.float64)
-    fraction = _column_of(cells, "peak_time_ns")
-    if time.strip().lower() == "peak_time" and fraction is not None:
+    fraction = _column_of(cells, f"{time.strip().lower()}_ns")
+    if time.strip().lower() in _WHOLE_SECONDS and fraction is not None:
         gps = gps + 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)
     gps = np.where((gps > 0) & (gps < 1e10), gps, np.nan)
     return Triggers(cells, path, gps, _detectors(path, cells), time)
@@ -193,25 +195,36 @@ def _by_extra(reader: Callable[[Path], pd.DataFrame]) -> Callable[[Path], pd.Dat
 
 @_by_extra
 def _ligo_lw(path: Path) -> pd.DataFrame:
-    """Read the table ``sngl_burst``.
+    """Read the table ``sngl_burst`` or ``sngl_inspiral``; ValueError unless the file has exactly one of the two.
 
-    igwn_ligolw's own class for it refuses tables of programs before 2020, whose ids are text (``ilwd:char``).
+    igwn_ligolw's own classes for them refuse tables of programs before 2020, whose ids are text (``ilwd:char``).
     """
     from igwn_ligolw import ligolw, utils
 
-    class Bursts(ligolw.Table):
-        tableName = "sngl_burst"
-        TableByName: ClassVar[dict[str, type]] = {}  # independent of other classes for this table
+    class Events(ligolw.Table):
+        TableByName: ClassVar[dict[str, type]] = {}  # independent of other classes for these tables
 
     class Reader(ligolw.PartialLIGOLWContentHandler):
         def __init__(self, document: Any) -> None:
-            super().__init__(document, Bursts.CheckProperties)
+            super().__init__(document, _holds_events)
 
         def startTable(self, parent: Any, attrs: Any) -> Any:
-            return Bursts(attrs)
+            return Events(attrs)
 
-    table = Bursts.get_table(utils.load_filename(str(path), contenthandler=Reader))
-    return pd.DataFrame({n: [getattr(row, n) for row in table] for n in table.columnnames})
+    tables = utils.load_filename(str(path), contenthandler=Reader).getElementsByTagName("Table")
+    if len(tables) != 1:
+        raise ValueError(f"{len(tables)} tables {' or '.join(_EVENT_TABLES)} in it, expected one")
+    return pd.DataFrame(
+        {name: [getattr(row, name) for row in tables[0]] for name in tables[0].columnnames}
+    )
+
+
+#: Tables of LIGO_LW that are read: events of burst and of compact-binary searches.
+_EVENT_TABLES = ("sngl_burst", "sngl_inspiral")
+
+
+def _holds_events(tag: str, attrs: Any) -> bool:
+    return tag == "Table" and attrs["Name"].removesuffix(":table") in _EVENT_TABLES
 
 
 @_by_extra

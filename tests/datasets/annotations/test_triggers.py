@@ -261,3 +261,30 @@ def test_a_table_is_read_back_by_gwpy_and_by_us(tmp_path: Path, ending: str) -> 
         check_table(out)
     with pytest.raises(SecondhandError, match="unknown format"):
         check_table(out.with_suffix(".xlsx"))
+
+
+def test_a_table_of_inspirals_is_read(tmp_path: Path) -> None:
+    """As igwn_ligolw writes it, whose own reader is the oracle."""
+    ligolw = pytest.importorskip("igwn_ligolw.ligolw")
+    from igwn_ligolw import lsctables, utils
+
+    columns = ("end_time", "end_time_ns", "ifo", "snr", "event_id")
+    table = lsctables.SnglInspiralTable.new(columns=columns)
+    for n, (detector, end) in enumerate((("L1", START + 0.25), ("H1", START + 5.5))):
+        row = table.RowType()
+        row.ifo, row.snr, row.event_id = detector, 8.5 + n, n
+        row.end = lsctables.LIGOTimeGPS(end)
+        table.append(row)
+    document = ligolw.Document()
+    document.appendChild(ligolw.LIGO_LW()).appendChild(table)
+    utils.write_filename(document, str(tmp_path / "a.xml.gz"), compress="gz")
+    triggers = read_triggers(tmp_path / "a.xml.gz")
+    assert triggers.time_column == "end_time"
+    assert triggers.gps.tolist() == [float(row.end) for row in table]
+    assert triggers.detector == ["L1", "H1"]
+    assert triggers.cells["snr"].tolist() == [8.5, 9.5]
+    both = document.childNodes[0]
+    both.appendChild(lsctables.SnglBurstTable.new(columns=("ifo", "peak_time", "peak_time_ns")))
+    utils.write_filename(document, str(tmp_path / "b.xml"))
+    with pytest.raises(SecondhandError, match=r"2 tables sngl_burst or sngl_inspiral"):
+        read_triggers(tmp_path / "b.xml")
