@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+TRAIN  := $(VENV)/.train
 READY  := $(VENV)/.ready
 SIDE_BY_SIDE = -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 
@@ -9,14 +10,24 @@ SIDE_BY_SIDE = -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
-$(READY): pyproject.toml constraints.txt
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+$(BIN)/uv:
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) (torch is large: give it a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt --compile-bytecode -e '.[dev,gw,cluster,bodies]'
+
+# What training and the page need. Python caches the bytecode of what it imports; compiling everything takes a minute.
+$(TRAIN): pyproject.toml constraints.txt | $(BIN)/uv
+	@echo "installing into $(VENV) (torch is large: give it a few minutes)"
+	@$(INSTALL) -e '.[train,app]'
 	@touch $@
 
-demo: $(READY)
+# What the tests need besides. They start hundreds of processes: where Python may not cache bytecode, each would
+# compile what it imports again.
+$(READY): $(TRAIN)
+	@$(INSTALL) $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode) -e '.[all,dev]'
+	@touch $@
+
+demo: $(TRAIN)
 	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 \
 	  --calibration 0.2 --out runs/glitches --overwrite
 
@@ -36,7 +47,7 @@ quality: $(READY)
 
 # What the documents' site needs besides is small, and of no use to others.
 $(VENV)/.docs: $(READY)
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt --compile-bytecode -e '.[docs]'
+	@$(INSTALL) -e '.[docs]'
 	@touch $@
 
 # Offline; a link that leads nowhere, or a page that none leads to, fails it.
@@ -57,7 +68,7 @@ bench-fuzz: $(READY)
 notebooks: $(READY)
 	$(BIN)/python -m tests.notebooks.execute
 
-app: $(READY)
+app: $(TRAIN)
 	$(BIN)/python -m app
 
 clean:

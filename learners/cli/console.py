@@ -16,7 +16,7 @@ from typing import TextIO
 
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.program import WHEEL, installed_commands, use_utf8_output
+from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
 from learners import distributed
 from learners.acceleration import let_waiting_threads_sleep
@@ -53,8 +53,7 @@ def run(main: Callable[[], int]) -> None:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "app", "learners", "datasets"):
             raise
-        remedy = "pip install secondhand" if WHEEL else "pip install -c constraints.txt -e ."
-        message = f"{missing} is not installed. Training needs it, predictions do not. Install it: {remedy}"
+        message = f"{missing} is not installed. Install everything: {extra('all')}"
         print(coloured("error:", _RED), message, file=sys.stderr)
         status = 2
     except BrokenPipeError:
