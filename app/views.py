@@ -311,7 +311,7 @@ def table_html(
 def answers_csv(
     answers: Sequence[Prediction], corrected: Mapping[int, str] = MappingProxyType({})
 ) -> str:
-    """CSV with the columns of ``python -m learners.predict``, and names instead of paths.
+    """CSV with the columns of ``python -m learners.predict`` but time and place, and names instead of paths.
 
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """

@@ -114,6 +114,7 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
 
 def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
     """Rows and fields to write; raises SecondhandError for those that this model or format does not support."""
+    from datasets.items import Clock, read_deployments
     from learners.inference import check_moment
     from learners.predictions import RowSettings, check_out
 
@@ -126,6 +127,12 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
     check_moment(predictor.kind, settings.at)
     _check_flags(settings, predictor.kind, format)
     tree = predictor.confidence.tree
+    if settings.deployments is not None and predictor.kind == "strain":
+        raise SecondhandError(
+            f"--deployments {settings.deployments} is for pictures and sound, but this is a model for strain. Leave it "
+            "out"
+        )
+    deployments = settings.deployments and read_deployments(settings.deployments)
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     return RowSettings(
         windows=settings.windows or format in ("raven", "audacity"),
@@ -139,6 +146,7 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
         ),
         classes=predictor.classes if tree is None else tree.names,
         gps=predictor.kind == "strain",
+        clock=None if predictor.kind == "strain" else Clock(deployments),
     )
 
 

@@ -2,4 +2,5 @@
 
 from datasets.audio.decode import probe
 from datasets.audio.mel import hz_to_mel
+from datasets.audio.recorders import recorder_notes
 from datasets.audio.settings import MelSettings, window_of

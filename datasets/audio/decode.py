@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.audio.m4a import Mp4Sound, is_mp4
+from datasets.audio.riff import UNSTATED, chunks
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 
 log = logging.getLogger(__name__)
@@ -239,24 +239,9 @@ def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
     libsndfile silently corrects a wrong length, and so accepts a truncated recording.
     """
     with open(path, "rb") as stream:
-        container, _, form = struct.unpack("4s4s4s", stream.read(12).ljust(12, b"\0"))
-        if container in (b"RIFF", b"RF64") and form == b"WAVE":
-            layout, sample_chunk = "<4sI", b"data"
-        elif container == b"FORM" and form in (b"AIFF", b"AIFC"):
-            layout, sample_chunk = ">4sI", b"SSND"
-        else:
-            return None
-        for _ in range(256):  # chunks; a real file has a handful
-            header = stream.read(8)
-            if len(header) < 8:
-                return None
-            name, length = struct.unpack(layout, header)
-            if name == b"ds64":  # RF64 keeps 64-bit lengths here: RIFF, then data
-                return int.from_bytes(stream.read(16)[8:], "little")
-            if name == sample_chunk:
-                # Recorders that write to a pipe cannot correct the length and leave the largest number.
-                return None if length == 0xFFFFFFFF else int(length)
-            stream.seek(length + length % 2, os.SEEK_CUR)
+        for name, length in chunks(stream):
+            if name in (b"data", b"SSND"):
+                return None if length == UNSTATED else length
     return None
 
 

@@ -11,7 +11,13 @@ if TYPE_CHECKING:
         decoded_store,
         keep_decoded,
     )
-    from datasets.images.exif import GAP_MINUTES, CaptureTime, capture_sessions, capture_time
+    from datasets.images.exif import (
+        GAP_MINUTES,
+        CaptureTime,
+        capture_sessions,
+        capture_time,
+        read_exif,
+    )
     from datasets.images.opening import Preprocessing, open_picture, pixels
     from datasets.images.standalone import model_input
 

@@ -1,4 +1,4 @@
-"""Reads capture time and camera from EXIF, and groups photos into capture sessions.
+"""Reads time, place and camera from EXIF, and groups photos into capture sessions.
 
 Photos of one session show the same things in the same light. The time is that of the exposure; a file's
 own times change when it is copied or edited.
@@ -6,14 +6,21 @@ own times change when it is copied or edited.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 from PIL import ExifTags, Image
+
+from datasets.core.recorded import Recorded, valid_place
+from datasets.images.opening import opened
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Minutes without a photo that end a capture session. A burst lasts seconds, and a walk to the next
 #: subject minutes; studies with camera traps use 30 or 60 minutes.
@@ -37,8 +44,7 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
     try:
         exif = picture.getexif()
         photo_tags = exif.get_ifd(ExifTags.IFD.Exif)
-        text = str(photo_tags.get(ExifTags.Base.DateTimeOriginal, "")).strip(" \0")
-        moment = datetime.strptime(text, "%Y:%m:%d %H:%M:%S")
+        moment = _original_time(photo_tags)
         names = (
             exif.get(ExifTags.Base.Make),
             exif.get(ExifTags.Base.Model),
@@ -50,11 +56,56 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
         return None
 
 
+def read_exif(path: str | os.PathLike[str]) -> Recorded | None:
+    """Time and place of a photo from its header, without decoding it; None if it has neither.
+
+    Most cameras state no zone.
+    """
+    time, place = None, None
+    with (
+        suppress(Exception),
+        warnings.catch_warnings(action="ignore"),
+        opened(path, str(path)) as (picture, _),
+    ):
+        if "exif" not in picture.info:
+            return None
+        exif = picture.getexif()
+        with suppress(Exception):
+            place = _place(exif.get_ifd(ExifTags.IFD.GPSInfo))
+        photo_tags = exif.get_ifd(ExifTags.IFD.Exif)
+        time = _original_time(photo_tags)
+        zone = str(photo_tags.get(ExifTags.Base.OffsetTimeOriginal, "")).strip(" \0")
+        time = datetime.strptime(f"{time}{zone}", "%Y-%m-%d %H:%M:%S%z")
+    return Recorded("EXIF", time, place) if time or place else None
+
+
+def _original_time(photo_tags: Mapping[int, Any]) -> datetime:
+    """Time of the exposure by the camera's clock, without a zone; ValueError without one."""
+    text = str(photo_tags.get(ExifTags.Base.DateTimeOriginal, "")).strip(" \0")
+    return datetime.strptime(text, "%Y:%m:%d %H:%M:%S")
+
+
+def _place(gps: Mapping[int, Any]) -> tuple[float, float] | None:
+    """Latitude and longitude from degrees, minutes and seconds."""
+    latitude, longitude = (
+        (-1 if str(gps.get(ref)) in ("S", "W") else 1)
+        * sum(float(part) / 60**n for n, part in enumerate(gps[value]))
+        for ref, value in (
+            (ExifTags.GPS.GPSLatitudeRef, ExifTags.GPS.GPSLatitude),
+            (ExifTags.GPS.GPSLongitudeRef, ExifTags.GPS.GPSLongitude),
+        )
+    )
+    return valid_place(latitude, longitude)
+
+
 def capture_sessions(times: Sequence[CaptureTime | None]) -> NDArray[np.int64]:
     """Capture session of each photo, int64 [n], from 0; -1 for single photos and those without a time.
 
     A session is a series of photos of one camera with less than `GAP_MINUTES` between neighbours.
     """
+    import numpy as np
+    import pandas as pd
+
     rows = [row for row, time in enumerate(times) if time is not None]
     table = pd.DataFrame([time for time in times if time is not None], columns=CaptureTime._fields)
     table = table.assign(row=rows).sort_values(["camera", "second"], kind="stable")

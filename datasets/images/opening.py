@@ -163,7 +163,7 @@ def open_picture(
         with warnings.catch_warnings():
             # Pillow warns about large pictures; `_check_size` raises an error instead.
             warnings.simplefilter("ignore")
-            with _opened(source, name) as (picture, file):
+            with opened(source, name) as (picture, file):
                 _check_size(picture, name)
                 if header is not None:
                     header(picture, file)
@@ -201,7 +201,7 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
 
 
 @contextlib.contextmanager
-def _opened(
+def opened(
     source: str | os.PathLike[str] | bytes, name: str
 ) -> Iterator[tuple[Image.Image, BinaryIO]]:
     """Open a picture without decoding it; yields it and its file, which is closed at the end."""

@@ -22,6 +22,12 @@ def _presets() -> list[str]:
     return sorted(file.stem for file in SPECTROGRAMS.glob("*.yaml"))
 
 
+#: Help of ``--deployments``, which several commands have.
+DEPLOYMENTS = (
+    "Table of deployments: Camtrap DP's deployments.csv, or a CSV file with the column deployment and any of latitude, "
+    "longitude, start, end and timezone. A file belongs to the deployment that names one of its folders or "
+    "begins its name (docs/formats.md)."
+)
 #: Largest overlap of neighbouring windows; at this one each moment is in twenty windows.
 MAX_OVERLAP = 0.95
 

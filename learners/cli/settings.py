@@ -15,7 +15,7 @@ from typing import Any, Literal
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, flag, option
 from datasets.core.scanning import absolute_path
-from datasets.items import DataSettings, SignalSettings, spectrogram_text
+from datasets.items import DEPLOYMENTS, DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
 
 #: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.
@@ -455,6 +455,7 @@ class OutputSettings:
         0.0, "With --events: shortest event in seconds; shorter ones are dropped."
     )
     top: int = option(3, "Number of most probable classes to list for each file.")
+    deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
     at: float | None = option(
         None,
         "Time to predict at: GPS seconds for strain (default: the loudest moment), seconds from the start for "

@@ -1,6 +1,6 @@
 """Writes predictions as a Camtrap DP 1.0 package (https://camtrap-dp.tdwg.org): three tables and a description.
 
-Each folder of files is a deployment. Values that the files do not contain are assumed or left empty, and a
+Each folder of files is a deployment, unless a table of deployments names others. Values that the files do not contain are assumed or left empty, and a
 warning names them.
 """
 
@@ -14,7 +14,7 @@ import mimetypes
 import os
 import re
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import kind_of
-from datasets.items import UNKNOWN
+from datasets.items import UNKNOWN, Clock, Deployment, is_zoned
 from learners.inference import Prediction
 from learners.predictions.rows import RowSettings
 from learners.uncertainty import Why
@@ -68,7 +68,7 @@ _ASSUMED = {
 
 
 class _Shot(NamedTuple):
-    """Time of a picture (None for a missing file), doubts about this time, and latitude and longitude in degrees."""
+    """Time of a file (None for a missing one), doubts about this time, and latitude and longitude in degrees."""
 
     taken: datetime | None
     issue: str = ""
@@ -77,6 +77,8 @@ class _Shot(NamedTuple):
 
 @dataclass
 class _Deployment:
+    """A deployment with the times of its first and last file, or the period that the table of deployments has."""
+
     name: str
     first: datetime | None = None
     last: datetime | None = None
@@ -100,7 +102,9 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
     silence and background become blank, and a bad file is unclassified, with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    deployments: dict[str, _Deployment] = {}
+    clock = shape.clock or Clock()
+    deployments: dict[Deployment | str, _Deployment] = {}  # by folder where the table has none
+    names = set(clock.deployments.rows) if clock.deployments else set()
     species: set[str] = set()
     media = observations = issues = 0
     with ExitStack() as stack:
@@ -114,13 +118,15 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
             writer.writeheader()
             write[table] = writer.writerow
         for media, prediction in enumerate(predictions, start=1):
-            folder_of_file = os.path.dirname(prediction.path)
-            if folder_of_file not in deployments:
-                names = {deployment_row.name for deployment_row in deployments.values()}
-                deployments[folder_of_file] = _Deployment(
-                    _deployment_name(prediction.path, shape, names)
+            listed = clock.deployment(prediction.path)
+            key = listed or os.path.dirname(prediction.path)
+            if key not in deployments:
+                names.add(
+                    name := listed.name if listed else _free_name(prediction.path, shape, names)
                 )
-            deployment, shot = deployments[folder_of_file], _read_shot(prediction.path)
+                start, end = (listed.start, listed.end) if listed else (None, None)
+                deployments[key] = _Deployment(name, _zoned(start), _zoned(end))
+            deployment, shot = deployments[key], _read_shot(prediction.path, clock)
             taken = deployment.add(shot)
             issues += bool(shot.issue)
             ids = {"deploymentID": deployment.name, "mediaID": media}
@@ -219,7 +225,7 @@ def _description(
     }
 
 
-def _deployment_name(path: str, shape: RowSettings, used_names: set[str]) -> str:
+def _free_name(path: str, shape: RowSettings, used_names: set[str]) -> str:
     """Unique name of a file's deployment: its folder relative to the call's folder, or the folder's name."""
     below = Path(shape.below(path)).parent.as_posix()
     name = Path(os.path.abspath(path)).parent.name if below == "." else below
@@ -266,42 +272,23 @@ def _observation(row: Prediction) -> dict[str, str]:
     return {"observationType": word, "observationComments": f"{row.reason}{best}"}
 
 
-def _read_shot(path: str) -> _Shot:
-    """EXIF time and place of a picture; without an EXIF time the file's modification time."""
-    from PIL import Image
-
-    taken, issue, place = None, "", None
-    try:
-        with Image.open(path) as picture:
-            exif = picture.getexif()
-        with suppress(Exception):
-            place = _place(exif.get_ifd(0x8825))  # GPSInfo
-        inner = exif.get_ifd(0x8769)
-        zone = inner.get(0x9011)  # OffsetTimeOriginal
-        issue = "" if zone else "the EXIF data have no time zone; UTC is assumed"
-        written = f"{inner[0x9003]}{zone or '+00:00'}"  # DateTimeOriginal
-        return _Shot(datetime.strptime(written, "%Y:%m:%d %H:%M:%S%z"), issue, place)
-    except Exception:  # no picture, or invalid EXIF data
-        pass
+def _read_shot(path: str, clock: Clock) -> _Shot:
+    """Time and place of a file; without a time its modification time."""
+    found = clock.of(path)
+    place = None if math.isnan(found.latitude) else (found.latitude, found.longitude)
+    if found.time is not None:
+        issue = "" if is_zoned(found.time) else "no time zone is known; UTC is assumed"
+        return _Shot(_zoned(found.time), issue, place)
     try:
         taken = datetime.fromtimestamp(os.path.getmtime(path), UTC)
-        issue = "the file has no EXIF time; this is its modification time"
     except OSError:
-        issue = "the file does not exist"
-    return _Shot(taken, issue, place)
+        return _Shot(None, "the file does not exist", place)
+    return _Shot(taken, "no time is known; this is the file's modification time", place)
 
 
-def _place(gps: dict[int, Any]) -> tuple[float, float] | None:
-    """Latitude and longitude in degrees from EXIF degrees, minutes and seconds; None if missing or invalid."""
-    coordinates = []
-    for ref, value, most in ((1, 2, 90), (3, 4, 180)):
-        if value not in gps:
-            return None
-        degrees = sum(float(part) / 60**n for n, part in enumerate(gps[value]))
-        if not degrees <= most:  # NaN too
-            return None
-        coordinates.append(round(-degrees if str(gps.get(ref)) in "SW" else degrees, 6))
-    return coordinates[0], coordinates[1]
+def _zoned(time: datetime | None) -> datetime | None:
+    """A time with a zone, which is UTC if it has none."""
+    return time if time is None or is_zoned(time) else time.replace(tzinfo=UTC)
 
 
 def _add_seconds(taken: datetime, seconds: float, whole: Any) -> datetime:

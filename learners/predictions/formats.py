@@ -23,7 +23,7 @@ from datasets.items import JOIN, UNKNOWN
 from learners.files import jsonable
 from learners.inference import Prediction, cell
 from learners.predictions.journal import journal_file
-from learners.predictions.rows import RowSettings, with_full_span
+from learners.predictions.rows import TIME_AND_PLACE, RowSettings, with_full_span
 
 #: Formats written as a folder of files, and the kinds of data they are for.
 FOLDERS = {
@@ -37,21 +37,32 @@ RAVEN = (
     "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",
     "High Freq (Hz)", "Begin Path", "File Offset (s)", "Annotation", "Score",
 )  # fmt: skip
+#: Columns of Raven tables for time and place; Raven shows columns of any other name as annotations.
+_RAVEN_PLACE = tuple(map(str.capitalize, TIME_AND_PLACE))
 
 
 def write_csv(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
-    """Write a CSV header and rows; windows are rows, not a column."""
+    """Write a CSV header and rows; windows are rows, not a column.
+
+    The header depends on the model and the call only: where no file has a time or place, the cells are empty.
+    """
     columns = [name for name in Prediction._fields if name not in ("windows", *shape.hidden)]
-    rows = (row for prediction in predictions for row in shape.rows(prediction))
-    cells = ([cell(getattr(row, name), name) for name in columns] for row in rows)
-    write_rows(stream, chain([columns], cells))
+    place = () if shape.clock is None else TIME_AND_PLACE
+    rows = (
+        {name: getattr(row, name) for name in columns} | shape.time_and_place(row)
+        for prediction in predictions
+        for row in shape.rows(prediction)
+    )
+    cells = ([cell(value, name) for name, value in row.items()] for row in rows)
+    write_rows(stream, chain([[*columns, *place]], cells))
 
 
 def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write one JSON object per line; NaN becomes null."""
     for prediction in predictions:
         for row in shape.rows(prediction):
-            line = json.dumps(_as_json(row, shape.hidden), ensure_ascii=False)
+            place = {name: jsonable(value) for name, value in shape.time_and_place(row).items()}
+            line = json.dumps(_as_json(row, shape.hidden) | place, ensure_ascii=False)
             stream.write(f"{line}\n")
 
 
@@ -73,6 +84,8 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
                 when = (
                     "" if row.at != row.at else f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
                 )
+            if clock := shape.time_and_place(row).get("time"):
+                when += f"{clock}  "
             probability = "" if row.sure != row.sure else _percent(row.sure)
             if (
                 JOIN in row.label and row.label != row.best
@@ -103,7 +116,7 @@ def raven_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
     from datasets.annotations import tab_cell  # which imports pandas
 
     write = partial(print, sep="\t", file=stream)
-    write(*RAVEN)
+    write(*RAVEN, *(_RAVEN_PLACE if shape.clock else ()))
     low, high = (f"{frequency:.1f}" for frequency in shape.band)
     number = 0
     for prediction in predictions:
@@ -112,6 +125,7 @@ def raven_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             write(
                 number, "Spectrogram 1", 1, row.start, row.end, low, high,
                 tab_cell(row.path), row.start, tab_cell(row.label), f"{row.sure:.6f}",
+                *(tab_cell(str(cell(v, name))) for name, v in shape.time_and_place(row).items()),
             )  # fmt: skip
 
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from learners.inference import Predictor
 
 #: Settings that may change when a job resumes: they do not affect predictions, or name files.
-_FREE = ("model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster")
+_FREE = (
+    "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster", "deployments",
+)  # fmt: skip
 
 
 def predict_files(
@@ -63,6 +65,8 @@ def predict_files(
             journal.finish()
     if shape.events is not None:
         print(shape.events.summary(), file=sys.stderr)
+    for line in shape.clock.remarks() if shape.clock else ():
+        print(line, file=sys.stderr)
     if skipped:
         print(skipped_line(skipped), file=sys.stderr)
     return tally.status()

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from datasets.core.errors import BadFile
-from datasets.items import UNKNOWN, names_of
+from datasets.items import UNKNOWN, Clock, iso, names_of
 from learners.inference import Prediction
 from learners.uncertainty import Why
 
 #: Lower bound of probabilities before taking logarithms.
 _TINY = 1e-12
+#: Columns that tell when and where a row was recorded.
+TIME_AND_PLACE = ("time", "latitude", "longitude", "deployment")
 
 
 @dataclass
@@ -122,6 +124,7 @@ class RowSettings(NamedTuple):
     band : lowest and highest frequency of the model, in Hz.
     classes : classes of the model, for the width of a column.
     gps : moments are GPS times.
+    clock : finds time and place of files; None leaves the columns `TIME_AND_PLACE` out.
     """
 
     windows: bool = False
@@ -132,6 +135,7 @@ class RowSettings(NamedTuple):
     band: tuple[float, float] = (0.0, 0.0)
     classes: Sequence[str] = ()
     gps: bool = False
+    clock: Clock | None = None
 
     def below(self, path: str) -> str:
         """Path of a file relative to the folder of the call that contains it; else its name."""
@@ -140,6 +144,17 @@ class RowSettings(NamedTuple):
             if folder in file.parents and ".." not in (below := file.relative_to(folder)).parts:
                 return str(below)
         return file.name
+
+    def time_and_place(self, row: Prediction) -> dict[str, str | float]:
+        """When (ISO 8601) and where a row was recorded, by column; "" and NaN where unknown.
+
+        The time of a window or event is that of its start.
+        """
+        if self.clock is None:
+            return {}
+        found = self.clock.of(row.path)
+        values = (iso(found.time, row.start), found.latitude, found.longitude, found.deployment)
+        return dict(zip(TIME_AND_PLACE, values, strict=True))
 
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
         """Rows of one file's prediction."""

@@ -69,7 +69,9 @@ def test_csv_has_a_header_and_a_row_a_file(model, folder, capsys):
     assert main([model, str(folder)]) == 0
     out, err = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert out.splitlines()[0] == "path,label,best,probability,reason,top,distance_p,start,end,at"
+    assert out.splitlines()[0] == (
+        "path,label,best,probability,reason,top,distance_p,start,end,at,time,latitude,longitude,deployment"
+    )
     assert [row["path"] for row in rows] == sorted(str(p) for p in folder.rglob("*.jpg"))
     for row in rows:
         top = json.loads(row["top"])
@@ -107,6 +109,7 @@ def test_jsonl_has_the_same_answers(model, folder, capsys):
     lines = lines_of(capsys)
     assert [list(line) for line in lines] == [
         [f for f in Prediction._fields if f not in ("set", "known", "branch")]
+        + ["time", "latitude", "longitude", "deployment"]
     ] * 9
     assert [line["best"] for line in lines] == [row["best"] for row in rows]
     assert all(len(line["top"]) == 2 for line in lines)
@@ -235,7 +238,7 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     broken.write_text("no picture")
     assert main([model, str(folder), str(broken), "--sets"]) == 3
     rows = rows_of(capsys)
-    assert list(rows[0])[-2:] == ["set", "at"]
+    assert list(rows[0])[-6:-4] == ["set", "at"]
     assert rows[-1]["set"] == "[]"
     for row in rows[:-1]:
         top, found = json.loads(row["top"]), json.loads(row["set"])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from datasets.images.exif import GAP_MINUTES, CaptureTime, capture_sessions, capture_time
+from datasets.core.recorded import Recorded
+from datasets.images.exif import (
+    GAP_MINUTES,
+    CaptureTime,
+    capture_sessions,
+    capture_time,
+    read_exif,
+)
 from datasets.images.opening import open_picture
 from tests.phones import heic
 
@@ -23,7 +30,13 @@ def look(file: str) -> CaptureTime | None:
 
 
 def photo(
-    file: Path, time: object = NOON, *, serial: str = "", scene: Image.Image | None = None
+    file: Path,
+    time: object = NOON,
+    *,
+    serial: str = "",
+    zone: str = "",
+    place: bool = False,
+    scene: Image.Image | None = None,
 ) -> str:
     """A small photo with the EXIF that a camera writes."""
     exif = Image.Exif()
@@ -34,6 +47,12 @@ def photo(
         inner[ExifTags.Base.DateTimeOriginal] = text
     if serial:
         inner[ExifTags.Base.BodySerialNumber] = serial
+    if zone:
+        inner[ExifTags.Base.OffsetTimeOriginal] = zone
+    if place:
+        exif.get_ifd(ExifTags.IFD.GPSInfo).update(
+            {1: "S", 2: (33.0, 30.0, 36.0), 3: "E", 4: (151.0, 15.0, 0.0)}
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     save(scene or Image.new("RGB", (48, 48)), file, exif=exif.tobytes())
     return str(file)
@@ -54,6 +73,15 @@ def test_the_time_and_the_camera_are_read_from_the_header(tmp_path, ending):
     assert time.second == (NOON - datetime.min).total_seconds()
     save(Image.new("RGB", (9, 9)), tmp_path / f"plain.{ending}")
     assert look(str(tmp_path / f"plain.{ending}")) is None
+    assert read_exif(str(tmp_path / f"plain.{ending}")) is None
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic"])
+def test_zone_and_place_are_read_from_the_header(tmp_path, ending):
+    known = read_exif(photo(tmp_path / f"a.{ending}", zone="-03:30", place=True))
+    assert known == Recorded("EXIF", NOON.replace(tzinfo=timezone(-timedelta(hours=3.5))), (-33.51, 151.25))  # fmt: skip
+    place_only = read_exif(photo(tmp_path / f"b.{ending}", None, place=True))
+    assert place_only == Recorded("EXIF", None, (-33.51, 151.25))
 
 
 @pytest.mark.parametrize("time", [None, "", "0000:00:00 00:00:00", "2023-05-01", "    :  :     :  :  ", "\0"])  # fmt: skip
@@ -77,6 +105,7 @@ def test_damaged_exif_is_no_error(tmp_path):
             continue
         with picture:
             capture_time(picture)
+        read_exif(file)
 
 
 def test_a_session_ends_with_a_pause_and_is_of_one_camera(tmp_path):

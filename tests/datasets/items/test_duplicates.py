@@ -83,14 +83,14 @@ def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
 
 def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, monkeypatch):
     """Counted in a file: checks run in other processes."""
-    count, opened = tmp_path / "opened", opening._opened
+    count, opened = tmp_path / "opened", opening.opened
 
     def counted(source, name):
         with count.open("a") as file:
             file.write(f"{source}\n")
         return opened(source, name)
 
-    monkeypatch.setattr(opening, "_opened", counted)
+    monkeypatch.setattr(opening, "opened", counted)
     load_grouped(DataSettings(data=str(bursts)), SignalSettings())
     assert sorted(count.read_text().split()) == sorted(map(str, bursts.glob("*/*.jpg")))
 

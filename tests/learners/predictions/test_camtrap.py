@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from datasets.annotations import read_annotations
+from datasets.items import Clock, read_deployments
 from learners.predictions import RowSettings, write
 from learners.uncertainty.gates import Reason, Why
 from tests.learners.inference.test_predictions import tone
@@ -256,3 +257,29 @@ def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> Non
     (row,) = read(tmp_path, "observations")
     assert (row["eventStart"], row["eventEnd"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
     assert wrong(tmp_path) == ["deployments: latitude", "deployments: longitude"]
+
+
+def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None:
+    """Its periods, places and zones; a folder that is not in it is a deployment of its own."""
+    files = [photo(tmp_path / name) for name in ("a/north/1.jpg", "b/north/2.jpg", "c/south/3.jpg")]
+    (tmp_path / "d.csv").write_text(
+        "deployment,latitude,longitude,start,end,timezone\n"
+        "north,52.5,-4.25,2024-05-01T00:00:00,2024-06-01T00:00:00,+10:00\nsouth 2,,,,,\n"
+    )
+    clock = Clock(read_deployments(tmp_path / "d.csv"))
+    package = tmp_path / "package"
+    write(
+        "camtrap-dp", map(answer, files), RowSettings(clock=clock, names=[str(tmp_path)]), package
+    )
+    north, south = read(package, "deployments")
+    assert north["deploymentID"] == "north"
+    assert (north["latitude"], north["longitude"]) == ("52.5", "-4.25")
+    assert north["deploymentStart"] == "2024-05-01T00:00:00+10:00"
+    assert north["deploymentEnd"] == "2024-06-01T00:00:00+10:00"
+    assert (north["timestampIssues"], south["timestampIssues"]) == ("false", "true")
+    assert south["deploymentID"] == "c/south"
+    media = read(package, "media")
+    assert [row["timestamp"][19:] for row in media] == ["+10:00", "+10:00", "Z"]
+    assert [row["deploymentID"] for row in media] == ["north", "north", "c/south"]
+    assert wrong(package) == ["deployments: latitude", "deployments: longitude"]
+    assert "without a zone: 1 of 3" in "\n".join(clock.remarks())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from datetime import datetime
 from pathlib import Path
@@ -14,13 +15,15 @@ import pytest
 from datasets.annotations import read_annotations
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
-from datasets.items import load_table
+from datasets.items import Clock, load_table, read_deployments
 from learners.active.listing import as_text
 from learners.inference import Prediction
 from learners.predictions import Events, RowSettings, check_out, write
 from learners.predictions.formats import raven_table
+from learners.predictions.rows import TIME_AND_PLACE
 from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
+from tests.datasets.audio.recordings import recording
 from tests.learners.inference.test_predictions import tone
 from tests.pictures import write_pictures
 
@@ -289,3 +292,39 @@ def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
         assert read["guess" if name == "next.csv" else "label"].tolist() == labels
         if "at" in read:
             assert read["at"].astype(float).tolist() == [-1.5] * len(paths)
+
+
+def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
+    """The times of windows and events follow from the start of the recording; the header from the call alone."""
+    file = tmp_path / "north/20190604_235958.WAV"
+    recording(file, guano="Timestamp: 2019-06-04T23:59:58+02:00\nLoc Position: 52.5 -4.25")
+    long = answer(file)._replace(
+        windows=(answer(file, "a", 0.9, 0.0, 3.0), answer(file, "a", 0.9, 2.25, 5.25))
+    )
+    plain = answer(tmp_path / "x.wav")
+    (tmp_path / "d.csv").write_text("deployment,timezone\nnorth,Europe/Berlin\n")
+    clock = Clock(read_deployments(tmp_path / "d.csv"))
+    shape = RowSettings(windows=True, clock=clock)
+    expected = [
+        ("2019-06-04T23:59:58+02:00", "52.500000", "-4.250000", "north"),
+        ("2019-06-05T00:00:00.250+02:00", "52.500000", "-4.250000", "north"),
+        ("", "", "", ""),
+    ]
+    write("csv", [long, plain], shape, tmp_path / "a.csv")
+    frame = read_cells(tmp_path / "a.csv")
+    assert [*frame[[*TIME_AND_PLACE]].itertuples(index=False, name=None)] == expected
+    write("csv", [plain], shape, tmp_path / "b.csv")
+    assert [*read_cells(tmp_path / "b.csv")] == [*frame]
+    write("csv", [plain], RowSettings(), tmp_path / "c.csv")
+    assert not {*read_cells(tmp_path / "c.csv")} & {*TIME_AND_PLACE}
+    write("jsonl", [long, plain], shape, tmp_path / "a.jsonl")
+    lines = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
+    assert [line["time"] for line in lines] == [time for time, *_ in expected]
+    assert [line["latitude"] for line in lines] == [52.5, 52.5, None]
+    write("raven", [long], shape._replace(names=[str(tmp_path)]), tmp_path / "raven")
+    rows = tabbed(tmp_path / "raven/north/20190604_235958.selections.txt")
+    assert [row["Time"] for row in rows] == [time for time, *_ in expected[:2]]
+    assert [row["Deployment"] for row in rows] == ["north", "north"]
+    events = shape._replace(windows=False, events=Events())
+    write("csv", [long], events, tmp_path / "e.csv")
+    assert read_cells(tmp_path / "e.csv")["time"].tolist() == [expected[0][0]]

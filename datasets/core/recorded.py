@@ -1,0 +1,37 @@
+"""When and where a file was recorded, as one source says: its EXIF data, a chunk of a recorder, or its name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+
+class Recorded(NamedTuple):
+    """What one source says.
+
+    Attributes
+    ----------
+    source : name of the source, for messages.
+    time : start of the recording, or the moment of the exposure; with a zone if the source states it.
+    place : latitude and longitude in degrees (WGS 84); None if not stated.
+    """
+
+    source: str
+    time: datetime | None
+    place: tuple[float, float] | None = None
+
+
+def valid_place(latitude: float, longitude: float) -> tuple[float, float] | None:
+    """A place rounded to 6 decimals (0.1 m); None if it is not on Earth, or is the 0, 0 of a receiver without a
+    fix."""
+    valid = abs(latitude) <= 90 and abs(longitude) <= 180 and (latitude, longitude) != (0, 0)
+    return (round(latitude, 6), round(longitude, 6)) if valid else None  # NaN is not valid either
+
+
+def iso_time(text: str) -> datetime | None:
+    """A date with a time of day in ISO 8601, with or without a zone; None for any other text."""
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return time if ":" in text else None  # a date alone would become midnight

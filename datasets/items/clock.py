@@ -1,0 +1,216 @@
+"""When and where files were recorded: from EXIF, the chunks of recorders, file names and a table of deployments."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeGuard
+
+from datasets.core.recorded import Recorded
+from datasets.core.scanning import kind_of
+from datasets.items.deployments import Deployment, Deployments
+
+NAN = float("nan")
+#: Date and time in the names of AudioMoth, Song Meter and most other recorders and phones: after any prefix,
+#: local time or, with a Z, UTC.
+_DATED = re.compile(r"(?<!\d)((?:19|20)\d{6})[_$T-](\d{6})(?!\d)(Z?)")
+#: AudioMoth's older names: Unix time in eight hexadecimal digits.
+_HEXADECIMAL = re.compile(r"[0-9A-F]{8}\.wav", re.IGNORECASE)
+_FIRST_HEXADECIMAL = datetime(2014, 1, 1, tzinfo=UTC)  # no AudioMoth is older
+#: Clocks of one recorder that differ by less are the same: a name has the time at which the file was created.
+SAME_CLOCK = timedelta(minutes=5)
+
+
+class TimeAndPlace(NamedTuple):
+    """When and where a file was recorded.
+
+    Attributes
+    ----------
+    time : start of the recording, or the moment of the exposure; without a zone if none is known; None if unknown.
+    latitude, longitude : degrees (WGS 84); NaN if unknown.
+    deployment : name of its deployment; "" if unknown.
+    """
+
+    time: datetime | None = None
+    latitude: float = NAN
+    longitude: float = NAN
+    deployment: str = ""
+
+
+class Clock:
+    """Finds time and place of files, and counts what is missing or contradicts itself.
+
+    A time inside the file counts before one in its name, and one with a zone before one without. A time without a
+    zone gets that of its deployment. The place of a deployment counts before one inside the file.
+    """
+
+    def __init__(self, deployments: Deployments | None = None) -> None:
+        self.deployments = deployments
+        self.used: set[str] = set()  # deployments with a file
+        self._last: tuple[str, TimeAndPlace] | None = None
+        self.files = 0
+        self._counts: dict[str, tuple[int, str]] = {}
+
+    def of(self, path: str) -> TimeAndPlace:
+        """Time and place of a file; all unknown for strain and for a missing file without a dated name."""
+        if self._last is None or self._last[0] != path:
+            self._last = path, self._find(path)
+        return self._last[1]
+
+    def deployment(self, path: str) -> Deployment | None:
+        """The deployment of a file in the table; None without one."""
+        deployment = None if self.deployments is None else self.deployments.of(path)
+        if deployment is not None:
+            self.used.add(deployment.name)
+        return deployment
+
+    def _find(self, path: str) -> TimeAndPlace:
+        self.files += 1
+        sources = sources_of(path)
+        deployment = self.deployment(path)
+        time = self._time(path, sources, deployment)
+        if self.deployments is not None and deployment is None:
+            self._note("deployment", path)
+        places = [deployment.place] if deployment else []
+        places += [source.place for source in sources]
+        latitude, longitude = next(filter(None, places), (NAN, NAN))
+        return TimeAndPlace(time, latitude, longitude, deployment.name if deployment else "")
+
+    def _time(
+        self, path: str, sources: list[Recorded], deployment: Deployment | None
+    ) -> datetime | None:
+        """Time by the best source, with the zone of the deployment if it has none."""
+        times = [(source.source, source.time) for source in sources if source.time is not None]
+        if not times:
+            self._note("time", path)
+            return None
+        best, time = next((pair for pair in times if is_zoned(pair[1])), times[0])
+        zone = deployment.zone if deployment else None
+        if other := next((pair for pair in times if not _same(time, pair[1])), None):
+            self._note("contradiction", f"{path}: {best} {iso(time)}, {other[0]} {iso(other[1])}")
+        if not is_zoned(time):
+            time = time.replace(tzinfo=zone)
+        elif zone and time.utcoffset() and time.utcoffset() != time.astimezone(zone).utcoffset():
+            self._note("zone", f"{path}: {best} {iso(time)}, timezone {zone}")
+        if not is_zoned(time):
+            self._note("no zone", path)
+        elif deployment and not _within(time, deployment):
+            self._note("period", f"{path}: {iso(time)}")
+        return time
+
+    def _note(self, kind: str, example: str) -> None:
+        count, first = self._counts.get(kind, (0, example))
+        self._counts[kind] = count + 1, first
+
+    def remarks(self) -> list[str]:
+        """Sentences for the user about what was missing or contradictory; none where no file had a time."""
+        lines = []
+        for kind, (text, remedy) in _REMARKS.items():
+            count, example = self._counts.get(kind, (0, ""))
+            if count and (kind != "time" or count < self.files):
+                lines.append(f"{text}: {count} of {self.files}, such as {example}{remedy}")
+        if self.deployments is not None:
+            unused = [name for name in self.deployments.rows if name not in self.used]
+            more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
+            if unused:
+                lines.append(
+                    f"Deployments without a file: {len(unused)} of {len(self.deployments.rows)}, "
+                    f"{', '.join(unused[:5])}{more}. A deployment needs the name of a folder of its files, or a name "
+                    "with which theirs begin"
+                )
+        return lines
+
+
+#: By what is missing or contradictory: a text, and what to do.
+_REMARKS = {
+    "time": ("Files without a time, inside or in the name", ""),
+    "no zone": (
+        "Times without a zone",
+        ". They are written without one; the column timezone of --deployments gives it",
+    ),
+    "contradiction": (
+        "Files with two times that contradict each other",
+        ". The first of the two is used. Check the recorder's clock and time zone",
+    ),
+    "zone": (
+        "Files with another zone than --deployments gives",
+        ". That of the file is used. Check the column timezone",
+    ),
+    "period": (
+        "Files outside of the period of their deployment",
+        ". Check the recorder's clock and the table",
+    ),
+    "deployment": ("Files that belong to no deployment of --deployments", ""),
+}
+
+
+def sources_of(path: str) -> list[Recorded]:
+    """What the file itself, and then its name, say of time and place; the best source first."""
+    inside = _INSIDE.get(kind_of(path) or "")
+    return [*(inside(path) if inside else ()), *filter(None, [_in_name(os.path.basename(path))])]
+
+
+def _exif(path: str) -> Iterable[Recorded]:
+    from datasets.images import read_exif
+
+    return filter(None, [read_exif(path)])
+
+
+def _notes(path: str) -> Iterable[Recorded]:
+    from datasets.audio import recorder_notes
+
+    return recorder_notes(path)
+
+
+_INSIDE: dict[str, Callable[[str], Iterable[Recorded]]] = {"picture": _exif, "sound": _notes}
+
+
+def _in_name(name: str) -> Recorded | None:
+    """Time in a file name; None if there is none."""
+    if _HEXADECIMAL.fullmatch(name):
+        time = datetime.fromtimestamp(int(name[:8], 16), UTC)
+        return Recorded("its name", time) if time >= _FIRST_HEXADECIMAL else None
+    for date, clock, utc in _DATED.findall(name):
+        try:
+            time = datetime.strptime(date + clock, "%Y%m%d%H%M%S")
+        except ValueError:
+            continue
+        return Recorded("its name", time.replace(tzinfo=UTC if utc else None))
+    return None
+
+
+def is_zoned(time: datetime | None) -> TypeGuard[datetime]:
+    """Whether a time is known with its zone."""
+    return time is not None and time.tzinfo is not None
+
+
+def _same(time: datetime, other: datetime) -> bool:
+    """Whether two times may be the same moment; one without a zone may be local time or UTC.
+
+    If only one has a zone, it is the first.
+    """
+    clocks = [time]
+    if is_zoned(time) and not is_zoned(other):
+        clocks = [time.replace(tzinfo=None), time.astimezone(UTC).replace(tzinfo=None)]
+    return any(abs(clock - other) <= SAME_CLOCK for clock in clocks)
+
+
+def _within(time: datetime, deployment: Deployment) -> bool:
+    """Whether a time lies in the period of its deployment, as far as that is known with a zone."""
+    start, end = deployment.start, deployment.end
+    too_early = is_zoned(start) and time < start - SAME_CLOCK
+    too_late = is_zoned(end) and time > end + SAME_CLOCK
+    return not (too_early or too_late)
+
+
+def iso(time: datetime | None, seconds: float = 0.0) -> str:
+    """A time, some seconds later, in ISO 8601, to the second or the millisecond; "" for None."""
+    if time is None:
+        return ""
+    # Wall clock and UTC advance alike but for a change to summer time, which Python's sums leave out.
+    moment = time.astimezone(UTC) if time.tzinfo else time
+    moment += timedelta(milliseconds=round(1000 * seconds) if seconds == seconds else 0)
+    moment = moment.astimezone(time.tzinfo) if time.tzinfo else moment
+    return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")

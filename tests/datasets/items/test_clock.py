@@ -1,0 +1,156 @@
+"""Time and place of files from all sources, and which counts where they contradict each other."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.items import Clock, TimeAndPlace, iso, read_deployments
+from tests.datasets.audio.recordings import recording
+from tests.datasets.images.test_capture_time import photo
+
+COMMENT = "Recorded at 22:15:00 04/06/2019 (UTC+1) by AudioMoth 24F3190361CB1234"
+
+
+def table(folder: Path, text: str) -> Path:
+    file = folder / "deployments.csv"
+    file.write_text(text)
+    return file
+
+
+def time_of(path: object) -> str:
+    return iso(Clock().of(str(path)).time)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("20190604_221500.WAV", "2019-06-04T22:15:00"),
+        ("20190604_221500T.WAV", "2019-06-04T22:15:00"),
+        ("20190604_221500Z.WAV", "2019-06-04T22:15:00+00:00"),
+        ("5CF6EA04.WAV", iso(datetime.fromtimestamp(0x5CF6EA04, UTC))),
+        ("site7_20190604_221500.wav", "2019-06-04T22:15:00"),
+        ("S4A01234_20190604$221500.wav", "2019-06-04T22:15:00"),
+        ("SM3_0+1_20190604_221500_000.flac", "2019-06-04T22:15:00"),
+        ("IMG_20190604_221500.jpg", "2019-06-04T22:15:00"),
+        ("20190604.WAV", ""),  # hexadecimal digits of 1987
+        ("5CF6EA04.jpg", ""),
+        ("20191304_221500.WAV", ""),
+        ("120190604_221500.WAV", ""),
+        ("20190604_2215001.WAV", ""),
+        ("call.wav", ""),
+    ],
+)
+def test_names_of_recorders_tell_the_time(tmp_path, name, expected):
+    assert time_of(tmp_path / name) == expected
+
+
+def test_a_zone_inside_the_file_counts_before_its_name(tmp_path: Path) -> None:
+    local = recording(tmp_path / "20190604_221500.WAV", comment=COMMENT)
+    utc = recording(tmp_path / "20190604_211500.WAV", comment=COMMENT)
+    hexadecimal = recording(tmp_path / f"{int(datetime(2019, 6, 4, 21, 15, tzinfo=UTC).timestamp()):08X}.WAV", comment=COMMENT)  # fmt: skip
+    unzoned = recording(tmp_path / "20190604_201500Z.WAV", guano="Timestamp: 2019-06-04T20:15:03")
+    wrong = recording(tmp_path / "x_20190604_121500.WAV", comment=COMMENT)
+    clock = Clock()
+    for path in (local, utc, hexadecimal, wrong):
+        assert iso(clock.of(path).time) == "2019-06-04T22:15:00+01:00"
+    assert iso(clock.of(unzoned).time) == "2019-06-04T20:15:00+00:00"
+    (line,) = clock.remarks()
+    assert "contradict each other: 1 of 5" in line
+    assert (
+        f"{wrong}: AudioMoth's comment 2019-06-04T22:15:00+01:00, its name 2019-06-04T12:15:00"
+        in line
+    )
+
+
+def test_a_photo_tells_time_zone_and_place(tmp_path: Path) -> None:
+    file = photo(tmp_path / "a.jpg", datetime(2019, 6, 4, 22, 15), zone="+02:00", place=True)
+    assert Clock().of(file) == TimeAndPlace(
+        datetime.fromisoformat("2019-06-04T22:15:00+02:00"), -33.51, 151.25
+    )
+    clock = Clock()
+    plain = photo(tmp_path / "b.jpg", datetime(2019, 6, 4, 22, 15))
+    assert iso(clock.of(plain).time) == "2019-06-04T22:15:00"
+    assert math.isnan(clock.of(plain).latitude)
+    (line,) = clock.remarks()
+    assert f"without a zone: 1 of 1, such as {plain}" in line
+
+
+def test_a_table_of_deployments_gives_place_zone_and_name(tmp_path: Path) -> None:
+    file = table(
+        tmp_path,
+        "deployment,latitude,longitude,start,end,timezone\n"
+        "north,52.5,-4.25,2019-06-01T00:00:00,2019-06-30T00:00:00,Europe/London\n"
+        "S4A01,1,2,,,+05:30\nisle/east,,,2019-06-01T00:00:00+02:00,,\nunused,,,,,\n",
+    )
+    clock = Clock(read_deployments(file))
+    rows = {
+        "north/20190604_221500.WAV": ("2019-06-04T22:15:00+01:00", 52.5, "north"),
+        "north/deep/20190704_221500.WAV": ("2019-07-04T22:15:00+01:00", 52.5, "north"),
+        "north/S4A01_20190604_221500.wav": ("2019-06-04T22:15:00+05:30", 1.0, "S4A01"),
+        "isle/east/20190604_221500Z.wav": ("2019-06-04T22:15:00+00:00", None, "isle/east"),
+        "east/x.wav": ("", None, ""),
+    }
+    for name, (time, latitude, deployment) in rows.items():
+        found = clock.of(str(tmp_path / name))
+        assert (iso(found.time), found.deployment) == (time, deployment), name
+        assert found.latitude == latitude or (latitude is None and math.isnan(found.latitude))
+    recorded = recording(tmp_path / "S4A01_20190604_221500.wav", comment=COMMENT)
+    assert iso(clock.of(recorded).time) == "2019-06-04T22:15:00+01:00"
+    remarks = "\n".join(clock.remarks())
+    for said in (
+        f"period of their deployment: 1 of 6, such as {tmp_path}/north/deep/20190704_221500.WAV: 2019-07-04T22:15:00+01:00",
+        f"another zone than --deployments gives: 1 of 6, such as {recorded}: AudioMoth's comment",
+        f"no deployment of --deployments: 1 of 6, such as {tmp_path}/east/x.wav",
+        "Deployments without a file: 1 of 4, unused.",
+        "Files without a time, inside or in the name: 1 of 6",
+    ):
+        assert said in remarks
+
+
+def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
+    file = table(
+        tmp_path,
+        "deploymentID,locationName,latitude,longitude,deploymentStart,deploymentEnd\n"
+        "north,North,52.5,-4.25,2019-06-01T00:00:00+02:00,2019-06-30T00:00:00+02:00\n",
+    )
+    found = Clock(read_deployments(file)).of(str(tmp_path / "north/20190604_221500.WAV"))
+    assert iso(found.time) == "2019-06-04T22:15:00+02:00"
+    assert found[1:] == (52.5, -4.25, "north")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("site,latitude\nnorth,1\n", "no column 'deployment' (or 'deploymentID'). It has 'site'"),
+        ("deployment,latitude\nnorth,1\n", "only one of the columns latitude and longitude"),
+        ("deployment,latitude,longitude\nnorth,91,2\n", "row 2: latitude '91' and longitude '2'"),
+        ("deployment,latitude,longitude\nnorth,1,\n", "row 2: latitude '1' and longitude ''"),
+        ("deployment,timezone\na,UTC\nnorth,CEST1\n", "row 3: 'CEST1' is not a time zone"),
+        ("deployment,timezone\nnorth,+25:00\n", "row 2: '+25:00' is not a time zone"),
+        ("deployment,start\nnorth,1 May\n", "row 2: '1 May' is not a time in ISO 8601"),
+        ("deployment,start,end\nn,2024-01-02,2024-01-01\n", "row 2: it ends (2024-01-01"),
+        ("deployment,latitude,longitude\nn,,\nn,,\n", "row 3: the deployment 'n' has an earlier row"),
+        ("deployment,latitude,longitude\n,1,2\n", "row 2: the name of the deployment is empty"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_wrong_is_refused_with_row_and_remedy(tmp_path, text, said):
+    file = table(tmp_path, text)
+    with pytest.raises(SecondhandError) as caught:
+        read_deployments(file)
+    assert str(caught.value).startswith(f"--deployments {file}")
+    assert said in str(caught.value)
+
+
+def test_a_time_some_seconds_later_crosses_the_change_of_the_clock() -> None:
+    from zoneinfo import ZoneInfo
+
+    time = datetime(2019, 3, 31, 1, 59, 59, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert iso(time) == "2019-03-31T01:59:59+01:00"
+    assert iso(time, 1.25) == "2019-03-31T03:00:00.250+02:00"
+    assert iso(time, math.nan) == iso(time)
+    assert iso(None, 3.0) == ""
