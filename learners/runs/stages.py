@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
+
+from torch import nn
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.items import UNKNOWN, earlier_items, is_rehearsed, items_of_run
 from learners import distributed
+from learners.backbones import drop_background_row
 from learners.evaluation import (
     Evaluation,
     compare,
@@ -34,7 +39,8 @@ log = logging.getLogger(__name__)
 def train(run: Run) -> None:
     """Train the networks of a run; write ``history.csv`` and ``checkpoint/``.
 
-    All processes of a distributed run call it. An interrupted training is resumed.
+    All processes of a distributed run call it. An interrupted training is resumed. As soon as the head is fitted,
+    ``model/`` holds a first model.
 
     Raises
     ------
@@ -42,8 +48,9 @@ def train(run: Run) -> None:
     """
     bundle, table = run.bundle, run.items.table
     kept, run.interrupted = train_members(
-        run.folder, run.items, run.settings, run.device, run.task, bundle, run.decoded, run.origin
-    )
+        run.folder, run.items, run.settings, run.device, run.task, bundle, run.decoded, run.origin,
+        on_probe=partial(_write_first_model, run),
+    )  # fmt: skip
     distributed.close_group()
     bundle.provenance = provenance(table, run.command, run.began) | {"kept": "; ".join(kept)}
     if run.origin is not None:
@@ -58,6 +65,21 @@ def train(run: Run) -> None:
             log.debug(
                 "Each epoch is validated without averaging; predictions average over %s", joint
             )
+
+
+def _write_first_model(run: Run, network: nn.Sequential) -> None:
+    """Write ``model/`` with the fitted head, calibrated. The model is usable while the training continues."""
+    items, network = run.items, deepcopy(network).eval()
+    if items.labels != items.table.classes:
+        drop_background_row(network)
+    spec = replace(run.bundle.spec, n_classes=len(items.table.classes))
+    notes = provenance(items.table, run.command, run.began) | {"kept": "the head alone"}
+    bundle = replace(run.bundle, network=network, spec=spec, provenance=notes)
+    predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
+    run.task.calibrate(predictor, items.table.frame, items.rows, run.settings)
+    predictor.close()
+    save_bundle(bundle, run.folder / "model")
+    log.info("Usable now: %s, with the head alone. The training continues", run.folder / "model")
 
 
 def calibrate(run: Run) -> Outputs | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -64,6 +64,7 @@ def train_members(
     bundle: Bundle,
     decoded: DecodedPictures,
     origin: Bundle | None = None,
+    on_probe: Callable[[nn.Sequential], None] | None = None,
 ) -> tuple[list[str], bool]:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
@@ -78,6 +79,8 @@ def train_members(
         weights of their best epochs.
     decoded : from `decoded_pictures`.
     origin : as in `build_network`.
+    on_probe : called with the first network when its head is fitted and its body is still to be trained; not where
+        several processes train.
 
     Returns
     -------
@@ -154,12 +157,14 @@ def train_members(
             _log_network(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
         if checkpoints.resume(learn, best):
             log.info("Resuming: phase %d, epoch %d", *(n + 1 for n in checkpoints.position))
+        first_alone = not member and distributed.count() == 1
         with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
                 with distributed.training(learn):
                     fine_tune(
                         learn, train, objective, groups=groups, warm_start=origin is not None,
                         checkpoints=checkpoints, best=best,
+                        on_probe=partial(on_probe, network) if on_probe and first_alone else None,
                     )  # fmt: skip
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds

@@ -17,7 +17,7 @@ import torch
 import yaml
 from fastai.callback.fp16 import MixedPrecision
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from datasets.core.errors import SecondhandError
 from learners.finetune import main
@@ -82,6 +82,11 @@ def test_frozen_features_come_again(pictures, tmp_path, monkeypatch):
     same(tmp_path / "whole", out)
 
 
+def frame_count(run: Path, split: str) -> int:
+    """Number of items of a split."""
+    return int(pd.read_csv(run / "items.csv")["split"].eq(split).sum())
+
+
 def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     """The probe is kept for the weights part of the way to the last ones, which a kill may leave untried."""
     body = timm.create_model("test_resnet", num_classes=5)
@@ -92,6 +97,11 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     assert "way from the head-only model" in (tmp_path / "whole/log.txt").read_text()
     out = tmp_path / "run"
     stopped(monkeypatch, Stop(7), [*words, str(out)])
+    usable = load_bundle(out / "model")  # by another program, while the body is trained
+    assert usable.provenance["kept"] == "the head alone"
+    assert usable.decider.calibrator.temperature.n == frame_count(out, "calibration") > 0
+    probe = load_file(out / "checkpoint/best.safetensors")
+    assert all(torch.equal(probe[name], t) for name, t in usable.network.state_dict().items())
     stopped_in(monkeypatch, checkpoints.KeepBest, "try_blends", ["--resume", str(out)])
     assert main(["--resume", str(out)]) == 0
     same(tmp_path / "whole", out)
