@@ -67,8 +67,11 @@ def _main(argv: Sequence[str] | None) -> int:
         "Let visitors correct predictions, and save the corrections in this folder. Default: off."
     )
     add("--feedback", type=str | None, default=None, metavar="FOLDER", help=corrections)
-    label = "Add a tab to label the files of this folder, in the order that the first model suggests. Default: off."
-    add("--label", type=str | None, default=None, metavar="FOLDER", help=label)
+    label = (
+        "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
+        "table that learners.audit drew. Default: off."
+    )
+    add("--label", type=str | None, default=None, metavar="PATH", help=label)
     pool = (
         "Add a button that finds files similar to a prediction, with the first model, in this folder or .parquet "
         "file (of search --embeddings). Default: off."

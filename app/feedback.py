@@ -128,11 +128,20 @@ class Corrections:
     def write(self, row: dict[str, str], *, drop: bool = False) -> None:
         """Append a row and remove others of its item; with ``drop`` only remove them. Within `alone`."""
         fields, rows = self.rows()
+        others = [other for other in rows if self.key(other) != self.key(row)]
+        self.replace(fields, others if drop else [*others, row])
+
+    def replace(self, fields: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
+        """Write the whole table. Within `alone`."""
         out = io.StringIO()
-        others = [other for other in rows if item_of(other) != item_of(row)]
-        rows = others if drop else [*others, row]
         write_rows(out, [fields, *([other.get(name, "") for name in fields] for other in rows)])
         write_beside(self.file, out.getvalue().encode())
+
+    def key(self, row: dict[str, str]) -> tuple[str, ...]:
+        """The item of a row: the content without the file's ending, and the span or moment."""
+        path = row["path"]
+        name = path.partition(".")[0] if path.startswith("files/") else path
+        return name, *(row.get(key, "") for key in ("start", "end", "gps"))
 
     def rows(self) -> tuple[list[str], list[dict[str, str]]]:
         """Columns and rows of the table, with columns added by others."""
@@ -151,13 +160,6 @@ class Corrections:
                 f"{self.file.name}: not a table of corrections with path and label; move it elsewhere"
             )
         return [*fields, *(name for name in self.columns if name not in fields)], rows
-
-
-def item_of(row: dict[str, str]) -> tuple[str, ...]:
-    """Key of a row: the content without the file's ending, and the span or moment."""
-    path = row["path"]
-    name = path.partition(".")[0] if path.startswith("files/") else path
-    return name, *(row.get(key, "") for key in ("start", "end", "gps"))
 
 
 def check_label(label: object) -> str:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
-from app.feedback import Corrections, check_label, item_of
+from app.feedback import Corrections, check_label
 from app.panels import input_panels, panel_svg
 from app.serving import Served
 from app.views import Query, note_html, without_paths
@@ -29,7 +29,14 @@ from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from datasets.images import open_picture
 from datasets.spectrograms import Source
-from learners.active import Embeddings, Suggestion, labelled_in, suggest
+from learners.active import (
+    TIMES,
+    Embeddings,
+    Suggestion,
+    labelled_in,
+    read_audit,
+    suggest,
+)
 from learners.inference import Predictor
 from learners.report import Pictures, flac, page_picture, time_span
 from learners.templates import data_uri, render
@@ -146,23 +153,27 @@ class Labelling(Pool):
     def __init__(self, served: Served, folder: Path) -> None:
         super().__init__(served, folder)
         self.classes = served.predictor.classes
-        times = {"sound": ("start", "end"), "strain": ("gps",)}.get(served.kind, ())
-        columns = ("path", "label", *times, "predicted", "model", "time")
-        self.table = Corrections(self.folder.parent / f"{self.folder.name}-labels.csv", columns)
+        self.table = self._open_table(served.kind)
         self.table.rows()  # an error if it is another table
         self.order: list[Suggestion] = []
         self._labels: dict[tuple[str, ...], str] = {}
 
+    def _open_table(self, kind: str) -> Corrections:
+        columns = ("path", "label", *TIMES[kind], "predicted", "model", "time")
+        return Corrections(self.folder.parent / f"{self.folder.name}-labels.csv", columns)
+
     def prepare(self, files: Iterator[str]) -> None:
         _, rows = self.table.rows()
-        self._labels = {item_of(row): row["label"] for row in rows}
-        labelled = labelled_in(self.model)
-        suggested = suggest(self.predictor, files, n=MOST + len(rows), labelled=labelled)
-        for bad in suggested.rejected:
-            log.warning("%s: %s", bad.path, bad.reason)
-        self.order = suggested.rows
+        self._labels = {self.table.key(row): row["label"] for row in rows if row["label"]}
+        self.order = self._in_order(files, MOST + len(rows))
         if not self.order:
             self.failed = "Every file of the pool has a label."
+
+    def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
+        suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
+        for bad in suggested.rejected:
+            log.warning("%s: %s", bad.path, bad.reason)
+        return suggested.rows
 
     @property
     def labelled(self) -> int:
@@ -192,7 +203,7 @@ class Labelling(Pool):
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         self._write(row)
-        self._labels[item_of(row)] = row["label"]
+        self._labels[self.table.key(row)] = row["label"]
 
     def undo(self, number: int) -> None:
         """Remove the label of a file."""
@@ -227,7 +238,7 @@ class Labelling(Pool):
         return {"path": path, **{n: cell for n, cell in cells.items() if n in self.table.columns}}
 
     def _item(self, number: int) -> tuple[str, ...]:
-        return item_of(self._row(number))
+        return self.table.key(self._row(number))
 
     def _write(self, row: dict[str, str], *, drop: bool = False) -> None:
         try:
@@ -237,6 +248,51 @@ class Labelling(Pool):
             raise SecondhandError(
                 f"The label could not be saved in {self.table.file.name}: {error.strerror}."
             ) from None
+
+
+class AuditRows(Corrections):
+    """The table of an audit, whose rows stay and keep their order, as its contact sheet has it."""
+
+    def key(self, row: dict[str, str]) -> tuple[str, ...]:
+        return (row["drawn"],)
+
+    def write(self, row: dict[str, str], *, drop: bool = False) -> None:
+        fields, rows = self.rows()
+        self.replace(fields, [row if self.key(other) == self.key(row) else other for other in rows])
+
+
+class Auditing(Labelling):
+    """The files that an audit drew, in the order of its table, which gets the labels.
+
+    The model's guesses are not shown, so that they do not influence the labels.
+    """
+
+    def __init__(self, served: Served, folder: Path) -> None:
+        self._audit = read_audit(folder, served.folder or folder)
+        super().__init__(served, folder)
+
+    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
+        files = [source.path for source in self._audit.sources]
+        self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
+        return files
+
+    def _open_table(self, kind: str) -> Corrections:
+        return AuditRows(self._audit.file, ())
+
+    def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
+        return [Suggestion(source, 0.0, "", "") for source in self._audit.sources]
+
+    def undo(self, number: int) -> None:
+        self._write(self._row(number))
+        self._labels.pop(self._item(number), None)
+
+    def _row(self, number: int) -> dict[str, str]:
+        return self._audit.rows[number] | {"label": ""}
+
+
+def open_labelling(served: Served, path: Path) -> Labelling:
+    """The files of a folder, or of the table of an audit, to label."""
+    return (Auditing if path.is_file() else Labelling)(served, path)
 
 
 class Alike(Pool):
@@ -337,9 +393,7 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
                 use = gr.Button("Use this label", **small)
                 back = gr.Button("z  undo", elem_id="label-z", **small)
             message = gr.HTML("", elem_classes="sh-page")
-            gr.HTML(
-                note_html(f"Labels are saved in {labelling.table.file.name} for the next training.")
-            )
+            gr.HTML(note_html(f"Labels are saved in {labelling.table.file.name}."))
 
     def show(turn: Turn) -> str:
         if turn.number is None:

@@ -61,7 +61,7 @@ def serve(
     port : 0 selects a free port.
     auth : names and passwords; None lets everybody in.
     feedback : the folder for corrections.
-    label : a folder to label for the first model.
+    label : a folder, or the table of an audit, to label for the first model.
     pool : a folder, or a file of embeddings, in which the first model searches similar files.
     names : host names of the page besides `names_of` its host.
 
@@ -89,11 +89,11 @@ def serve(
         from app.api import routes
         from app.feedback import Feedback
         from app.interface import build_page, theme
-        from app.pool import Alike, Labelling
+        from app.pool import Alike, open_labelling
 
         for served in models.values():
             opened.callback(served.close)
-        labelling = opened.enter_context(closing(Labelling(first, label))) if label else None
+        labelling = opened.enter_context(closing(open_labelling(first, label))) if label else None
         alike = opened.enter_context(closing(Alike(first, pool))) if pool else None
         site = Site(models, uploads, Feedback(feedback) if feedback else None)
         page = build_page(site, labelling, alike)

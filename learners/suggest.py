@@ -6,15 +6,11 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SuggestSettings
-
-#: Columns of times in the table, by kind of data.
-TIMES = {"picture": (), "sound": ("start", "end"), "strain": ("gps",)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.active import as_text, check_out, labelled_in, sheet_of, suggest, write_list
+    from learners.active import (
+        TIMES,
+        as_text,
+        check_out,
+        labelled_in,
+        sheet_of,
+        suggest,
+        write_list,
+    )
     from learners.inference import Predictor
     from learners.model import model_folder
     from learners.report import Shot
@@ -54,19 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         bs=settings.bs,
         workers=settings.workers,
     )
-    status = console.tell_left_out(suggestions.rejected, suggestions.files, skipped)
-    left_out = {
-        "already labelled": suggestions.labelled,
-        "copies of another file": suggestions.copies,
-        "without signal": suggestions.silent,
-    }
-    for why, count in left_out.items():
-        if count:
-            print(f"Left out, {why}: {count}", file=sys.stderr)
-    if suggestions.rejected and not (
-        suggestions.judged or suggestions.labelled or suggestions.silent
-    ):
-        raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file can be used")
+    status = console.tell_pool(suggestions, skipped, settings.paths)
     if not suggestions.rows:
         print("No files are left to label", file=sys.stderr)
         return status

@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": ("learners.evaluate", "measure a model on other data"),
     "app": ("app", "serve a web page for models"),
     "suggest": ("learners.suggest", "choose the files to label next"),
+    "audit": ("learners.audit", "estimate the accuracy at your site from a few labels"),
     "search": ("learners.search", "find files similar to an example"),
     "export": ("learners.export", "write a model as an ONNX file"),
     "share": ("learners.share", "upload a model, or pack it with a program that runs it"),

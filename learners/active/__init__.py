@@ -1,9 +1,20 @@
-"""Embeddings of unlabelled files, search by example, and suggestions of what to label next."""
+"""Embeddings of unlabelled files, search by example, suggestions of what to label next, and audits."""
 
+from learners.active.auditing import (
+    TIMES,
+    AuditLabels,
+    AuditTable,
+    check_single_label,
+    columns_of,
+    draw_audit,
+    labels_of,
+    read_audit,
+)
 from learners.active.embeddings import Embeddings, ExtendSummary, Match
 from learners.active.listing import as_text, check_out, sheet_of, write_list
 from learners.active.teaching import (
     LabelledContent,
+    PoolCounts,
     Suggestion,
     Suggestions,
     choose_diverse,

@@ -15,7 +15,7 @@ import logging
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -81,25 +81,31 @@ class Suggestion(NamedTuple):
     guess: str
 
 
-class Suggestions(NamedTuple):
-    """Result of `suggest`.
+@dataclass
+class PoolCounts:
+    """Numbers of a pool of files.
 
     Attributes
     ----------
-    rows : suggestions, most useful first.
     files : number of files.
     judged, labelled, copies, silent : number of files or windows that are candidates, have a label already, are
         copies of an earlier file, and are silent.
     rejected : bad files.
     """
 
-    rows: list[Suggestion]
-    files: int
-    judged: int
-    labelled: int
-    copies: int
-    silent: int
-    rejected: list[Rejected]
+    files: int = 0
+    judged: int = 0
+    labelled: int = 0
+    copies: int = 0
+    silent: int = 0
+    rejected: list[Rejected] = field(default_factory=list)
+
+
+@dataclass
+class Suggestions(PoolCounts):
+    """Result of `suggest`: the suggestions, most useful first, and the numbers of the pool."""
+
+    rows: list[Suggestion] = field(default_factory=list)
 
 
 def suggest(
@@ -122,20 +128,47 @@ def suggest(
     if n < 1:
         raise SecondhandError(f"--n {n}: expected at least 1")
     candidates: list[tuple[float, Suggestion, Floats]] = []
-    rejected: list[Rejected] = []
-    names = [*files]
-    judged = silent = n_labelled = copies = 0
-    before = set[tuple[int, str]]()
 
     def least_certain() -> list[tuple[float, Suggestion, Floats]]:
         return sorted(candidates, key=lambda candidate: -candidate[0])[:KEPT]
 
+    result = Suggestions()
+    for window in unlabelled(predictor, files, result, labelled=labelled, bs=bs, workers=workers):
+        row = _suggestion(predictor, window)
+        assert window.features is not None
+        # Copied, because a view would keep the features of its whole batch in memory.
+        candidates.append((row.score, row, window.features.copy()))
+        if len(candidates) > 2 * KEPT:
+            candidates = least_certain()
+    candidates = least_certain()
+    if candidates:
+        scores, rows, features = zip(*candidates, strict=True)
+        result.rows = [rows[row] for row in choose_diverse(scores, np.stack(features), n)]
+    return result
+
+
+def unlabelled(
+    predictor: Predictor,
+    files: Iterable[str | os.PathLike[str]],
+    counts: PoolCounts,
+    *,
+    labelled: LabelledContent | None = None,
+    bs: int = 32,
+    workers: int | None = None,
+) -> Iterator[DetailedPrediction]:
+    """The predictions of files, or windows of long recordings, without a label; copies and silence are left out.
+
+    Parameters are those of `suggest`; ``counts`` are added to.
+    """
+    names = [*files]
+    counts.files += len(names)
+    before = set[tuple[int, str]]()
     for source, windows in predictor.predict_windows(
-        nameable(names, rejected), bs=bs, workers=workers
+        nameable(names, counts.rejected), bs=bs, workers=workers
     ):
         bad = next((w.prediction.reason for w in windows if w.prediction.reason.failed), None)
         if bad is not None:
-            rejected.append(Rejected(source.path, bad.detail))
+            counts.rejected.append(Rejected(source.path, bad.detail))
             continue
         state = FileState.of(source.path)
         spans = (labelled or LabelledContent()).of(source.path, state)
@@ -144,24 +177,14 @@ def suggest(
             before.add(state.content)
         for window in windows:
             if window.logits is None or window.features is None:
-                silent += 1
+                counts.silent += 1
             elif any(_covers(span, window) for span in spans):
-                n_labelled += 1
+                counts.labelled += 1
             elif copy:
-                copies += 1
+                counts.copies += 1
             else:
-                judged += 1
-                row = _suggestion(predictor, window)
-                # Copied, because a view would keep the features of its whole batch in memory.
-                candidates.append((row.score, row, window.features.copy()))
-        if len(candidates) > 2 * KEPT:
-            candidates = least_certain()
-    candidates = least_certain()
-    chosen: list[Suggestion] = []
-    if candidates:
-        scores, rows, features = zip(*candidates, strict=True)
-        chosen = [rows[row] for row in choose_diverse(scores, np.stack(features), n)]
-    return Suggestions(chosen, len(names), judged, n_labelled, copies, silent, rejected)
+                counts.judged += 1
+                yield window
 
 
 def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
@@ -207,12 +230,16 @@ def _suggestion(predictor: Predictor, window: DetailedPrediction) -> Suggestion:
         classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
         guess = "" if prediction.label == UNKNOWN else prediction.label
     out_of_distribution = prediction.reason.why is Why.OUT_OF_DISTRIBUTION
-    source = Source(
-        prediction.path,
-        *(None if x != x else x for x in (prediction.start, prediction.end, prediction.at)),
-    )
+    source = source_of_window(window)
     score = 1.0 if out_of_distribution else float(margin_uncertainty(probabilities)[0])
     return Suggestion(source, score, _words(classes, probabilities[0], prediction.reason), guess)
+
+
+def source_of_window(window: DetailedPrediction) -> Source:
+    """The file, or part of it, that a prediction is for."""
+    prediction = window.prediction
+    times = (prediction.start, prediction.end, prediction.at)
+    return Source(prediction.path, *(None if x != x else x for x in times))
 
 
 def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:

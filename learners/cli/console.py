@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
@@ -22,6 +22,9 @@ from learners import distributed
 from learners.acceleration import let_waiting_threads_sleep
 from learners.cli import live
 from learners.machine import disable_telemetry
+
+if TYPE_CHECKING:
+    from learners.active import PoolCounts
 
 #: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
 QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
@@ -102,6 +105,27 @@ def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str
     if rejected:
         print(f"{len(rejected)} of {files} files could not be used", file=sys.stderr)
     return 3 if rejected else 0
+
+
+def tell_pool(counts: PoolCounts, skipped: Counter[str], paths: Sequence[str]) -> int:
+    """Print which files of a pool were left out, and why; return the exit status of `tell_left_out`.
+
+    Raises
+    ------
+    SecondhandError : all files are bad.
+    """
+    status = tell_left_out(counts.rejected, counts.files, skipped)
+    left_out = {
+        "already labelled": counts.labelled,
+        "copies of another file": counts.copies,
+        "without signal": counts.silent,
+    }
+    for why, count in left_out.items():
+        if count:
+            print(f"Left out, {why}: {count}", file=sys.stderr)
+    if counts.rejected and not (counts.judged or counts.labelled or counts.silent):
+        raise SecondhandError(f"{', '.join(paths)[:500]}: no file can be used")
+    return status
 
 
 def coloured(text: str, code: str, stream: TextIO | None = None) -> str:

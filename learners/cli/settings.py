@@ -543,6 +543,23 @@ class SuggestSettings(PoolSettings):
 
 
 @dataclass(kw_only=True)
+class AuditSettings(PoolSettings):
+    """audit"""
+
+    n: int = option(50, "Number of files, or windows of long recordings, to draw.")
+    labels: Path | None = option(
+        None,
+        "Table drawn by this command, with labels filled in: estimate the accuracy.",
+        metavar="FILE",
+    )
+    out: Path | None = option(
+        None,
+        "When drawing: the table to fill in, with a page that shows the files beside it (default: audit.csv). With "
+        "--labels: folder for a copy of the model with temperature and threshold fitted to these labels.",
+    )
+
+
+@dataclass(kw_only=True)
 class SearchSettings(PoolSettings):
     """search"""
 

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     )
     from learners.evaluation.learning_curve import LearningCurve, read_learning_curve
     from learners.evaluation.rankings import outputs_of_split, score_tables
+    from learners.evaluation.stratified import (
+        Limits,
+        Stratum,
+        accuracies,
+        draw,
+        weighted_fraction,
+    )
     from learners.evaluation.suspects import (
         LOW,
         hardest_items,

@@ -5,6 +5,7 @@ from learners.model.bundle import (
     WEIGHTS,
     Bundle,
     add_onnx,
+    as_ancestor,
     card,
     hash_of_features,
     load_bundle,

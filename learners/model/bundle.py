@@ -245,6 +245,18 @@ The folder holds tensors (safetensors, ONNX) and JSON; opening it runs no code.
 """
 
 
+def as_ancestor(bundle: Bundle, folder: Path) -> dict[str, Any]:
+    """Entry of the lineage for a model that another one starts from; ``folder`` is its model folder."""
+    path = folder.resolve()
+    return {
+        "model": path.parent.name if path.name == "model" else path.name,
+        "weights_sha256": sha256(folder / WEIGHTS),
+        "data": str(bundle.provenance.get("data", "")),
+        "items": bundle.provenance.get("items", 0),
+        "trained": str(bundle.provenance.get("trained", "")),
+    }
+
+
 def _lineage(provenance: dict[str, Any]) -> str:
     """A sentence on the models of the warm starts, latest first; the values are unchecked."""
     lineage = provenance.get("lineage")

@@ -18,7 +18,7 @@ from datasets.items import (
     read_spectrogram,
 )
 from learners.cli.settings import Settings
-from learners.model import WEIGHTS, Bundle, load_bundle, model_folder, sha256
+from learners.model import Bundle, as_ancestor, load_bundle, model_folder
 
 log = logging.getLogger(__name__)
 
@@ -133,18 +133,14 @@ def _as_yaml(value: Any) -> Any:
 def lineage(data: DataSettings, origin: Bundle, folder: Path) -> dict[str, Any]:
     """Provenance of a warm start: the earlier models, oldest first, and the SHA-256 of the run's items."""
     assert data.from_ is not None
-    provenance, items = origin.provenance, earlier_items(data)
-    model_path = data.from_.resolve()
-    parent = {
-        "model": model_path.parent.name if model_path.name == "model" else model_path.name,
-        "weights_sha256": sha256(data.from_ / WEIGHTS),
-        "data": str(provenance.get("data", "")),
-        "items": provenance.get("items", 0),
-        "items_sha256": "" if items is None else hashlib.sha256(items.read_bytes()).hexdigest(),
-        "trained": str(provenance.get("trained", "")),
+    items = earlier_items(data)
+    parent = as_ancestor(origin, data.from_) | {
+        "items_sha256": "" if items is None else hashlib.sha256(items.read_bytes()).hexdigest()
     }
     items_sha256 = hashlib.sha256((folder / "items.csv").read_bytes()).hexdigest()
-    earlier_models = provenance.get("lineage")  # the model folder may come from an untrusted source
+    earlier_models = origin.provenance.get(
+        "lineage"
+    )  # the model folder may come from an untrusted source
     return {
         "lineage": [*(earlier_models if isinstance(earlier_models, list) else []), parent],
         "items_sha256": items_sha256,

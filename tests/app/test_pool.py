@@ -9,11 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from app.pool import Alike, Labelling, Pool, keys_of
+from app.pool import Alike, Labelling, Pool, keys_of, open_labelling
 from app.serving import Served
 from datasets.core.errors import SecondhandError
 from datasets.items.table import read_rows
 from learners.active import Embeddings
+from learners.audit import main as audit
 from learners.inference import Predictor
 from tests.app.sites import colours, write_run
 from tests.pictures import write_pictures
@@ -129,6 +130,37 @@ def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> 
     page = alike.html(str(example), None)
     assert page.index("red_000.jpg") < page.index("unknown_000.jpg")
     assert "1.000" in page
+
+
+def test_an_audit_is_labelled_in_its_own_table(
+    pool: Path, served: Served, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pool.parent)
+    table = pool.parent / "audit.csv"
+    assert audit([str(model), "new", "--n", "4", "--out", str(table)]) == 3
+    drawn = pd.read_csv(table, dtype=str, keep_default_na=False)
+    labelling = open_labelling(served, table)
+    ready(labelling)
+    names = [Path(path).name for path in drawn["path"]]
+    assert [Path(s.source.path).name for s in labelling.order] == names
+    page = labelling.html(0, 1)
+    assert "data:image/" in page
+    assert str(pool.parent) not in page
+    assert f"{drawn['guess'][0]}?" not in page, "the guess would influence the label"
+    labelling.save(2, "red")
+    labelling.save(0, "unknown")
+    labelling.save(1, "blue")
+    labelling.undo(1)
+    labelled = pd.read_csv(table, dtype=str, keep_default_na=False)
+    assert labelled["label"].tolist() == ["unknown", "", "red", ""]
+    pd.testing.assert_frame_equal(labelled.drop(columns="label"), drawn.drop(columns="label"))
+    again = open_labelling(served, table)
+    ready(again)
+    assert (again.after(-1), again.labelled) == (1, 2)
+
+    other = write_run(pool.parent / "other", target_accuracy=0.5)
+    with pytest.raises(SecondhandError, match="was not drawn for the model"):
+        open_labelling(Served("other", served.predictor, other), table)
 
 
 @pytest.mark.parametrize("kind", [Labelling, Alike])

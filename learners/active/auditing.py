@@ -1,0 +1,282 @@
+"""The table of an audit: files drawn to be labelled, with what the estimate of the accuracy needs.
+
+A row is a file, or a window of a long recording. Its columns:
+
+``path, label``
+    the file, and the label to fill in: a class, ``unknown``, or the name of a class that the model lacks.
+``start, end``, or ``gps``
+    the part of a recording in seconds, or the GPS time of strain.
+``guess, answer, probability``
+    the most probable class, the class answered or ``unknown``, and its calibrated probability.
+``stratum, files, expected``
+    number and count of the strata ("3 of 12"), number of files of this one, and their mean probability
+    (`learners.evaluation.stratified`).
+``drawn``
+    digest of the model and the row without the label, by which rows that were not drawn are found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from datasets.core.cells import file_named, read_cells
+from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.items import UNKNOWN, clean_label, spelling_key
+from datasets.spectrograms import Source, source_of
+from learners.active.teaching import LabelledContent, PoolCounts, source_of_window, unlabelled
+from learners.evaluation import Stratum, draw
+from learners.inference import Predictor, model_digest
+from learners.uncertainty import Floats, Mask
+
+if TYPE_CHECKING:
+    from learners.uncertainty import Tree
+
+#: Columns of times by kind of data.
+TIMES: Mapping[str, tuple[str, ...]] = {
+    "picture": (),
+    "sound": ("start", "end"),
+    "strain": ("gps",),
+}
+_OF_PREDICTION = ("guess", "answer", "probability", "stratum", "files", "expected")
+_NUMBERS = ("start", "end", "gps", "probability", "files", "expected")
+
+
+def columns_of(kind: str) -> tuple[str, ...]:
+    """Columns of the table for a kind of data."""
+    return ("path", "label", *TIMES[kind], *_OF_PREDICTION, "drawn")
+
+
+@dataclass
+class Audit(PoolCounts):
+    """The drawn files as rows of the table, in random order, their sources, and the numbers of the pool."""
+
+    rows: list[dict[str, object]] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    answered: int = 0
+
+
+def draw_audit(
+    predictor: Predictor,
+    model: str | os.PathLike[str],
+    files: Iterable[str | os.PathLike[str]],
+    *,
+    n: int = 50,
+    labelled: LabelledContent | None = None,
+    bs: int = 32,
+    workers: int | None = None,
+) -> Audit:
+    """Predict files and draw those whose labels tell most about the model's accuracy on all of them.
+
+    Parameters
+    ----------
+    model : folder of the predictor's model.
+    n : number of files, or windows of long recordings, to draw.
+    labelled : content that has a label already, such as training files, and is left out.
+    bs, workers : as in `Predictor.predict`.
+
+    Raises
+    ------
+    SecondhandError : the model is multi-label, or ``n`` is below 2.
+    """
+    check_single_label(predictor)
+    if n < 2:
+        raise SecondhandError(f"--n {n}: expected at least 2")
+    audit, predicted = Audit(), list[tuple[Source, str, str, float]]()
+    for window in unlabelled(predictor, files, audit, labelled=labelled, bs=bs, workers=workers):
+        prediction = window.prediction
+        row = (source_of_window(window), prediction.best, prediction.label, prediction.sure)
+        predicted.append(row)
+    if not predicted:
+        return audit
+    sources, guesses, answers, probabilities = zip(*predicted, strict=True)
+    p, answered = np.array(probabilities), np.array(answers) != UNKNOWN
+    stratum, drawn = draw(answered, p, guesses, n)
+    digest, count = model_digest(os.fspath(model)), int(stratum.max()) + 1
+    sizes = np.bincount(stratum)
+    expected = np.bincount(stratum, p) / sizes
+    for i in drawn:
+        source, k = sources[i], int(stratum[i])
+        cells: dict[str, object] = {
+            "path": source.path, "label": "", "start": source.start, "end": source.end,
+            "gps": source.at, "guess": guesses[i], "answer": answers[i], "probability": float(p[i]),
+            "stratum": f"{k + 1} of {count}", "files": int(sizes[k]), "expected": float(expected[k]),
+        }  # fmt: skip
+        cells = {name: cells[name] for name in columns_of(predictor.kind)[:-1]}
+        audit.rows.append(cells | {"drawn": _digest(digest, cells)})
+        audit.sources.append(source)
+    audit.answered = int(answered.sum())
+    return audit
+
+
+def check_single_label(predictor: Predictor) -> None:
+    """Raise SecondhandError if a model may assign several labels to a file."""
+    if not predictor.confidence.exclusive:
+        raise SecondhandError(
+            "This is a multi-label model, and a file of an audit gets one label. Use learners.evaluate with a "
+            "labelled table"
+        )
+
+
+@dataclass
+class AuditTable:
+    """A table of `draw_audit` as it was read.
+
+    Attributes
+    ----------
+    rows : the drawn rows, all cells as text; ``path`` is as written.
+    rejected : rows that were not drawn, and repeated ones.
+    """
+
+    file: Path
+    rows: list[dict[str, str]]
+    rejected: list[Rejected]
+
+    @property
+    def sources(self) -> list[Source]:
+        """The files, or parts of them, to open."""
+        folder, times = self.file.absolute().parent, ("start", "end", "gps")
+        return [
+            source_of(
+                {"path": file_named(folder, row["path"])}
+                | {name: row.get(name) or None for name in times}
+            )
+            for row in self.rows
+        ]
+
+
+def read_audit(file: Path, model: str | os.PathLike[str]) -> AuditTable:
+    """Read a table of `draw_audit`, filled in or not.
+
+    Raises
+    ------
+    SecondhandError : it is no such table, it was drawn for another model, or all rows of a stratum are missing.
+    """
+    table = read_cells(file)
+    if missing := [name for name in columns_of("picture") if name not in table]:
+        raise SecondhandError(
+            f"{file}: no column {missing[0]!r}, so it is not a table that learners.audit drew"
+        )
+    digest, rejected = model_digest(os.fspath(model)), list[Rejected]()
+    rows: dict[str, dict[str, str]] = {}
+    for number, cells in enumerate(table.to_dict("records"), start=2):
+        row = {str(name): str(cell) for name, cell in cells.items()}
+        drawn = _digest(digest, row) == row["drawn"]
+        if drawn and row["drawn"] not in rows:
+            rows[row["drawn"]] = row
+        else:
+            why = "is listed twice" if drawn else "was not drawn by this audit"
+            rejected.append(Rejected(row["path"], f"{why} (row {number} of {file.name})"))
+    if not rows:
+        raise SecondhandError(
+            f"{file} was not drawn for the model {model}, or its columns were edited. Name the model that drew it, or "
+            "draw anew"
+        )
+    there = {_stratum(row) for row in rows.values()}
+    count = int(next(iter(rows.values()))["stratum"].split()[-1])
+    if gone := sorted({*range(1, count + 1)} - there):
+        raise SecondhandError(
+            f"{file}: all rows of stratum {gone[0]} are missing, so some files of the site are not represented. Restore "
+            "them (without a label if you have none), or draw anew"
+        )
+    return AuditTable(file, [*rows.values()], rejected)
+
+
+def _stratum(row: Mapping[str, str]) -> int:
+    return int(row["stratum"].split()[0])
+
+
+@dataclass(frozen=True)
+class AuditLabels:
+    """The labelled rows of an audit.
+
+    Attributes
+    ----------
+    table : the rows with a label, ``label`` cleaned.
+    known : bool [n], whether the label is a class of the model.
+    right : bool [n], whether the answer is right; of refused files, whether the most probable class is.
+    answered : bool [n].
+    weights : [n], number of files that each row stands for.
+    strata : all strata with their labels.
+    """
+
+    table: AuditTable
+    known: Mask
+    right: Mask
+    answered: Mask
+    weights: Floats
+    strata: list[Stratum]
+
+
+def labels_of(audit: AuditTable, classes: Sequence[str], tree: Tree | None = None) -> AuditLabels:
+    """The labelled rows of an audit. A label that is no class is that of an unknown class.
+
+    Raises
+    ------
+    SecondhandError : no row has a label; a label differs from a class only in case or spaces, or is a node above the
+        classes.
+    """
+    similar = {spelling_key(name): name for name in classes}
+    above = [] if tree is None else tree.names[tree.classes :]
+    rows = [row | {"label": clean_label(row["label"])} for row in audit.rows]
+    for row in rows:
+        where, label = f"{audit.file}: {row['path']}", row["label"]
+        if label in above:
+            raise SecondhandError(
+                f"{where} has the label {quoted(label)}, a group above the classes. Give the class"
+            )
+        name = similar.get(spelling_key(label), label)
+        if name != label:
+            raise SecondhandError(
+                f"{where} has the label {quoted(label)}, but the class of the model is {quoted(name)}. Correct it"
+            )
+    labelled = [row for row in rows if row["label"]]
+    if not labelled:
+        raise SecondhandError(
+            f"{audit.file}: no row has a label yet. Fill in the column label, or label on the page: "
+            f"python -m app MODEL --label {audit.file}"
+        )
+    truths, answers, guesses = (
+        np.array([row[name] for row in labelled]) for name in ("label", "answer", "guess")
+    )
+    answered = answers != UNKNOWN
+    holds = answers == truths if tree is None else tree.correct(answers, truths)
+    right = np.where(answered, holds, guesses == truths)
+    number = np.array([_stratum(row) for row in labelled])
+    by_stratum = {_stratum(row): row for row in rows}
+    strata = [
+        Stratum(
+            row["answer"] != UNKNOWN, int(float(row["files"])), float(row["expected"]), right[number == k]
+        )
+        for k, row in sorted(by_stratum.items())
+    ]
+    labels = np.bincount(number, minlength=max(by_stratum) + 1)
+    files = np.array([int(float(row["files"])) for row in labelled])
+    return AuditLabels(
+        AuditTable(audit.file, labelled, audit.rejected),
+        np.isin(truths, classes),
+        right,
+        answered,
+        files / labels[number],
+        strata,
+    )
+
+
+def _digest(model: str, row: Mapping[str, object]) -> str:
+    """Digest of a model and a row, without its label and folder, whatever program wrote the numbers."""
+    cells = {"path": Path(str(row["path"]).replace("\\", "/")).name}
+    for name in (*(n for names in TIMES.values() for n in names), *_OF_PREDICTION):
+        cell = row.get(name)
+        if cell is None or cell == "":
+            continue
+        try:
+            cells[name] = f"{float(str(cell)):.6f}" if name in _NUMBERS else str(cell)
+        except ValueError:
+            cells[name] = str(cell)
+    return hashlib.sha256(f"{model} {sorted(cells.items())}".encode()).hexdigest()[:12]

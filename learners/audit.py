@@ -1,0 +1,294 @@
+"""``python -m learners.audit MODEL PATH...``: how often a model is right at your site, from a few labels."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datasets.core.errors import SecondhandError
+from datasets.core.program import installed_commands
+from datasets.core.scanning import some_files
+from learners.acceleration import keep_memory_on_cpu
+from learners.cli import console, result
+from learners.cli.flags import add_flags, bare_parser
+from learners.cli.settings import AuditSettings
+
+if TYPE_CHECKING:
+    from learners.active import AuditLabels
+    from learners.evaluation import Limits
+    from learners.model import Bundle
+
+#: Labels from which the accuracy of a class is given.
+ENOUGH = 10
+#: Accuracy of answers that a threshold for the site aims at, if the model has no target of its own.
+TARGET = 0.95
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Returns 0, or 3 if some files or rows could not be used."""
+    parser = bare_parser(
+        "learners.audit",
+        "Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about "
+        "it, by stratified sampling, and label them in the table or on the page. Then give the table as --labels: it "
+        "prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some "
+        "files or rows could not be used (they are listed); 2 for a wrong call.",
+        usage="MODEL PATH... | MODEL --labels TABLE",
+        examples=(
+            "python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv",
+            "python -m app runs/photos/model --label audit.csv",
+            "python -m learners.audit runs/photos/model --labels audit.csv",
+            "python -m learners.audit runs/photos/model --labels audit.csv --out site-model/",
+        ),
+    )
+    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        help="Files, folders, or patterns in quotes to draw from. Write them before the flags.",
+    )
+    add_flags(parser, AuditSettings)
+    settings = parser.parse_args(argv)
+    if bool(settings.paths) == (settings.labels is not None):
+        parser.error("name either files to draw from, or a labelled table as --labels")
+
+    console.log_to_terminal()
+    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.model import model_folder
+
+    settings.model = str(model_folder(settings.model))
+    return _draw(settings) if settings.labels is None else _estimate(settings)
+
+
+def _draw(settings: Any) -> int:
+    """Draw files, write the table and the sheet, and print what to do with them."""
+    from learners.active import (
+        as_text,
+        check_out,
+        check_single_label,
+        columns_of,
+        draw_audit,
+        labelled_in,
+        sheet_of,
+        write_list,
+    )
+    from learners.inference import Predictor
+    from learners.report import Shot
+
+    out = settings.out or Path("audit.csv")
+    check_out(out, overwrite=settings.overwrite)
+    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
+    check_single_label(predictor)
+    skipped: Counter[str] = Counter()
+    audit = draw_audit(
+        predictor,
+        settings.model,
+        some_files(settings.paths, predictor.kind, skipped),
+        n=settings.n,
+        labelled=labelled_in(settings.model),
+        bs=settings.bs,
+        workers=settings.workers,
+    )
+    status = console.tell_pool(audit, skipped, settings.paths)
+    if not audit.rows:
+        print("No files are left to draw from", file=sys.stderr)
+        return status
+    shots = [Shot(source, str(n), "") for n, source in enumerate(audit.sources, start=1)]
+    lead = (
+        f"{len(shots)} of {audit.judged} files, drawn at random within groups of similar confidence. Fill in the column "
+        f"label of {out.name}, which has the same order: a class, unknown, or the name of a class that the model lacks. "
+        "The model's guesses are not shown, so that they do not influence you."
+    )
+    text = as_text(columns_of(predictor.kind), audit.rows)
+    write_list(out, text, predictor, shots, title="What to label for the audit", lead=lead)
+    print(
+        f"Drawn: {len(shots)} of {audit.judged} files, of which the model answers {audit.answered}\n"
+        f"table   {out}\n"
+        f"sheet   {sheet_of(out) / 'index.html'}\n"
+        f"Label:  fill in the column label, or  {_command('app', settings.model, '--label', out)}\n"
+        f"Then:   {_command('learners.audit', settings.model, '--labels', out)}"
+    )
+    return status
+
+
+def _estimate(settings: Any) -> int:
+    """Print the accuracy that the labels show; write the model for the site."""
+    from learners.active import labels_of, read_audit
+    from learners.evaluation import accuracies, weighted_fraction
+    from learners.files import check_replaceable
+    from learners.model import load_bundle
+
+    if settings.out is not None:
+        check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
+    bundle = load_bundle(settings.model, network=False)
+    audit = read_audit(settings.labels, settings.model)
+    labels = labels_of(audit, bundle.classes, bundle.decider.tree)
+    files, count = sum(s.files for s in labels.strata), len(labels.right)
+    answered = sum(s.files for s in labels.strata if s.answered)
+    estimates = accuracies(labels.strata)
+    unknown = weighted_fraction(~labels.known, labels.weights)
+    lines = [
+        f"Labelled: {count} of the {len(audit.rows)} files drawn from {files}."
+        + _left_empty(len(audit.rows) - count),
+        f"Right here: {_limits(estimates['answers'])} of its answers. It answers {answered} of the {files} files.",
+        f"Right here: {_limits(estimates['all'])} of all files, counting the most probable class of those that it "
+        "refuses.",
+        f"Files of unknown classes: {_limits(unknown)}.",
+        *_classes(labels),
+        _verdict(bundle, labels),
+    ]
+    for item in audit.rejected:
+        print(f"{item.path}: {item.reason}", file=sys.stderr)
+    print()
+    result.print_result(lines, "At this site")
+    status = 3 if audit.rejected else 0
+    if settings.out is None:
+        words = (settings.model, "--labels", settings.labels, "--out", "site-model")
+        print(f"Fit temperature and threshold to the site:  {_command('learners.audit', *words)}")
+    else:
+        status = max(status, _refit(settings, labels, estimates))
+    training = _command("learners.finetune", "--from", settings.model, "--data", settings.labels)
+    print(f"Train with these labels:  {training}")
+    return status
+
+
+def _left_empty(count: int) -> str:
+    if not count:
+        return ""
+    return f" The {count} without a label are taken to be like the others of their group."
+
+
+def _classes(labels: AuditLabels) -> list[str]:
+    """A sentence for each class that is answered for at least `ENOUGH` labelled files."""
+    import numpy as np
+
+    from learners.evaluation import weighted_fraction
+
+    answers = np.array([row["answer"] for row in labels.table.rows])
+    lines = []
+    for name, n in sorted(Counter(answers[labels.answered].tolist()).items()):
+        if n >= ENOUGH:
+            value = weighted_fraction(
+                labels.right[answers == name], labels.weights[answers == name]
+            )
+            lines.append(f"Answered {name}: {_limits(value)} right, from {n} labels.")
+    return lines
+
+
+def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
+    """Whether the model is less accurate on known classes here than on its own held-out files."""
+    from learners.evaluation import weighted_fraction
+
+    known = labels.known
+    here = weighted_fraction(labels.right[known], labels.weights[known])
+    part = next((p for p in result.PARTS if f"{p}_accuracy" in bundle.metrics), None)
+    if part is None:
+        return "The model folder has no accuracy to compare with."
+    home = float(bundle.metrics[f"{part}_accuracy"])
+    compared = (
+        f"Of files of its classes {_limits(here)} are right here, and {100 * home:.0f} % of its own "
+        f"{result.NAMES.get(part, part)} files were"
+    )
+    if here[2] < home:
+        return f"{compared}: it is less accurate here, so a training with labels from here is worth it."
+    return f"{compared}: these labels show no difference, so a training is not clearly worth it."
+
+
+def _refit(settings: Any, labels: AuditLabels, estimates: Mapping[str, Limits]) -> int:
+    """Write a copy of the model with temperature and threshold fitted to the labels."""
+    from dataclasses import replace
+    from functools import partial
+    from math import isfinite
+
+    import numpy as np
+
+    from learners.inference import Predictor, stack_outputs
+    from learners.model import add_onnx, as_ancestor, load_bundle, save_bundle
+    from learners.uncertainty import Outputs, refitted
+
+    bundle = load_bundle(settings.model)
+    predictor = Predictor(bundle, device=settings.device, engine=settings.engine)
+    sources = labels.table.sources
+    detailed = list(predictor.predict_detailed(sources, bs=settings.bs, workers=settings.workers))
+    predictor.close()
+    usable = [n for n, item in enumerate(detailed) if item.logits is not None]
+    for n, item in enumerate(detailed):
+        if item.logits is None:
+            print(f"{sources[n].path}: {item.prediction.reason}", file=sys.stderr)
+    if not usable:
+        raise SecondhandError(f"--labels {settings.labels}: none of the labelled files can be read")
+    logits, features = stack_outputs([detailed[n] for n in usable])
+    numbers = {name: i for i, name in enumerate(bundle.classes)}
+    truths = [numbers.get(labels.table.rows[n]["label"], -1) for n in usable]
+    gate = bundle.decider.threshold_gate.threshold
+    target = gate.target if isfinite(gate.target) else TARGET
+    confidence = refitted(
+        bundle.decider,
+        Outputs(logits.astype(np.float64), np.array(truths, np.int64), features),
+        labels.weights[usable],
+        target=target,
+        paths=[sources[n].path for n in usable],
+    )
+    threshold, before = confidence.threshold_gate.threshold, bundle.decider.calibrator.temperature
+    files = sum(s.files for s in labels.strata)
+    protocol = f"{len(usable)} labelled files of a site, drawn from {files}"
+    earlier = bundle.provenance.get("lineage")
+    lineage = [
+        *(earlier if isinstance(earlier, list) else []),
+        as_ancestor(bundle, Path(settings.model)),
+    ]
+    value, *limits = estimates["all"]
+    site = replace(
+        bundle,
+        confidence=confidence,
+        provenance=bundle.provenance
+        | {
+            "note": "temperature and threshold fitted to a site",
+            "lineage": lineage,
+            "protocol": protocol,
+            "headline": "",
+        },
+        metrics={
+            "site_accuracy": value,
+            "site_accuracy_interval": limits,
+            "site_items": len(usable),
+        },
+        onnx=None,
+    )
+    save_bundle(site, settings.out)
+    if bundle.onnx is not None:
+        add_onnx(site, settings.out, partial(_copy, bundle.onnx))
+    print(
+        f"Temperature: {before.value:.2f} before, {confidence.calibrator.temperature.value:.2f} here.\n"
+        f"Threshold: {threshold.value:.3g}, the lowest at which {100 * target:.3g} % of the answers are right here. It "
+        f"answers about {100 * threshold.coverage:.0f} % of these files.\n"
+        f"Model for this site:  {settings.out}"
+    )
+    return 3 if len(usable) < len(detailed) else 0
+
+
+def _copy(onnx: Path, bundle: Bundle, file: Path) -> None:
+    """Write ``model.onnx`` by copying that of the same network."""
+    import shutil
+
+    shutil.copyfile(onnx, file)
+
+
+def _limits(limits: tuple[float, float, float]) -> str:
+    """ "94 % (95 % limits 91 to 97 %)"."""
+    value, low, high = limits
+    if value != value:
+        return "no label"
+    return f"{100 * value:.0f} % (95 % limits {100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def _command(module: str, *words: object) -> str:
+    import shlex
+
+    return shlex.join([*installed_commands(f"python -m {module}").split(), *map(str, words)])
+
+
+if __name__ == "__main__":
+    console.run(main)

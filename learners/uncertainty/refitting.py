@@ -1,0 +1,118 @@
+"""Fits temperature and threshold anew to a few labelled files of another site, drawn with known probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from learners.uncertainty.arrays import Floats, Ints, Outputs, check_labels, check_logits
+from learners.uncertainty.calibrators import (
+    TEMPERATURES,
+    Temperature,
+    TemperatureScaling,
+)
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.thresholds import Threshold
+
+#: Standard deviation of log(temperature here / temperature of the model) before any label.
+PULL = 0.25
+#: Number of labels that the probabilities above a threshold count as evidence of its accuracy.
+WORTH = 4.0
+#: Least threshold: an answer is likelier right than wrong.
+LEAST = 0.5
+
+
+def refitted(
+    confidence: Confidence,
+    items: Outputs,
+    weights: Floats,
+    *,
+    target: float,
+    paths: Sequence[str] | None = None,
+) -> Confidence:
+    """A copy of a single-label confidence with the temperature and threshold of another site.
+
+    The threshold is the lowest one (at least 0.5) at which the accuracy of answers reaches ``target``. It replaces score
+    floors, guarantees and prediction sets, which held for the calibration files; the distance gate stays.
+
+    Parameters
+    ----------
+    items : labelled files with raw logits; label -1 for files of unknown classes.
+    weights : [n], number of files that each item stands for.
+    target : accuracy of answers to reach, above 0 and below 1.
+    """
+    assert isinstance(confidence.calibrator, TemperatureScaling)
+    assert items.labels is not None
+    logits, labels = check_logits(items.logits, paths=paths), items.labels
+    known = labels >= 0
+    fitted = refit_temperature(
+        confidence.calibrator.temperature, logits[known], labels[known], weights[known]
+    )
+    calibrator = replace(confidence.calibrator, temperature=fitted)
+    moved = replace(confidence, calibrator=calibrator, sets=None, notes=[]).with_threshold(LEAST)
+    decided = moved.decide(logits, items.features, paths=paths)
+    tree = moved.tree
+    right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
+    right &= known
+    passed = decided.label >= 0
+    value = refit_threshold(decided.sure[passed], right[passed], weights[passed], target)
+    answered = passed & (decided.sure >= value)
+    share = float(weights[answered].sum() / weights.sum())
+    accuracy = float(np.average(right[answered], weights=weights[answered])) if share else np.nan
+    moved = moved.with_threshold(value)
+    gate = replace(moved.threshold_gate, threshold=Threshold(value, share, accuracy))
+    return replace(moved, threshold_gate=gate)
+
+
+def refit_temperature(
+    fitted: Temperature, logits: Floats, labels: Ints, weights: Floats
+) -> Temperature:
+    """The temperature that is most probable given labels from another site, and its 95 % limits.
+
+    Minimises the weighted NLL of the labels plus the prior log T ~ normal(log of the fitted temperature, `PULL`).
+    ``logits [n, classes]`` are raw, ``labels [n]`` class indices, ``weights [n]`` positive; their mean does not matter.
+    Without labels the temperature stays, and it falls only as far as the limits support (see `cautious`).
+    """
+    import scipy
+
+    if not len(labels):
+        return fitted
+    y = check_labels(labels, *logits.shape)
+    share, start = weights / weights.mean(), np.log(fitted.value)
+    centred = logits - logits.max(axis=1, keepdims=True)
+
+    def loss(log_t: float) -> float:
+        z = centred * np.exp(-log_t)
+        nll = scipy.special.logsumexp(z, axis=1) - z[np.arange(len(y)), y]
+        return float(share @ nll + ((log_t - start) / PULL) ** 2 / 2)
+
+    low, high = np.log(TEMPERATURES)
+    best = float(scipy.optimize.minimize_scalar(loss, bounds=(low, high), method="bounded").x)
+    step = 1e-3
+    curvature = (loss(best + step) - 2 * loss(best) + loss(best - step)) / step**2
+    spread = 1.96 / np.sqrt(max(curvature, 1 / PULL**2))
+    below, above = np.exp(np.clip([best - spread, best + spread], low, high))
+    value = float(np.exp(best))
+    if value < fitted.value:
+        value = min(fitted.value, float(above))
+    return Temperature(value, float(below), float(above), fitted.n + len(y))
+
+
+def refit_threshold(p: Floats, right: np.ndarray, weights: Floats, target: float) -> float:
+    """The lowest threshold on ``p [n]``, at least `LEAST`, at which the accuracy of answers reaches ``target``.
+
+    The accuracy above a threshold is the weighted fraction of labelled files that are right, with the mean probability
+    counted as `WORTH` more labels of mean weight. If no threshold reaches the target it is the largest of the target and
+    the highest probability that was wrong.
+    """
+    order = np.argsort(-p, kind="stable")
+    p, right, w = p[order], right[order], weights[order]
+    total, prior = np.cumsum(w), WORTH * weights.mean() if len(w) else 0.0
+    accuracy = (np.cumsum(w * right) + prior * np.cumsum(w * p) / total) / (total + prior)
+    last = np.r_[np.diff(p) != 0, True] if len(p) else np.empty(0, bool)
+    reached = np.flatnonzero((accuracy >= target) & last)
+    if not len(reached):
+        return float(min(1.0, max([target, *np.nextafter(p[~right.astype(bool)], 2)])))
+    return float(max(LEAST, p[reached[-1]]))

@@ -1,0 +1,117 @@
+"""Strata, the draw and the estimate, against direct definitions and repeated draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from learners.evaluation import Stratum, accuracies, draw, weighted_fraction
+
+Population = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def population(files: int = 400, *, shift: float = 0.0, seed: int = 0) -> Population:
+    """Whether files are answered, their probabilities, classes, and whether they are right; ``shift`` on the logit
+    scale makes fewer right than the probabilities say."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(2.5, 2.0, files)
+    p = 1 / (1 + np.exp(-logits))
+    right = rng.random(files) < 1 / (1 + np.exp(-(logits - shift)))
+    return p > 0.95, p, rng.integers(0, 5, files), right
+
+
+def strata_of(drawn: np.ndarray, stratum: np.ndarray, one: Population) -> list[Stratum]:
+    answered, p, _, right = one
+    return [
+        Stratum(
+            bool(answered[stratum == k][0]),
+            int((stratum == k).sum()),
+            float(p[stratum == k].mean()),
+            right[drawn[stratum[drawn] == k]],
+        )
+        for k in range(stratum.max() + 1)
+    ]
+
+
+@pytest.mark.parametrize("n", [2, 3, 20, 50, 399, 400, 1000])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+def test_each_draw_has_its_number_of_files_and_all_strata(n: int, share: float) -> None:
+    answered, p, best, _ = population()
+    answered = p >= np.quantile(p, 1 - share) if share else np.zeros(400, bool)
+    stratum, drawn = draw(answered, p, best, n)
+    assert len(drawn) == len({*drawn.tolist()}) == min(n, 400)
+    assert np.bincount(stratum).min() > 0
+    assert {*stratum[drawn]} == {*stratum}, "no stratum is without a label"
+    for k in range(stratum.max() + 1):
+        assert len({*answered[stratum == k]}) == 1
+
+
+def test_confident_and_doubtful_files_of_all_classes_are_drawn() -> None:
+    answered, p, best, _ = population()
+    _, drawn = draw(answered, p, best, 50)
+    assert {*best[drawn[answered[drawn]]]} == {*range(5)}
+    assert (p[drawn] > 0.99).sum() >= 3
+    doubtful = (p < 0.9) & ~answered
+    assert doubtful[drawn].mean() > 1.2 * doubtful.mean(), "Neyman's allocation"
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_limits_hold_over_draws_and_the_estimate_is_unbiased(shift: float) -> None:
+    one = population(shift=shift)
+    answered, p, best, right = one
+    truths = {"all": right.mean(), "answers": right[answered].mean()}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truths}
+    for seed in range(120):
+        stratum, drawn = draw(answered, p, best, 50, seed=seed)
+        for name, limits in accuracies(strata_of(drawn, stratum, one), seed).items():
+            found[name].append(limits)
+    for name, truth in truths.items():
+        value, low, high = np.array(found[name]).T
+        error = value.std() / np.sqrt(len(value))
+        assert abs(value.mean() - truth) < 3.5 * error + 1e-9
+        assert ((low <= truth) & (truth <= high)).mean() >= 0.93
+
+
+def test_one_stratum_is_the_posterior_of_the_beta_binomial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one shift and one worth the files without a label are beta-binomial."""
+    from learners.evaluation import stratified
+
+    monkeypatch.setattr(stratified, "SHIFTS", np.zeros(1))
+    monkeypatch.setattr(stratified, "WORTHS", np.array([4.0]))
+    monkeypatch.setattr(stratified, "DRAWS", 200_000)
+    right = np.arange(20) < 17
+    value, low, high = accuracies([Stratum(True, 120, 0.9, right)])["answers"]
+    oracle = stats.betabinom(100, 3.6 + 17, 0.4 + 3)
+    assert value == 0.85
+    assert low == pytest.approx((17 + oracle.ppf(0.025)) / 120, abs=0.009)
+    assert high == pytest.approx((17 + oracle.ppf(0.975)) / 120, abs=0.009)
+
+
+def test_labels_that_are_missing() -> None:
+    right = np.ones(6, bool)
+    few = [
+        Stratum(True, 30, 0.97, right[:0]),
+        Stratum(True, 10, 0.99, right),
+        Stratum(True, 5, 0.999, right[:0]),
+    ]
+    whole = [Stratum(True, 45, np.average([0.97, 0.99, 0.999], weights=[30, 10, 5]), right)]
+    assert accuracies(few) == accuracies(whole), "strata without labels join a neighbour"
+    none = accuracies([*whole, Stratum(False, 9, 0.5, right[:0])])
+    assert none["answers"] == accuracies(whole)["answers"]
+    assert np.isnan(none["all"][0])
+    assert none["all"][1:] == (0, 1), (
+        "refused files without any label are not taken for answered ones"
+    )
+    everything = accuracies([Stratum(True, 6, 0.9, right)])
+    assert everything["all"] == (1, 1, 1), "all files are labelled"
+
+
+def test_a_weighted_fraction_counts_fewer_labels() -> None:
+    hits, weights = np.array([1, 1, 0, 1]), np.array([3.0, 1.0, 1.0, 1.0])
+    value, low, high = weighted_fraction(hits, weights)
+    n = 36 / 12
+    assert value == pytest.approx(5 / 6)
+    assert low == pytest.approx(stats.beta.ppf(0.025, value * n, n - value * n + 1))
+    assert high == pytest.approx(stats.beta.ppf(0.975, value * n + 1, n - value * n))
+    assert np.isnan(weighted_fraction([], [])[0])

@@ -1,0 +1,177 @@
+"""The command: a table to fill in, what its labels show, and a model for the site."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.items import load_table
+from learners.audit import main
+from learners.inference import Predictor
+from learners.model import load_bundle, save_bundle
+from learners.uncertainty import Confidence
+from tests.app import sites
+from tests.pictures import write_pictures
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    sites.write_run(folder / "run")
+    write_pictures(folder / "pool", per_class=8, unknown=6)
+    return folder
+
+
+@pytest.fixture
+def table(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(world)
+    assert main(["run/model", "pool", "--n", "16", "--out", str(tmp_path / "audit.csv")]) == 0
+    return tmp_path / "audit.csv"
+
+
+def read(table: Path) -> pd.DataFrame:
+    return pd.read_csv(table, dtype=str, keep_default_na=False)
+
+
+def fill(table: Path) -> pd.DataFrame:
+    """Give every drawn file its right label."""
+    frame = read(table)
+    frame["label"] = [Path(path).parent.name for path in frame["path"]]
+    frame.to_csv(table, index=False)
+    return frame
+
+
+def test_the_table_says_what_the_estimate_needs(world: Path, table: Path, capsys) -> None:
+    frame = read(table)
+    assert len(frame) == frame["path"].nunique() == 16
+    assert frame["label"].eq("").all()
+    answers = {p.path: p for p in Predictor(world / "run/model").predict(map(str, frame["path"]))}
+    assert frame["answer"].tolist() == [answers[path].label for path in frame["path"]]
+    sizes = frame.drop_duplicates("stratum")["files"].astype(int)
+    assert sizes.sum() == 30, "the population"
+    assert {text.split()[-1] for text in frame["stratum"]} == {str(len(sizes))}
+    page = (table.parent / "audit/index.html").read_text()
+    assert page.count("<img") == 16
+    with pytest.raises(SecondhandError, match=r"audit\.csv already exists"):
+        main(["run/model", "pool", "--out", str(table)])
+
+
+def test_labels_give_the_accuracy_and_a_model_for_the_site(
+    world: Path, table: Path, tmp_path: Path, capsys
+) -> None:
+    frame = fill(table)
+    capsys.readouterr()
+    assert main(["run/model", "--labels", str(table), "--out", str(tmp_path / "site")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    answered = frame["answer"].ne("unknown")
+    assert "Labelled: 16 of the 16 files drawn from 30." in said
+    weights = frame["files"].astype(int) / frame.groupby("stratum")["path"].transform("count")
+    value = round(100 * (weights * frame["guess"].eq(frame["label"])).sum() / weights.sum())
+    assert f"Right here: {value} % (95 % limits" in said
+    strange = round(100 * (weights * frame["label"].eq("unknown")).sum() / weights.sum())
+    assert f"Files of unknown classes: {strange} % (95 % limits" in said
+    assert answered.any()
+
+    site, model = load_bundle(tmp_path / "site"), load_bundle(world / "run/model")
+    assert site.provenance["lineage"][-1]["model"] == "run"
+    assert site.metrics["site_items"] == 16
+    first = next(site.network.parameters())
+    assert first.equal(next(model.network.parameters())), "the same network"
+    assert site.decider.threshold_gate.threshold.value >= 0.5
+    assert len(list(Predictor(tmp_path / "site").predict([*frame["path"]]))) == 16
+    with pytest.raises(SecondhandError, match=r"--out .*site already exists"):
+        main(["run/model", "--labels", str(table), "--out", str(tmp_path / "site")])
+    read_back = load_table(table)
+    assert len(read_back.frame) + len(read_back.unknown_items) == 16, "training reads it"
+
+
+def test_rows_that_were_not_drawn_are_listed_and_do_not_count(
+    world: Path, table: Path, capsys
+) -> None:
+    frame = fill(table)
+    other = frame.iloc[0].to_dict() | {"path": "pool/red/other.jpg", "label": "blue"}
+    pd.concat([frame, pd.DataFrame([other, frame.iloc[1].to_dict()])]).to_csv(table, index=False)
+    assert main(["run/model", "--labels", str(table)]) == 3
+    said = capsys.readouterr()
+    assert "pool/red/other.jpg: was not drawn by this audit (row 18 of audit.csv)" in said.err
+    assert f"{frame['path'][1]}: is listed twice (row 19 of audit.csv)" in said.err
+    assert "Labelled: 16 of the 16" in said.out
+
+
+def test_what_a_spreadsheet_does_to_the_table_is_read(table: Path, capsys) -> None:
+    frame = fill(table)
+    frame["probability"] = [f"{float(p):g}" for p in frame["probability"]]
+    frame["files"] += ".0"
+    frame["path"] = "moved/" + frame["path"].map(lambda path: Path(path).name)
+    frame.sample(frac=1, random_state=0).to_csv(table, index=False, quoting=csv.QUOTE_ALL)
+    assert main(["run/model", "--labels", str(table)]) == 0
+    assert "Labelled: 16 of the 16 files drawn from 30." in capsys.readouterr().out
+
+
+def test_wrong_tables_and_labels(world: Path, table: Path, tmp_path: Path) -> None:
+    labels = ["--labels", str(table)]
+    with pytest.raises(SecondhandError, match=r"audit\.csv: no row has a label"):
+        main(["run/model", *labels])
+    frame = fill(table)
+    frame.assign(label=frame["label"].str.upper()).to_csv(table, index=False)
+    with pytest.raises(SecondhandError, match=r"the class of the model is '(red|green|blue)'"):
+        main(["run/model", *labels])
+    first = frame["stratum"][0]
+    frame.loc[frame["stratum"].ne(first)].to_csv(table, index=False)
+    with pytest.raises(SecondhandError, match=f"all rows of stratum {first.split()[0]}|stratum"):
+        main(["run/model", *labels])
+    frame.to_csv(table, index=False)
+    other = sites.write_run(tmp_path / "other", target_accuracy=0.5)
+    with pytest.raises(SecondhandError, match=r"audit\.csv was not drawn for the model .*other"):
+        main([str(other), *labels])
+    frame[["path", "label"]].to_csv(table, index=False)
+    with pytest.raises(SecondhandError, match="no column 'guess'"):
+        main(["run/model", *labels])
+    for words in (["run/model"], ["run/model", "pool", *labels]):
+        with pytest.raises(SystemExit):
+            main(words)
+
+
+def test_new_class_names_count_as_unknown_classes(table: Path, capsys) -> None:
+    frame = fill(table)
+    frame.assign(label=frame["label"].replace("unknown", "ultraviolet")).to_csv(table, index=False)
+    assert main(["run/model", "--labels", str(table)]) == 0
+    new = capsys.readouterr().out
+    frame.to_csv(table, index=False)
+    assert main(["run/model", "--labels", str(table)]) == 0
+    assert capsys.readouterr().out == new
+
+
+def test_unlabelled_rows_are_left_out(table: Path, capsys) -> None:
+    frame = fill(table)
+    frame.loc[5:, "label"] = ""
+    frame.to_csv(table, index=False)
+    assert main(["run/model", "--labels", str(table)]) == 0
+    assert "Labelled: 5 of the 16 files" in capsys.readouterr().out
+
+
+def test_windows_of_recordings_are_drawn(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_bundle(sites.tones(), tmp_path / "model")
+    sites.tone(tmp_path / "long.wav", "low", "high", "low", "high")
+    sites.tone(tmp_path / "short.wav", "high")
+    assert main(["model", "long.wav", "short.wav", "--n", "4"]) == 0
+    frame = read(tmp_path / "audit.csv")
+    assert frame["start"].ne("").sum() >= 3
+    frame.assign(label=frame["guess"]).to_csv("audit.csv", index=False)
+    assert main(["model", "--labels", "audit.csv", "--out", "site"]) == 0
+    assert "Right here: 100 %" in capsys.readouterr().out
+    assert len(list(Path("audit").glob("*.flac"))) == 4
+
+
+def test_a_multi_label_model_is_refused(tmp_path, monkeypatch) -> None:
+    several = replace(sites.colours(), confidence=Confidence.uncalibrated(3, exclusive=False))
+    save_bundle(several, tmp_path / "model")
+    write_pictures(tmp_path / "pool", per_class=1)
+    with pytest.raises(SecondhandError, match="multi-label"):
+        main([str(tmp_path / "model"), str(tmp_path / "pool"), "--out", str(tmp_path / "a.csv")])

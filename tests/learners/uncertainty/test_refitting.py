@@ -1,0 +1,90 @@
+"""Temperature and threshold of a site, from few labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from learners.uncertainty import Confidence, Outputs, Temperature, refitted
+from learners.uncertainty.refitting import PULL, refit_temperature, refit_threshold
+
+START = Temperature(1.0, 0.8, 1.2, 200)
+
+
+def items(n: int, temperature: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits whose labels follow their softmax at a temperature."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 3, (n, 4))
+    z = logits / temperature
+    p = np.exp(z - logsumexp(z, axis=1, keepdims=True))
+    return logits, np.array([rng.choice(4, p=row) for row in p])
+
+
+def test_the_temperature_follows_many_labels_and_stays_without() -> None:
+    logits, labels = items(4000, 2.0)
+    fitted = refit_temperature(START, logits, labels, np.ones(4000))
+    assert fitted.value == pytest.approx(2.0, rel=0.05)
+    assert fitted.low < 2.0 < fitted.high
+    assert fitted.n == 4200
+    few = refit_temperature(START, logits[:10], labels[:10], np.ones(10))
+    assert 1.0 < few.value < 1.9, "few labels move it part of the way"
+    assert refit_temperature(START, logits[:0], labels[:0], np.ones(0)) == START
+    assert refit_temperature(
+        START, logits[:30], labels[:30], np.full(30, 7.0)
+    ).value == pytest.approx(refit_temperature(START, logits[:30], labels[:30], np.ones(30)).value)
+
+
+def test_the_temperature_is_the_minimum_of_weighted_nll_and_prior() -> None:
+    logits, labels = items(40, 2.0)
+    weights = np.random.default_rng(1).uniform(0.5, 3, 40)
+    fitted = refit_temperature(START, logits, labels, weights)
+
+    def loss(t: float) -> float:
+        nll = logsumexp(logits / t, axis=1) - logits[np.arange(40), labels] / t
+        return float(weights / weights.mean() @ nll + (np.log(t) / PULL) ** 2 / 2)
+
+    grid = np.linspace(0.5, 4, 7001)
+    assert fitted.value == pytest.approx(grid[np.argmin([loss(t) for t in grid])], abs=2e-3)
+
+
+def test_a_temperature_below_the_models_needs_evidence() -> None:
+    logits = np.eye(4)[[0, 1, 2, 3]] * 3.0
+    fitted = refit_temperature(START, logits, np.arange(4), np.ones(4))
+    assert fitted.value == 1.0, "four right answers do not make it surer"
+
+
+def test_the_threshold_is_the_lowest_that_reaches_the_target() -> None:
+    p = np.linspace(0.99, 0.51, 49)
+    right = p > 0.75
+    value = refit_threshold(p, right, np.ones(49), 0.9)
+    above = p >= value
+    assert 0.6 < value < 0.75
+    assert right[above].mean() == pytest.approx(0.9, abs=0.03)
+    assert refit_threshold(p, np.ones(49, bool), np.ones(49), 0.75) == pytest.approx(0.51)
+    heavy = np.where(right, 1.0, 9.0)
+    assert refit_threshold(p, right, heavy, 0.9) > value, (
+        "wrong files that stand for many count more"
+    )
+    never = refit_threshold(p, np.zeros(49, bool), np.ones(49), 0.9)
+    assert never > 0.99
+    assert refit_threshold(p[:0], right[:0], p[:0], 0.9) == 0.9
+
+
+def test_files_of_unknown_classes_raise_the_threshold() -> None:
+    logits, labels = items(200, 1.0)
+    confidence = Confidence.fit(Outputs(logits, labels))
+    strange = labels.copy()
+    strange[logits.max(axis=1) < 4] = -1
+    weights = np.ones(200)
+    plain, careful = (
+        refitted(confidence, Outputs(logits, truths), weights, target=0.9)
+        for truths in (labels, strange)
+    )
+    assert careful.threshold_gate.threshold.value > plain.threshold_gate.threshold.value
+    answered = careful.decide(logits).label
+    hits = answered[answered >= 0] == strange[answered >= 0]
+    assert hits.mean() >= 0.88
+    assert careful.threshold_gate.threshold.coverage == pytest.approx((answered >= 0).mean())
+    assert careful.threshold_gate.threshold.accuracy == pytest.approx(hits.mean())
+    assert Confidence.from_dict(careful.to_dict()).to_dict() == careful.to_dict()
