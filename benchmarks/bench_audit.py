@@ -30,7 +30,9 @@ class Site:
         frame = read_frame(file)
         frame = frame.loc[frame["probability"].ne("")]  # all that could be read
         self.answered = frame["label"].ne(UNKNOWN).to_numpy()
-        self.right = frame["best"].eq(frame["truth"]).to_numpy() & frame["split"].ne(UNKNOWN).to_numpy()
+        self.right = (
+            frame["best"].eq(frame["truth"]).to_numpy() & frame["split"].ne(UNKNOWN).to_numpy()
+        )
         self.p, self.best = frame["probability"].to_numpy(np.float64), frame["best"].to_numpy()
 
     def audit(self, n: int, seed: int) -> list[tuple[float, float, float]]:

@@ -32,13 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = bare_parser(
         "learners.audit",
         "Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about "
-        "it, by stratified sampling, and label them in the table or on the page. Then give the table as --labels: it "
-        "prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some "
+        "it, by stratified sampling, and label them in the table, or on the page by app --label. Then give the table as "
+        "--labels: it prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some "
         "files or rows could not be used (they are listed); 2 for a wrong call.",
         usage="MODEL PATH... | MODEL --labels TABLE",
         examples=(
             "python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv",
-            "python -m app runs/photos/model --label audit.csv",
             "python -m learners.audit runs/photos/model --labels audit.csv",
             "python -m learners.audit runs/photos/model --labels audit.csv --out site-model/",
         ),

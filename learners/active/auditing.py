@@ -252,7 +252,10 @@ def labels_of(audit: AuditTable, classes: Sequence[str], tree: Tree | None = Non
     by_stratum = {_stratum(row): row for row in rows}
     strata = [
         Stratum(
-            row["answer"] != UNKNOWN, int(float(row["files"])), float(row["expected"]), right[number == k]
+            row["answer"] != UNKNOWN,
+            int(float(row["files"])),
+            float(row["expected"]),
+            right[number == k],
         )
         for k, row in sorted(by_stratum.items())
     ]
