@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from learners.evaluation.before_after import Changes, compare, maybe_of_new_class
     from learners.evaluation.calibration_metrics import clopper_pearson, fraction
     from learners.evaluation.domain_shift import (
-        ACCURACY_THRESHOLD,
-        accuracy_threshold,
         calibration_check,
         expected_accuracy,
         prediction_figures,

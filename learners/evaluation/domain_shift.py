@@ -23,8 +23,6 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.figures import by_depth
-from learners.evaluation.held_out import OPEN_SET_SPLITS
-from learners.files import ranged, read_as
 from learners.uncertainty import (
     Confidence,
     Decisions,
@@ -33,17 +31,14 @@ from learners.uncertainty import (
     Outputs,
     Tree,
     Why,
-    design_effects,
     fit_temperature,
     known_labels,
     softmax,
 )
 
 COLUMNS = ("what", "guaranteed", "here", "low", "high", "items")
-#: Least number of held-out items for an estimate.
+#: Least number of calibration items for an estimate.
 ENOUGH = 50
-#: Key of the `AccuracyThreshold` in a model folder's metrics.
-ACCURACY_THRESHOLD = "accuracy_threshold"
 
 
 @dataclass(frozen=True)
@@ -237,20 +232,6 @@ def _verdict(expected: float, low: float, high: float, of: str = "guaranteed") -
 
 
 @dataclass(frozen=True)
-class AccuracyThreshold:
-    """The probability ``value`` that as many held-out items reach as are predicted correctly.
-
-    ``low, high`` are its 95 % limits, ``n`` is the number of items and ``wrong`` the number of wrong predictions.
-    """
-
-    value: float = ranged(0, 1)
-    low: float = ranged(0, 1)
-    high: float = ranged(0, 1)
-    n: int = ranged(0, 2**53)
-    wrong: int = ranged(0, 2**53)
-
-
-@dataclass(frozen=True)
 class ExpectedAccuracy:
     """Expected accuracy, 0 to 1, with 95 % limits (NaN without an estimate), and a sentence on it or on why there is
     none.
@@ -262,71 +243,33 @@ class ExpectedAccuracy:
     line: str
 
 
-def accuracy_threshold(predictions: pd.DataFrame) -> AccuracyThreshold:
-    """The threshold of average thresholded confidence (arXiv:2201.04234), from held-out items.
-
-    The fraction of held-out items that reach it equals their accuracy, and the fraction of new files that reach it is
-    their expected accuracy. This holds for files of the model's classes that only look different, not for a class
-    whose appearance has changed completely.
-
-    Wrong items and items below the threshold are paired fractions of equal size. Their difference has a
-    standard error of sqrt(b + c) items, with b wrong items above and c right items below, each plus a half
-    (Agresti and Min 2005, doi 10.1002/sim.1781). The limits are the probabilities 1.96 standard errors in rank
-    below and above. With groups, the variance is multiplied by the design effect (`design_effects`).
-
-    Parameters
-    ----------
-    predictions : those of an `Evaluation`; unknown classes and files without a prediction do not count.
-    """
-    strange = predictions["split"].isin(OPEN_SET_SPLITS)
-    known = predictions.loc[~strange & predictions["best"].ne("")]
-    known = known.sort_values("probability", kind="stable")
-    p = known["probability"].to_numpy(np.float64)
-    wrong = known["best"].ne(known["truth"]).to_numpy()
-    units = known["unit"].to_numpy() if "unit" in known else None
-    n, place = len(known), int(wrong.sum())
-    # As many items are wrong above the threshold as are right below it.
-    effect = design_effects(wrong, units)[-1] if n else 1.0
-    spread = 1.96 * np.sqrt((2 * wrong[place:].sum() + 1) * effect)
-
-    def at(rank: float) -> float:
-        return float(p[min(int(rank), n - 1)]) if n and rank >= 0 else 0.0
-
-    low, high = at(np.floor(place - spread)), at(np.ceil(place + spread))
-    return AccuracyThreshold(at(place), low, high, n, place)
-
-
 def expected_accuracy(
     metrics: Mapping[str, Any], predictions: pd.DataFrame, alpha: float, mild: float = 2
 ) -> ExpectedAccuracy:
     """The expected accuracy on unlabelled files, or why there is no estimate.
 
+    It is the mean calibrated probability of the best classes (average confidence, arXiv:2201.04234). It holds for files
+    of the model's classes that only look different, not for a class whose appearance has changed completely.
+
     The limits combine two independent errors in quadrature on each side (MOVER, Zou and Donner 2008,
-    doi 10.1002/sim.3095): that of the threshold and that of the number of new files (`fraction`). They cover chance
-    only.
+    doi 10.1002/sim.3095): that of the accuracy on the calibration items, and that of the number of new files
+    (`fraction`). They cover chance only.
 
     Parameters
     ----------
     metrics : metrics of the model folder, unchecked.
-    predictions : table with the columns of `Prediction`, without bad files. A file without a prediction reaches no
-        probability.
+    predictions : table with the columns of `Prediction`, without bad files. A file without a prediction counts as wrong.
     alpha : fraction of known files that the distance refuses.
     mild : there is no estimate if the distance refuses more than this multiple of ``alpha``, beyond chance
         (`learners.uncertainty.gates.DistanceGate`).
-
-    Raises
-    ------
-    SecondhandError : the metrics hold no valid `AccuracyThreshold`.
     """
-    n = len(predictions)
-    if not isinstance(metrics.get(ACCURACY_THRESHOLD), Mapping):
-        return _none("the model folder has no figures for it. Fine-tune again")
-    threshold = read_as(
-        AccuracyThreshold, metrics[ACCURACY_THRESHOLD], f"metrics.{ACCURACY_THRESHOLD}"
-    )
-    if threshold.n < ENOUGH:
+    measured = _calibration_accuracy(metrics)
+    if measured is None:
+        return _none("the model folder has no figures for it. Train the model again")
+    n, right, right_low, right_high = measured
+    if n < ENOUGH:
         return _none(
-            f"only {threshold.n} items were held out of the training; at least {ENOUGH} are needed. Fine-tune with more files"
+            f"the model was calibrated with only {n} items; at least {ENOUGH} are needed. Train it with more files"
         )
     out_of_distribution = part_of(
         predictions["reason"].map(lambda reason: reason.why is Why.OUT_OF_DISTRIBUTION), predictions
@@ -336,20 +279,26 @@ def expected_accuracy(
             f"{with_limits(*out_of_distribution)} of these files are refused as out of distribution, but only "
             f"{percent(alpha)} of known files. They are of another kind, or of unknown classes"
         )
-    probability = predictions["probability"].to_numpy(np.float64)
-    loose, value, strict = (
-        float((probability >= t).mean()) for t in (threshold.low, threshold.value, threshold.high)
-    )
-    _, low, high = part_of(predictions["probability"] >= threshold.value, predictions)
-    low = max(0.0, value - float(np.hypot(value - low, value - strict)))
-    high = min(1.0, value + float(np.hypot(high - value, loose - value)))
-    right = percent(1 - threshold.wrong / threshold.n)
+    value, low, high = part_of(predictions["probability"].fillna(0.0), predictions)
+    low = max(0.0, value - float(np.hypot(value - low, right - right_low)))
+    high = min(1.0, value + float(np.hypot(high - value, right_high - right)))
     line = (
-        f"Expected accuracy here: {with_limits(value, low, high)}. That is the fraction of these {n} files with a "
-        f"probability of at least {threshold.value:.3f}. Of {threshold.n} items held out of the training, {right} reach "
-        "it and the same fraction is right. The estimate holds for files of the model's classes"
+        f"Expected accuracy here: {with_limits(value, low, high)}. That is the mean calibrated probability of these "
+        f"{len(predictions)} files; of the {n} calibration items {percent(right)} are right. The estimate holds for files "
+        "of the model's classes"
     )
     return ExpectedAccuracy(value, low, high, line)
+
+
+def _calibration_accuracy(metrics: Mapping[str, Any]) -> tuple[int, float, float, float] | None:
+    """Number of calibration items, their accuracy and its limits; None where the metrics do not hold them."""
+    n, limits = metrics.get("calibration_items"), metrics.get("calibration_accuracy_interval")
+    figures = [metrics.get("calibration_accuracy"), *(limits if isinstance(limits, list) else [])]
+    if not isinstance(n, int) or len(figures) != 3:
+        return None
+    if not all(isinstance(figure, float) and 0 <= figure <= 1 for figure in figures):
+        return None
+    return n, *figures
 
 
 def _none(why: str) -> ExpectedAccuracy:

@@ -16,7 +16,6 @@ from markupsafe import Markup
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.items import UNKNOWN, ItemTable
-from learners.evaluation import ACCURACY_THRESHOLD
 from learners.files import (
     PathShortener,
     data_name,
@@ -158,17 +157,17 @@ def write_estimate(
     """
     names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
-    (line, *notices), threshold = figures["notices"], bundle.metrics.get(ACCURACY_THRESHOLD)
-    at_calibration = (
-        1 - threshold["wrong"] / threshold["n"] if threshold and threshold["n"] else None
-    )
+    line, *notices = figures["notices"]
     everything: dict[str, Any] = jsonable(
         {
             "title": f"Unlabelled files of {last_part(table.source)} (backbone {bundle.spec.backbone})",
             **figures,
             "notices": notices,
             "verdict": estimate_verdict(
-                jsonable(figures["expected"]), line, notices, at_calibration
+                jsonable(figures["expected"]),
+                line,
+                notices,
+                bundle.metrics.get("calibration_accuracy"),
             )._asdict(),
             "data": facts(table),
             "left_out": left_out.to_dict("records"),

@@ -74,7 +74,6 @@ class SingleLabel:
         tables = measuring.score_tables(evaluation, model.classes, model.decider, reference)
         metrics = measuring.measure(predictions, self.tree)
         metrics["scores"] = _rows(tables)
-        metrics[measuring.ACCURACY_THRESHOLD] = jsonable(measuring.accuracy_threshold(predictions))
         headline = measuring.headline(set(predictions["split"]))[1]
         return replace(
             evaluation,

@@ -3,6 +3,7 @@ without labels, on synthetic data of known error."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,17 +12,14 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.domain_shift import (
-    ACCURACY_THRESHOLD,
     ENOUGH,
-    accuracy_threshold,
     calibration_check,
     expected_accuracy,
     prediction_figures,
 )
-from learners.files import jsonable
+from learners.evaluation.figures import measure
 from learners.uncertainty import Outputs, Reason, Why
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
@@ -114,62 +112,65 @@ def test_all_right_and_all_wrong(right):
 
 
 def answers(n: int, *, hard: float, seed: int = 0, out_of_distribution: int = 0) -> pd.DataFrame:
-    """Answers of which a part is ``hard``: unsure, and half of them wrong."""
+    """Predictions with calibrated probabilities, of which a part is ``hard``: uncertain."""
     rng = np.random.default_rng(seed)
-    unsure = rng.random(n) < hard
-    p = np.where(unsure, rng.uniform(0.3, 0.9, n), rng.uniform(0.9, 1, n))
-    truth = np.where(unsure & (rng.random(n) < 0.5), "b", "a")
+    p = np.where(rng.random(n) < hard, rng.uniform(0.3, 0.9, n), rng.uniform(0.9, 1, n))
+    truth = np.where(rng.random(n) < p, "a", "b")
     reason = [Reason(Why.OUT_OF_DISTRIBUTION)] * out_of_distribution + [Reason()] * (
         n - out_of_distribution
     )
     label = np.where(np.arange(n) < out_of_distribution, "unknown", "a")
-    columns = {"probability": p, "best": "a", "label": label, "truth": truth, "split": "valid"}
+    columns = {
+        "probability": p,
+        "best": "a",
+        "label": label,
+        "truth": truth,
+        "split": "calibration",
+    }
     return pd.DataFrame(columns).assign(reason=pd.Series(reason, dtype=object))
 
 
-def metrics_of(held: pd.DataFrame) -> Mapping[str, Any]:
-    return {ACCURACY_THRESHOLD: jsonable(accuracy_threshold(held))}
-
-
-def test_as_many_held_out_items_reach_the_threshold_as_are_right():
-    held = answers(400, hard=0.3)
-    held.loc[:19, "split"] = "unknown"  # files of unknown classes
-    held.loc[30:39, "split"] = "background"  # and such as were learnt as none of the classes
-    held.loc[20:29, ["best", "probability"]] = ["", np.nan]  # silence
-    known = held.loc[40:]
-    found = accuracy_threshold(held)
-    assert found.n == len(known)
-    assert found.wrong == known["truth"].eq("b").sum()
-    reached = known["probability"].ge(found.value).sum()
-    assert reached == found.n - found.wrong
-    assert found.low < found.value < found.high
-    assert accuracy_threshold(held) == found, "the same comes again"
+def metrics_of(held_out: pd.DataFrame) -> Mapping[str, Any]:
+    return dict(measure(held_out))
 
 
 def test_the_limits_hold_the_truth_on_harder_files():
     inside, off = 0, []
     for seed in range(40):
-        held, new = answers(300, hard=0.2, seed=seed), answers(200, hard=0.5, seed=1000 + seed)
-        found = expected_accuracy(metrics_of(held), new, 0.05)
+        held_out, new = answers(300, hard=0.2, seed=seed), answers(200, hard=0.5, seed=1000 + seed)
+        expected = expected_accuracy(metrics_of(held_out), new, 0.05)
         truth = new["truth"].eq("a").mean()
-        inside += found.low <= truth <= found.high
-        off.append(found.value - truth)
+        inside += expected.low <= truth <= expected.high
+        off.append(expected.value - truth)
     assert inside >= 36
-    assert abs(np.mean(off)) < 0.03, "though 15 points fewer are right than of the held-out items"
+    assert abs(np.mean(off)) < 0.03, (
+        "though 10 points fewer are right than of the calibration items"
+    )
     few = expected_accuracy(metrics_of(answers(300, hard=0.2)), answers(50, hard=0.5), 0.05)
-    held, new = answers(5000, hard=0.2), answers(5000, hard=0.5)
-    many = expected_accuracy(metrics_of(held), new, 0.05)
+    held_out, new = answers(5000, hard=0.2), answers(5000, hard=0.5)
+    many = expected_accuracy(metrics_of(held_out), new, 0.05)
     assert many.high - many.low < (few.high - few.low) / 4
 
 
+def test_silence_and_groups():
+    held_out, new = metrics_of(answers(300, hard=0.2)), answers(100, hard=0.0)
+    alone = expected_accuracy(held_out, new, 0.05)
+    together = expected_accuracy(held_out, new.assign(unit=np.arange(100) // 10), 0.05)
+    assert together.value == alone.value == pytest.approx(new["probability"].mean())
+    new.loc[:49, ["best", "probability"]] = ["", np.nan]
+    assert expected_accuracy(held_out, new, 0.05).value == pytest.approx(
+        new["probability"].sum() / 100
+    )
+
+
 @pytest.mark.parametrize(
-    ("held", "new", "why"),
+    ("held_out", "new", "why"),
     [
-        (None, answers(50, hard=0.5), "fine-tune again"),
+        (None, answers(50, hard=0.5), "train the model again"),
         (
             answers(ENOUGH - 1, hard=0.3),
             answers(50, hard=0.5),
-            f"{ENOUGH - 1} items were held out .*{ENOUGH} are",
+            f"only {ENOUGH - 1} items.*{ENOUGH} are",
         ),
         (
             answers(300, hard=0.2),
@@ -178,12 +179,10 @@ def test_the_limits_hold_the_truth_on_harder_files():
         ),
     ],
 )
-def test_it_says_when_nothing_can_be_said(held, new, why):
-    found = expected_accuracy({} if held is None else metrics_of(held), new, 0.05)
-    assert np.isnan([found.value, found.low, found.high]).all()
-    assert pd.Series([found.line]).str.contains(f"cannot be estimated: .*(?i:{why})").all(), (
-        found.line
-    )
+def test_it_says_when_nothing_can_be_said(held_out, new, why):
+    expected = expected_accuracy({} if held_out is None else metrics_of(held_out), new, 0.05)
+    assert np.isnan([expected.value, expected.low, expected.high]).all()
+    assert re.search(f"cannot be estimated: .*(?i:{why})", expected.line)
 
 
 def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
@@ -192,11 +191,19 @@ def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
     assert "cannot be estimated" in expected_accuracy(held, new, 0.05, mild=1).line
 
 
-def test_what_a_stranger_wrote_into_the_folder_is_checked():
-    stored = dict(metrics_of(answers(300, hard=0.2))[ACCURACY_THRESHOLD])
-    for wrong in ({"value": 2.0}, {"n": -1}, {"low": "0"}, {"more": 1}):
-        with pytest.raises(SecondhandError, match=f"metrics.{ACCURACY_THRESHOLD}"):
-            expected_accuracy({ACCURACY_THRESHOLD: stored | wrong}, answers(9, hard=0.5), 0.05)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"calibration_items": "300"},
+        {"calibration_accuracy": 2.0},
+        {"calibration_accuracy": None},
+        {"calibration_accuracy_interval": [0.9]},
+        {"calibration_accuracy_interval": 0.9},
+    ],
+)
+def test_damaged_metrics_give_no_estimate(wrong):
+    held_out = {**metrics_of(answers(300, hard=0.2)), **wrong}
+    assert "no figures" in expected_accuracy(held_out, answers(9, hard=0.5), 0.05).line
 
 
 def test_what_can_be_counted_without_labels():
