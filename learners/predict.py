@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
-    from learners.predictions import predict_files
+    from learners.predictions import Provenance, predict_files
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
@@ -47,16 +47,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"--sets: the model {settings.model} has no prediction sets. Fine-tune with --coverage 0.9, or leave --sets out"
         )
+    command = console.as_typed("learners.predict", argv)
+    provenance = Provenance.of(predictor, settings.model, command)
     if settings.triggers is not None:
         from learners.predictions import predict_triggers  # with pandas
 
-        return predict_triggers(predictor, settings)
+        return predict_triggers(predictor, settings, provenance)
     if settings.strain is not None:
         raise SecondhandError(
             f"--strain {settings.strain} needs a table of triggers. Give it as --triggers"
         )
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
-    return predict_files(predictor, settings, options, format, _shape(predictor, settings, format))
+    shape = _shape(predictor, settings, format)._replace(provenance=provenance)
+    return predict_files(predictor, settings, options, format, shape)
 
 
 def _parser(argv: Sequence[str]) -> Any:

@@ -31,6 +31,15 @@ def extra(name: str) -> str:
     return f"pip install 'secondhand[{name}]'" if WHEEL else f"pip install -e '.[{name}]'"
 
 
+def program_version() -> str:
+    """Version of this installation: ``secondhand.__version__``, without importing that package."""
+    home = Path(__file__).parents[2]
+    text = (home / ("__init__.py" if WHEEL else "secondhand/__init__.py")).read_text("utf-8")
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
 def use_utf8_output() -> None:
     """Write standard output and standard error as UTF-8, whatever the locale or PYTHONIOENCODING.
 

@@ -102,7 +102,8 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
     silence and background become blank, and a bad file is unclassified, with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    clock = shape.clock or Clock()
+    clock, now = shape.clock or Clock(), datetime.now(UTC)
+    classifier = shape.provenance.classifier if shape.provenance else "Secondhand"
     deployments: dict[Deployment | str, _Deployment] = {}  # by folder where the table has none
     names = set(clock.deployments.rows) if clock.deployments else set()
     species: set[str] = set()
@@ -154,10 +155,11 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
                         "eventEnd": _time(_add_seconds(taken, row.end, math.ceil)),
                         "observationLevel": "media",
                         "classificationMethod": "machine",
+                        "classifiedBy": classifier,
+                        "classificationTimestamp": _time(now),
                         **observation,
                     }
                 )
-        now = datetime.now(UTC)
         for deployment_row in deployments.values():
             latitude, longitude = deployment_row.place or ("", "")
             write["deployments"](
@@ -170,7 +172,7 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
                     "timestampIssues": str(deployment_row.issue).lower(),
                 }
             )
-    package = _description([*deployments.values()], species, now)
+    package = _description([*deployments.values()], species, now, classifier)
     write_beside(folder / "datapackage.json", json.dumps(package, indent=1).encode() + b"\n")
     without_place = sum(deployment_row.place is None for deployment_row in deployments.values())
     log.warning(
@@ -185,7 +187,7 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
 
 
 def _description(
-    deployments: list[_Deployment], species: set[str], now: datetime
+    deployments: list[_Deployment], species: set[str], now: datetime, classifier: str
 ) -> dict[str, Any]:
     """Content of ``datapackage.json``."""
     places = [
@@ -203,7 +205,7 @@ def _description(
         "profile": f"{_SCHEMAS}/camtrap-dp-profile.json",
         "created": _time(now),
         **_ASSUMED,
-        "sources": [{"title": "Secondhand"}],
+        "sources": [{"title": classifier}],
         "spatial": {"type": "MultiPoint", "coordinates": places},
         "temporal": {
             "start": min(times, default=now).date().isoformat(),

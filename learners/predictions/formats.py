@@ -23,6 +23,7 @@ from datasets.items import JOIN, UNKNOWN
 from learners.files import jsonable
 from learners.inference import Prediction, cell
 from learners.predictions.journal import journal_file
+from learners.predictions.provenance import check_record
 from learners.predictions.rows import TIME_AND_PLACE, RowSettings, with_full_span
 
 #: Formats written as a folder of files, and the kinds of data they are for.
@@ -226,6 +227,7 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
         raise SecondhandError(
             f"--out {out} already exists. Choose another name or give --overwrite"
         )
+    check_record(out, overwrite=overwrite)
 
 
 def write(

@@ -62,6 +62,8 @@ def predict_files(
                 for done in journal.add(_rounds(predictions, settings)):
                     advance(done, total())
             write(format, tally(journal), shape, settings.out)
+            if shape.provenance is not None:
+                shape.provenance.write(settings.out, tally.counts())
             journal.finish()
     if shape.events is not None:
         print(shape.events.summary(), file=sys.stderr)
@@ -114,6 +116,14 @@ class Tally:
                 self.whys[prediction.reason.why] += 1
             if prediction.reason.failed and self.listed:
                 print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
+
+    def counts(self) -> dict[str, int]:
+        """Number of files, of the answered ones, and of the others by reason."""
+        return {
+            "files": self.count,
+            "answered": self.answered,
+            **{str(why): n for why, n in self.whys.most_common()},
+        }
 
     def status(self) -> int:
         """Print how many files were not predicted, and on a terminal also how many were answered and refused.

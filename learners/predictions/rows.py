@@ -13,6 +13,7 @@ from typing import NamedTuple
 from datasets.core.errors import BadFile
 from datasets.items import UNKNOWN, Clock, iso, names_of
 from learners.inference import Prediction
+from learners.predictions.provenance import Provenance
 from learners.uncertainty import Why
 
 #: Lower bound of probabilities before taking logarithms.
@@ -124,6 +125,7 @@ class RowSettings(NamedTuple):
     band : lowest and highest frequency of the model, in Hz.
     classes : classes of the model, for the width of a column.
     gps : moments are GPS times.
+    provenance : model, thresholds and call; None if they are not recorded.
     clock : finds time and place of files; None leaves the columns `TIME_AND_PLACE` out.
     """
 
@@ -136,6 +138,7 @@ class RowSettings(NamedTuple):
     classes: Sequence[str] = ()
     gps: bool = False
     clock: Clock | None = None
+    provenance: Provenance | None = None
 
     def below(self, path: str) -> str:
         """Path of a file relative to the folder of the call that contains it; else its name."""

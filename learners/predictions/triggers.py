@@ -16,12 +16,13 @@ from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from datasets.strain import Frames, QScanSettings, read_frames
 from learners.inference import Predictor
+from learners.predictions.provenance import Provenance, check_record
 
 #: Added columns: best class and its probability (Gravity Spy's names), label or "unknown", and the reason.
 ADDED = ("ml_label", "ml_confidence", "label", "reason")
 
 
-def predict_triggers(predictor: Predictor, settings: Any) -> int:
+def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance) -> int:
     """Predict the triggers of ``--triggers``; write the table to ``--out`` or standard output.
 
     Returns the exit status: 0, or 3 if some triggers could not be predicted.
@@ -44,11 +45,16 @@ def predict_triggers(predictor: Predictor, settings: Any) -> int:
         )
     if settings.out is not None:
         check_table(settings.out, overwrite=settings.overwrite)
+        check_record(settings.out, overwrite=settings.overwrite)
     triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
     for file in frames.rejected:
         print(f"{file.path}: {file.reason}", file=sys.stderr)
     table, bad = _predict(predictor, triggers, frames, bs=settings.bs, workers=settings.workers)
     write_table(table, settings.out or sys.stdout)
+    if settings.out is not None:
+        answered = int(table["label"].ne(UNKNOWN).sum())
+        counts = {"triggers": len(table), "answered": answered, "not predicted": len(bad)}
+        provenance.write(settings.out, counts)
     for row in bad:
         print(f"{row.path}: {row.reason}", file=sys.stderr)
     if bad:
