@@ -28,7 +28,8 @@ _TYPES = ("human", "vehicle", "blank")
 def read_package(
     folder: Path, label_column: str | None
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """Read a package: rows with path, label, group, start and end (s); rejected files; and a note.
+    """Read a package: rows with path, label, group, start and end (s), deployment and time; rejected files; and a
+    note.
 
     The note says how many labels a machine made; "" for none.
 
@@ -42,8 +43,8 @@ def read_package(
     SecondhandError : a table or a column is missing, or there is no labelled file.
     """
     media = _table(folder, "media", _MEDIA)
-    columns = (*_OBSERVATIONS, *([label_column] if label_column else []))
-    observations = _table(folder, "observations", columns)
+    needed = (*_OBSERVATIONS, *([label_column] if label_column else []))
+    observations = _table(folder, "observations", needed)
     if label_column:
         label = observations[label_column]
     else:
@@ -86,12 +87,18 @@ def read_package(
         first = f". The first file left out: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(f"--data {folder}: no labelled file in the package{first}")
     paths = {cell: _file(folder, cell) for cell in rows["filePath"].unique()}
-    rows = rows.assign(path=rows["filePath"].map(paths), group=rows["deploymentID"])
+    rows = rows.assign(
+        path=rows["filePath"].map(paths),
+        group=rows["deploymentID"],
+        deployment=rows["deploymentID"],
+        time=rows["timestamp"],
+    )
     sound = rows["path"].map(kind_of).eq("sound")
     rows = rows.assign(**_spans(rows.where(sound)))
     machine = int(rows.get("classificationMethod", pd.Series(dtype=str)).eq("machine").sum())
     note = f"{machine} of {len(rows)} labels were made by a machine" if machine else ""
-    return rows[["path", "label", "group", "start", "end"]], rejected, note
+    columns = ["path", "label", "group", "start", "end", "deployment", "time"]
+    return rows[columns], rejected, note
 
 
 def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:

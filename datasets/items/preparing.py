@@ -19,6 +19,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
+from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, clock_of, hold_out_later
 from datasets.items.rehearsal import (
     background_file,
     check_groups,
@@ -77,6 +78,8 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
     SecondhandError : a setting does not suit the data, or nothing is left to train on.
     """
     table = load_grouped(data, signal, seed)
+    if data.split_by is not None:
+        hold_out_later(table, clock_of(data))
     table.unsplit = table.frame
     for line in split_remarks(table.unsplit, None if data.cv else data.fold):
         log.info("%s", line)
@@ -164,7 +167,7 @@ def _load_background(
     apart, background_data = replace(table, frame=frame), replace(data, cv=None, fold=None)
     if data.group_by:
         try:
-            frame["group"] = groups_from_names(frame["path"], data.group_by)
+            frame = apart.frame = _named_groups(frame, data)
         except SecondhandError as error:  # background files may be named in another way
             log.warning(
                 "--background %s: each file is a group by itself, because %s", source, error
@@ -224,7 +227,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     if earlier:
         mark_rehearsed(table, earlier, data, seed)
     if data.group_by:
-        table.frame["group"] = groups_from_names(table.frame["path"], data.group_by)
+        table.frame = _named_groups(table.frame, data)
         check_groups(table.frame, data)
     groups = table.frame["group"].loc[table.frame["group"].ne("")]
     sizes = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].value_counts()
@@ -234,6 +237,17 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     if data.near_duplicates == "keep-together":
         _group_duplicates(table, data, signal, seed)
     return table
+
+
+def _named_groups(frame: pd.DataFrame, data: DataSettings) -> pd.DataFrame:
+    """The table with the groups of ``--group-by``."""
+    if data.group_by == BY_DEPLOYMENT:
+        clock = clock_of(data)
+        frame = add_deployments(frame, clock)
+        for line in clock.remarks():
+            log.warning("%s", line)
+        return frame
+    return frame.assign(group=groups_from_names(frame["path"], str(data.group_by)))
 
 
 def picture_cache(signal: SignalSettings) -> PictureCache:
@@ -540,6 +554,11 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
         if str(data.cv) == "fold":
             return f"{fold_text}, as named in the data"
         return _random_protocol(table, f"{fold_text}, drawn at random")
+    if table.learnt_until:
+        return _random_protocol(
+            replace(table, groups=0),  # the same sites are recorded earlier and later
+            f"files recorded after {table.learnt_until}; trained on files until then, tested on later ones",
+        )
     if data.fold is not None:
         folds = unsplit["fold"].loc[unsplit["fold"].ne("")].nunique()
         beside = " beside the data's own test split" if "test" in named_splits else ""

@@ -95,8 +95,15 @@ class DataSettings:
     group_by: str | None = option(
         None,
         "Regular expression on the file name, such as '^(.+?)-' for SITE-DATE.jpg. Files with the same text in its "
-        "first group are never divided between training and test.",
-        metavar="REGEX",
+        "first group are never divided between training and test. deployment groups by the deployments of --deployments "
+        "or of the table in --data.",
+        metavar="REGEX|deployment",
+    )
+    deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
+    split_by: Literal["time"] | None = option(
+        None,
+        "Test on what was recorded last: time makes the last fifth of the files the test part, and learns from the "
+        "earlier ones.",
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(
         "keep-together",

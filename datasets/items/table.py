@@ -1,7 +1,7 @@
 """Reads a folder, CSV, Parquet, ``demo:NAME`` or public set into one item table and lists rejected files.
 
-The columns are ``path, label, group, split, fold`` (str, "" if unknown) and ``start, end, gps`` (float
-seconds, NaN if not given). Rows with the reserved label ``unknown`` are of unknown classes: no network is
+The columns are ``path, label, group, split, fold, deployment, time`` (str, "" if unknown; time in ISO 8601) and
+``start, end, gps`` (float seconds, NaN if not given). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
 """
 
@@ -53,7 +53,7 @@ from datasets.items.labels import (
 
 log = logging.getLogger(__name__)
 
-TEXT_COLUMNS = ("path", "label", "group", "split", "fold")
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time")
 _SPLIT_NAMES = {
     "train": "train", "training": "train",
     "valid": "valid", "val": "valid", "validation": "valid",
@@ -84,6 +84,7 @@ class ItemTable:
         one split, as text; "" if they were not searched for.
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
+    learnt_until : with ``--split-by time``, when the last file that is not for testing was recorded; else "".
     protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
     """
 
@@ -96,6 +97,7 @@ class ItemTable:
     near_duplicates: str = ""
     sessions: str = ""
     groups: int = 0
+    learnt_until: str = ""
     protocol: str = ""
     corrections: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame(columns=[*CORRECTION_COLUMNS])
@@ -138,7 +140,7 @@ def load_table(
         - a folder with one folder per class, or with ``train`` and ``valid`` (and ``calibration``,
           ``test``), each of which is such a folder;
         - a ``.csv``, ``.tsv`` or ``.parquet`` file with the columns path (relative to the file) and label,
-          and optionally group, split, fold, for signals start and end (s), and for strain gps (s);
+          and optionally group, split, fold, deployment, time, for signals start and end (s), and for strain gps (s);
         - annotations that `datasets.annotations` reads;
         - ``demo:NAME``, or a public set of `datasets.catalog`, which is downloaded unless a folder or file
           has its name.

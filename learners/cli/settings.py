@@ -278,8 +278,8 @@ FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 #: Settings that name files or folders.
 PATHS = (
-    "data", "strain", "classes_table", "from", "unknown", "background", "cache_dir", "weights", "out",
-    "resume",
+    "data", "strain", "classes_table", "from", "unknown", "background", "deployments", "cache_dir", "weights",
+    "out", "resume",
 )  # fmt: skip
 
 
@@ -358,6 +358,8 @@ class Settings:
             "--per-class without --target-accuracy": confidence.per_class
             and not confidence.target_accuracy,
             f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
+            "--split-by with --cv or --fold (use one of them)": data.split_by
+            and (data.cv is not None or data.fold is not None),
             f"{no_tree} with --classes-table (use one of the two)": no_tree and data.classes_table,
         }
         wrong += [conflict for conflict, present in conflicts.items() if present]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,8 @@ def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, caps
     out = tmp_path / "answers.hdf5"
     call = [model, "--triggers", str(table), "--strain", str(frames), "--out", str(out)]
     assert main(call) == 3
+    record = json.loads((tmp_path / "answers.hdf5.json").read_text())
+    assert record["counts"]["triggers"] == 8
     with h5py.File(out) as file:
         read = file["triggers"][:]
     assert read["gravityspy_id"].tolist() == [*(b"id%d" % n for n in range(7)), b"last"]

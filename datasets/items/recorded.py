@@ -1,0 +1,124 @@
+"""Groups and splits items by where and when they were recorded: ``--group-by deployment`` and ``--split-by time``."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+import pandas as pd
+
+from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.core.recorded import iso_time
+from datasets.items.clock import Clock, is_zoned, iso
+from datasets.items.deployments import read_deployments
+from datasets.items.labels import names_of
+from datasets.items.rehearsal import is_rehearsed
+from datasets.items.settings import DataSettings
+from datasets.items.table import ItemTable
+
+log = logging.getLogger(__name__)
+
+#: Fraction of the items, the last ones, that ``--split-by time`` tests on.
+TESTED = 0.2
+BY_DEPLOYMENT = "deployment"
+
+
+def clock_of(data: DataSettings) -> Clock:
+    """The clock with the table of ``--deployments``, if it is given."""
+    return Clock(None if data.deployments is None else read_deployments(data.deployments))
+
+
+def add_deployments(frame: pd.DataFrame, clock: Clock) -> pd.DataFrame:
+    """Fill the column ``deployment``, and take it as the group, for ``--group-by deployment``.
+
+    Raises
+    ------
+    SecondhandError : an item has no deployment; an empty group would mean "no group", and the split could leak.
+    """
+    deployment = [
+        named or getattr(clock.deployment(path), "name", "")
+        for path, named in zip(frame["path"], frame["deployment"], strict=True)
+    ]
+    frame = frame.assign(deployment=deployment, group=deployment)
+    missing = frame["path"][frame["group"].eq("")]
+    if len(missing):
+        raise SecondhandError(
+            f"--group-by deployment: {len(missing)} of {len(frame)} items belong to no deployment, the first is "
+            f"{missing.iloc[0]}. Name their folder, or what their names begin with, in a table for --deployments; or "
+            "add the column deployment to the table of --data"
+        )
+    return frame
+
+
+def hold_out_later(table: ItemTable, clock: Clock) -> None:
+    """Make the last `TESTED` of the items, by time, the test split, for ``--split-by time``.
+
+    Items of an earlier run keep their splits. Times without a zone are taken as UTC. Groups that the data name do not
+    bind the test items, because the same sites are recorded earlier and later; near-duplicates and capture sessions
+    do. Items without a time, and later ones of a class without an earlier item, are rejected.
+
+    Raises
+    ------
+    SecondhandError : the data name splits, no item has a time, or all have the same.
+    """
+    new = ~is_rehearsed(table.frame)
+    if named := sorted({*table.frame["split"][new]} - {""}):
+        raise SecondhandError(
+            f"--split-by time: the data have splits of their own ({', '.join(named)}). Remove the column split (or the "
+            "split folders), or leave --split-by out"
+        )
+    table.frame = table.frame.assign(time=_times(table.frame, clock))
+    for line in clock.remarks():
+        log.warning("%s", line)
+    frame = table.frame
+    without = new & frame["time"].eq("")
+    table.rejected += [
+        Rejected(path, "no time, inside the file, in its name or in the table (--split-by time)")
+        for path in frame["path"][without]
+    ]
+    moments = frame["time"][new & ~without].map(_moment).sort_values(kind="stable")
+    if moments.nunique() < 2:
+        known = "no item has a time" if moments.empty else "all items have the same time"
+        raise SecondhandError(
+            f"--split-by time: {known}. Times are read from EXIF, from what recorders write and from file names such as "
+            "20190604_221500.WAV; or add the column time (2019-06-04T22:15:00+02:00) to a table for --data"
+        )
+    last = moments.iloc[min(int(len(moments) * (1 - TESTED)), len(moments) - 1)]
+    earlier = moments[moments < last]
+    if earlier.empty:  # most items have the first time
+        earlier = moments[moments <= last]
+    later = moments.index.difference(earlier.index)
+    table.learnt_until = str(frame.at[earlier.index[-1], "time"])
+    learnt = {
+        name
+        for label in frame["label"].drop([*later, *frame.index[without]])
+        for name in names_of(label)
+    }
+    new_classes = frame.loc[later, "label"].map(lambda label: not {*names_of(label)} <= learnt)
+    unlearnt = later[new_classes.to_numpy(bool)]
+    table.rejected += [
+        Rejected(path, f"no file of its class {quoted(label)} is earlier (--split-by time)")
+        for path, label in frame.loc[unlearnt, ["path", "label"]].itertuples(index=False)
+    ]
+    frame.loc[later, "split"] = "test"
+    if table.groups:
+        frame.loc[later, "group"] = ""
+    table.frame = frame.drop(index=[*frame.index[without], *unlearnt]).reset_index(drop=True)
+
+
+def _times(frame: pd.DataFrame, clock: Clock) -> list[str]:
+    """Time of each item in ISO 8601: that of the table, else that of the file; "" if unknown."""
+    given = frame["time"].ne("")
+    for path, text in frame.loc[given, ["path", "time"]].itertuples(index=False):
+        if iso_time(text) is None:
+            raise SecondhandError(
+                f"--split-by time: {quoted(text)}, the time of {path}, is not in ISO 8601, such as "
+                "2019-06-04T22:15:00+02:00"
+            )
+    found = {path: iso(clock.of(path).time) for path in frame["path"][~given].unique()}
+    return [text or found[path] for path, text in zip(frame["path"], frame["time"], strict=True)]
+
+
+def _moment(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if is_zoned(time) else time.replace(tzinfo=UTC)
