@@ -53,10 +53,15 @@ class Clock:
         self.files = 0
         self._counts: dict[str, tuple[int, str]] = {}
 
-    def of(self, path: str) -> TimeAndPlace:
-        """Time and place of a file; all unknown for strain and for a missing file without a dated name."""
+    def of(self, path: str, *, readable: bool = True) -> TimeAndPlace:
+        """Time and place of a file.
+
+        Parameters
+        ----------
+        readable : look into the file. False for one that a decoder has refused: it may crash this process, too.
+        """
         if self._last is None or self._last[0] != path:
-            self._last = path, self._find(path)
+            self._last = path, self._find(path, readable)
         return self._last[1]
 
     def deployment(self, path: str) -> Deployment | None:
@@ -66,9 +71,9 @@ class Clock:
             self.used.add(deployment.name)
         return deployment
 
-    def _find(self, path: str) -> TimeAndPlace:
+    def _find(self, path: str, readable: bool) -> TimeAndPlace:
         self.files += 1
-        sources = sources_of(path)
+        sources = _sources_of(path, readable)
         deployment = self.deployment(path)
         time = self._time(path, sources, deployment)
         if self.deployments is not None and deployment is None:
@@ -146,9 +151,9 @@ _REMARKS = {
 }
 
 
-def sources_of(path: str) -> list[Recorded]:
+def _sources_of(path: str, readable: bool) -> list[Recorded]:
     """What the file itself, and then its name, say of time and place; the best source first."""
-    inside = _INSIDE.get(kind_of(path) or "")
+    inside = _INSIDE.get(kind_of(path) or "") if readable else None
     return [*(inside(path) if inside else ()), *filter(None, [_in_name(os.path.basename(path))])]
 
 

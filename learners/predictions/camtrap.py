@@ -127,7 +127,7 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
                 )
                 start, end = (listed.start, listed.end) if listed else (None, None)
                 deployments[key] = _Deployment(name, _zoned(start), _zoned(end))
-            deployment, shot = deployments[key], _read_shot(prediction.path, clock)
+            deployment, shot = deployments[key], _read_shot(prediction, clock)
             taken = deployment.add(shot)
             issues += bool(shot.issue)
             ids = {"deploymentID": deployment.name, "mediaID": media}
@@ -274,15 +274,15 @@ def _observation(row: Prediction) -> dict[str, str]:
     return {"observationType": word, "observationComments": f"{row.reason}{best}"}
 
 
-def _read_shot(path: str, clock: Clock) -> _Shot:
+def _read_shot(prediction: Prediction, clock: Clock) -> _Shot:
     """Time and place of a file; without a time its modification time."""
-    found = clock.of(path)
+    found = clock.of(prediction.path, readable=prediction.reason.why is not Why.BAD_FILE)
     place = None if math.isnan(found.latitude) else (found.latitude, found.longitude)
     if found.time is not None:
         issue = "" if is_zoned(found.time) else "no time zone is known; UTC is assumed"
         return _Shot(_zoned(found.time), issue, place)
     try:
-        taken = datetime.fromtimestamp(os.path.getmtime(path), UTC)
+        taken = datetime.fromtimestamp(os.path.getmtime(prediction.path), UTC)
     except OSError:
         return _Shot(None, "the file does not exist", place)
     return _Shot(taken, "no time is known; this is the file's modification time", place)

@@ -155,7 +155,7 @@ class RowSettings(NamedTuple):
         """
         if self.clock is None:
             return {}
-        found = self.clock.of(row.path)
+        found = self.clock.of(row.path, readable=row.reason.why is not Why.BAD_FILE)
         values = (iso(found.time, row.start), found.latitude, found.longitude, found.deployment)
         return dict(zip(TIME_AND_PLACE, values, strict=True))
 

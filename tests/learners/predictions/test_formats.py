@@ -315,6 +315,11 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
     assert [*frame[[*TIME_AND_PLACE]].itertuples(index=False, name=None)] == expected
     write("csv", [plain], shape, tmp_path / "b.csv")
     assert [*read_cells(tmp_path / "b.csv")] == [*frame]
+    bad = answer(file, "unknown")._replace(reason=Reason(Why.BAD_FILE, "cut off"))
+    write("csv", [bad], RowSettings(clock=Clock()), tmp_path / "b.csv")
+    assert read_cells(tmp_path / "b.csv")["time"].tolist() == ["2019-06-04T23:59:58"], (
+        "only its name is read"
+    )
     write("csv", [plain], RowSettings(), tmp_path / "c.csv")
     assert not {*read_cells(tmp_path / "c.csv")} & {*TIME_AND_PLACE}
     write("jsonl", [long, plain], shape, tmp_path / "a.jsonl")
