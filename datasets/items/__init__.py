@@ -6,7 +6,7 @@ from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from datasets.items.checks import drop_copies
-    from datasets.items.clock import Clock, TimeAndPlace, is_zoned, iso
+    from datasets.items.clock import TIME_AND_PLACE, Clock, TimeAndPlace, is_zoned, iso
     from datasets.items.deployments import Deployment, read_deployments
     from datasets.items.duplicates import correlation, duplicate_threshold, thumbnails_of
     from datasets.items.labels import (

@@ -13,6 +13,8 @@ from datasets.core.scanning import kind_of
 from datasets.items.deployments import Deployment, Deployments
 
 NAN = float("nan")
+#: Columns that tell when and where a row of a table was recorded.
+TIME_AND_PLACE = ("time", "latitude", "longitude", "deployment")
 #: Date and time in the names of AudioMoth, Song Meter and most other recorders and phones: after any prefix,
 #: local time or, with a Z, UTC.
 _DATED = re.compile(r"(?<!\d)((?:19|20)\d{6})[_$T-](\d{6})(?!\d)(Z?)")
@@ -63,6 +65,17 @@ class Clock:
         if self._last is None or self._last[0] != path:
             self._last = path, self._find(path, readable)
         return self._last[1]
+
+    def columns(
+        self, path: str, start: float = 0.0, *, readable: bool = True
+    ) -> dict[str, str | float]:
+        """The columns `TIME_AND_PLACE` of a row that begins ``start`` seconds after its file; "" and NaN where unknown.
+
+        NaN for ``start`` is the begin of the file.
+        """
+        found = self.of(path, readable=readable)
+        values = (iso(found.time, start), found.latitude, found.longitude, found.deployment)
+        return dict(zip(TIME_AND_PLACE, values, strict=True))
 
     def deployment(self, path: str) -> Deployment | None:
         """The deployment of a file in the table; None without one."""

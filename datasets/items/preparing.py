@@ -17,6 +17,7 @@ import pandas as pd
 from datasets.audio import window_of
 from datasets.core.errors import SecondhandError
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
+from datasets.items.clock import Clock
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
 from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, clock_of, hold_out_later
@@ -31,7 +32,13 @@ from datasets.items.rehearsal import (
     unchanged_items,
 )
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.splits import SPLITS, groups_from_names, missing_split, split_remarks
+from datasets.items.splits import (
+    DETECTED_GROUP,
+    SPLITS,
+    groups_from_names,
+    missing_split,
+    split_remarks,
+)
 from datasets.items.table import ItemTable, load_table, load_unknown, summary
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms import (
@@ -44,8 +51,6 @@ from datasets.spectrograms import (
 
 log = logging.getLogger(__name__)
 
-#: Names of the groups that are detected: clusters of near-duplicates, and capture sessions.
-DETECTED_GROUP = r"(?:near-duplicates|session) (\d+)"
 DOMAIN_SHIFT_NOTE = "expect lower accuracy at other sites"
 
 
@@ -79,7 +84,10 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
     """
     table = load_grouped(data, signal, seed)
     if data.split_by is not None:
-        hold_out_later(table, clock_of(data))
+        hold_out_later(table)
+    if data.split_by or data.group_by == BY_DEPLOYMENT:
+        for line in table.clock.remarks():
+            log.warning("%s", line)
     table.unsplit = table.frame
     for line in split_remarks(table.unsplit, None if data.cv else data.fold):
         log.info("%s", line)
@@ -167,7 +175,7 @@ def _load_background(
     apart, background_data = replace(table, frame=frame), replace(data, cv=None, fold=None)
     if data.group_by:
         try:
-            frame = apart.frame = _named_groups(frame, data)
+            frame = apart.frame = _named_groups(frame, data, table.clock)
         except SecondhandError as error:  # background files may be named in another way
             log.warning(
                 "--background %s: each file is a group by itself, because %s", source, error
@@ -213,6 +221,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
     )
+    table.clock = clock_of(data)
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
@@ -227,7 +236,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     if earlier:
         mark_rehearsed(table, earlier, data, seed)
     if data.group_by:
-        table.frame = _named_groups(table.frame, data)
+        table.frame = _named_groups(table.frame, data, table.clock)
         check_groups(table.frame, data)
     groups = table.frame["group"].loc[table.frame["group"].ne("")]
     sizes = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].value_counts()
@@ -239,14 +248,10 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     return table
 
 
-def _named_groups(frame: pd.DataFrame, data: DataSettings) -> pd.DataFrame:
+def _named_groups(frame: pd.DataFrame, data: DataSettings, clock: Clock) -> pd.DataFrame:
     """The table with the groups of ``--group-by``."""
     if data.group_by == BY_DEPLOYMENT:
-        clock = clock_of(data)
-        frame = add_deployments(frame, clock)
-        for line in clock.remarks():
-            log.warning("%s", line)
-        return frame
+        return add_deployments(frame, clock)
     return frame.assign(group=groups_from_names(frame["path"], str(data.group_by)))
 
 

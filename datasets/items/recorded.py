@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -14,9 +13,8 @@ from datasets.items.deployments import read_deployments
 from datasets.items.labels import names_of
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.settings import DataSettings
+from datasets.items.splits import DETECTED_GROUP
 from datasets.items.table import ItemTable
-
-log = logging.getLogger(__name__)
 
 #: Fraction of the items, the last ones, that ``--split-by time`` tests on.
 TESTED = 0.2
@@ -50,12 +48,12 @@ def add_deployments(frame: pd.DataFrame, clock: Clock) -> pd.DataFrame:
     return frame
 
 
-def hold_out_later(table: ItemTable, clock: Clock) -> None:
+def hold_out_later(table: ItemTable) -> None:
     """Make the last `TESTED` of the items, by time, the test split, for ``--split-by time``.
 
-    Items of an earlier run keep their splits. Times without a zone are taken as UTC. Groups that the data name do not
-    bind the test items, because the same sites are recorded earlier and later; near-duplicates and capture sessions
-    do. Items without a time, and later ones of a class without an earlier item, are rejected.
+    Items of an earlier run keep their splits. Times without a zone are taken as UTC. The later items of a group that
+    the data name become a group of their own, because the same sites are recorded earlier and later; near-duplicates
+    and capture sessions stay together. Items without a time, and later ones of a class without an earlier item, are rejected.
 
     Raises
     ------
@@ -67,9 +65,7 @@ def hold_out_later(table: ItemTable, clock: Clock) -> None:
             f"--split-by time: the data have splits of their own ({', '.join(named)}). Remove the column split (or the "
             "split folders), or leave --split-by out"
         )
-    table.frame = table.frame.assign(time=_times(table.frame, clock))
-    for line in clock.remarks():
-        log.warning("%s", line)
+    table.frame = table.frame.assign(time=_times(table.frame, table.clock))
     frame = table.frame
     without = new & frame["time"].eq("")
     table.rejected += [
@@ -101,8 +97,12 @@ def hold_out_later(table: ItemTable, clock: Clock) -> None:
         for path, label in frame.loc[unlearnt, ["path", "label"]].itertuples(index=False)
     ]
     frame.loc[later, "split"] = "test"
+    groups = frame["group"]
+    named_groups = groups.ne("") & ~groups.str.fullmatch(DETECTED_GROUP)
+    resumed = later.intersection(frame.index[named_groups])
+    frame.loc[resumed, "group"] = groups[resumed] + " (later)"
     if table.groups:
-        frame.loc[later, "group"] = ""
+        table.groups = frame["group"][named_groups].nunique()
     table.frame = frame.drop(index=[*frame.index[without], *unlearnt]).reset_index(drop=True)
 
 

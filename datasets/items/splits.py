@@ -23,6 +23,8 @@ from datasets.items.labels import names_of, split_labels
 SPLITS = ("train", "valid", "calibration", "test")
 #: Columns that may define folds: published folds, or groups (leave one group out).
 FOLD_COLUMNS = ("fold", "group")
+#: Names of the groups that are detected: clusters of near-duplicates, and capture sessions.
+DETECTED_GROUP = r"(?:near-duplicates|session) (\d+)"
 #: Seconds of strain that are whitened around a trigger (`QScanSettings.context`). Rows of one file that are
 #: closer than this share data.
 CONTEXT = 32.0

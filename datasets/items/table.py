@@ -38,6 +38,7 @@ from datasets.items.checks import (
     drop_copies,
     usable_rows,
 )
+from datasets.items.clock import Clock
 from datasets.items.labels import (
     JOIN,
     MULTI,
@@ -84,6 +85,7 @@ class ItemTable:
         one split, as text; "" if they were not searched for.
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
+    clock : finds time and place of the files.
     learnt_until : with ``--split-by time``, when the last file that is not for testing was recorded; else "".
     protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
     """
@@ -97,6 +99,7 @@ class ItemTable:
     near_duplicates: str = ""
     sessions: str = ""
     groups: int = 0
+    clock: Clock = field(default_factory=Clock)
     learnt_until: str = ""
     protocol: str = ""
     corrections: pd.DataFrame = field(

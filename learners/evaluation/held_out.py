@@ -11,11 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core import progress
-from datasets.items import UNKNOWN, ItemTable, split_units, targets_of
+from datasets.items import TIME_AND_PLACE, UNKNOWN, ItemTable, split_units, targets_of
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, stack_outputs
-from learners.uncertainty import Confidence, Outputs, Tree
+from learners.uncertainty import Confidence, Outputs, Tree, Why
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Evaluation:
     Attributes
     ----------
     predictions : columns of Prediction (without ``windows``, ``set``, ``known``, and ``branch`` if there is no
-        tree), ``truth``, ``split`` (one of `OPEN_SET_SPLITS` for unknown classes and background), ``gps``, and
+        tree), time and place (not of strain), ``truth``, ``split`` (one of `OPEN_SET_SPLITS` for unknown classes and background), ``gps``, and
         ``unit``, the group number (`datasets.items.splits`); without it each row is its own group.
     logits : float32 [n, classes]; NaN where there is no prediction.
     features : float32 [n, width], pooled features of the body; NaN likewise.
@@ -159,6 +159,17 @@ def predict_held_out(
     frame = frame.drop(columns=hidden)
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
+    if table.kind != "strain":
+        places = pd.DataFrame(
+            [
+                table.clock.columns(a.path, a.start, readable=a.reason.why is not Why.BAD_FILE)
+                for a in (one.prediction for one in detailed)
+            ],
+            columns=[*TIME_AND_PLACE],
+        )
+        for name in ("time", "deployment"):  # of the data's own table
+            places[name] = places[name].where(places[name].ne(""), rows[name])
+        frame = pd.concat([frame, places], axis=1)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
     frame["gps"] = rows["gps"].astype(object).where(rows["gps"].notna(), None)
     frame["unit"] = split_units(rows)

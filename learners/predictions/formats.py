@@ -19,12 +19,12 @@ from typing import Any, TextIO
 from datasets.core.cells import write_rows
 from datasets.core.errors import SecondhandError, one_line
 from datasets.core.files import file_beside, write_beside
-from datasets.items import JOIN, UNKNOWN
+from datasets.items import JOIN, TIME_AND_PLACE, UNKNOWN
 from learners.files import jsonable
 from learners.inference import Prediction, cell
 from learners.predictions.journal import journal_file
 from learners.predictions.provenance import check_record
-from learners.predictions.rows import TIME_AND_PLACE, RowSettings, with_full_span
+from learners.predictions.rows import RowSettings, with_full_span
 
 #: Formats written as a folder of files, and the kinds of data they are for.
 FOLDERS = {

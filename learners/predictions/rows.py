@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from datasets.core.errors import BadFile
-from datasets.items import UNKNOWN, Clock, iso, names_of
+from datasets.items import UNKNOWN, Clock, names_of
 from learners.inference import Prediction
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import Why
 
 #: Lower bound of probabilities before taking logarithms.
 _TINY = 1e-12
-#: Columns that tell when and where a row was recorded.
-TIME_AND_PLACE = ("time", "latitude", "longitude", "deployment")
 
 
 @dataclass
@@ -126,7 +124,7 @@ class RowSettings(NamedTuple):
     classes : classes of the model, for the width of a column.
     gps : moments are GPS times.
     provenance : model, thresholds and call; None if they are not recorded.
-    clock : finds time and place of files; None leaves the columns `TIME_AND_PLACE` out.
+    clock : finds time and place of files; None leaves the columns of time and place out.
     """
 
     windows: bool = False
@@ -155,9 +153,8 @@ class RowSettings(NamedTuple):
         """
         if self.clock is None:
             return {}
-        found = self.clock.of(row.path, readable=row.reason.why is not Why.BAD_FILE)
-        values = (iso(found.time, row.start), found.latitude, found.longitude, found.deployment)
-        return dict(zip(TIME_AND_PLACE, values, strict=True))
+        readable = row.reason.why is not Why.BAD_FILE
+        return self.clock.columns(row.path, row.start, readable=readable)
 
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
         """Rows of one file's prediction."""

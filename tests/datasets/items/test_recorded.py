@@ -58,6 +58,8 @@ def test_sites_do_not_bind_what_is_tested_later_but_the_other_parts(photos: Path
     frame = table.frame
     assert frame["split"].eq("test").sum() == 8
     assert table.rejected == []
+    assert {*frame["group"][frame["split"].eq("test")]} == {f"site{n} (later)" for n in range(4)}
+    assert table.groups == 8
     earlier = frame.loc[frame["split"].ne("test")]
     assert (
         earlier.groupby("group")["split"].agg(lambda part: part.eq("train").nunique()).eq(1).all()

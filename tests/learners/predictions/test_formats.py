@@ -15,12 +15,11 @@ import pytest
 from datasets.annotations import read_annotations
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
-from datasets.items import Clock, load_table, read_deployments
+from datasets.items import TIME_AND_PLACE, Clock, load_table, read_deployments
 from learners.active.listing import as_text
 from learners.inference import Prediction
 from learners.predictions import Events, RowSettings, check_out, write
 from learners.predictions.formats import raven_table
-from learners.predictions.rows import TIME_AND_PLACE
 from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from tests.datasets.audio.recordings import recording
