@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         capture_sessions,
         capture_time,
         read_exif,
+        time_and_place,
     )
     from datasets.images.opening import Preprocessing, open_picture, pixels
     from datasets.images.standalone import model_input

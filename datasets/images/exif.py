@@ -57,18 +57,22 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
 
 
 def read_exif(path: str | os.PathLike[str]) -> Recorded | None:
-    """Time and place of a photo from its header, without decoding it; None if it has neither.
-
-    Most cameras state no zone.
-    """
-    time, place = None, None
+    """Time and place of a photo from its header, without decoding it; None if it has neither."""
     with (
         suppress(Exception),
         warnings.catch_warnings(action="ignore"),
         opened(path, str(path)) as (picture, _),
     ):
-        if "exif" not in picture.info:
-            return None
+        return time_and_place(picture)
+    return None
+
+
+def time_and_place(picture: Image.Image) -> Recorded | None:
+    """Time and place in the header of an open photo; None if it has neither. Most cameras state no zone."""
+    if "exif" not in picture.info:
+        return None
+    time, place = None, None
+    with suppress(Exception):
         exif = picture.getexif()
         with suppress(Exception):
             place = _place(exif.get_ifd(ExifTags.IFD.GPSInfo))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
+    from datasets.core.recorded import Recorded
     from datasets.images import CaptureTime
 
 log = logging.getLogger(__name__)
@@ -45,13 +46,14 @@ _SHOWN = 5
 class PictureInfo(NamedTuple):
     """What the check of a picture file has read.
 
-    ``size`` : width and height in pixels, from the header.
+    ``size`` : width and height in pixels, from the header. ``recorded`` : time and place in its EXIF data.
     """
 
     thumbnail: NDArray[np.float32]
     capture_time: CaptureTime | None
     size: tuple[int, int]
     state: FileState
+    recorded: Recorded | None = None
 
 
 def usable_rows(
@@ -105,15 +107,16 @@ def _check_exists(path: str) -> None:
 
 def _check_picture(path: str) -> PictureInfo:
     """Decode the whole picture; only then a truncated JPEG fails."""
-    from datasets.images import capture_time, open_picture
+    from datasets.images import capture_time, open_picture, time_and_place
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
-    headers: list[tuple[CaptureTime | None, tuple[int, int], FileState]] = []
+    headers: list[tuple[CaptureTime | None, tuple[int, int], FileState, Recorded | None]] = []
 
     def header(opened: Image.Image, file: BinaryIO) -> None:
         width, height = opened.size  # an imported fastai makes it a tuple of another type
-        headers.append((capture_time(opened), (width, height), FileState.of_opened(file)))
+        state = FileState.of_opened(file)
+        headers.append((capture_time(opened), (width, height), state, time_and_place(opened)))
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from datasets.core.recorded import Recorded
 from datasets.core.scanning import kind_of
 from datasets.items.deployments import Deployment, Deployments
+
+if TYPE_CHECKING:
+    from datasets.items.checks import PictureInfo
 
 NAN = float("nan")
 #: Columns that tell when and where a row of a table was recorded.
@@ -46,10 +49,13 @@ class Clock:
 
     A time inside the file counts before one in its name, and one with a zone before one without. A time without a
     zone gets that of its deployment. The place of a deployment counts before one inside the file.
+
+    ``checked`` : what the check of the pictures has read, by path; they are not opened again.
     """
 
     def __init__(self, deployments: Deployments | None = None) -> None:
         self.deployments = deployments
+        self.checked: Mapping[str, PictureInfo] = {}
         self.used: set[str] = set()  # deployments with a file
         self._last: tuple[str, TimeAndPlace] | None = None
         self.files = 0
@@ -86,7 +92,12 @@ class Clock:
 
     def _find(self, path: str, readable: bool) -> TimeAndPlace:
         self.files += 1
-        sources = _sources_of(path, readable)
+        inside = _INSIDE.get(kind_of(path) or "") if readable else None
+        if path in self.checked:
+            found: Iterable[Recorded | None] = [self.checked[path].recorded]
+        else:
+            found = inside(path) if inside else ()
+        sources = [*filter(None, [*found, _in_name(os.path.basename(path))])]
         deployment = self.deployment(path)
         time = self._time(path, sources, deployment)
         if self.deployments is not None and deployment is None:
@@ -162,12 +173,6 @@ _REMARKS = {
     ),
     "deployment": ("Files that belong to no deployment of --deployments", ""),
 }
-
-
-def _sources_of(path: str, readable: bool) -> list[Recorded]:
-    """What the file itself, and then its name, say of time and place; the best source first."""
-    inside = _INSIDE.get(kind_of(path) or "") if readable else None
-    return [*(inside(path) if inside else ()), *filter(None, [_in_name(os.path.basename(path))])]
 
 
 def _exif(path: str) -> Iterable[Recorded]:

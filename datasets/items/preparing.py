@@ -221,7 +221,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
     )
-    table.clock = clock_of(data)
+    table = replace(table, clock=clock_of(data))
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(

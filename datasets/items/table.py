@@ -112,6 +112,9 @@ class ItemTable:
     picture_info: dict[str, PictureInfo] = field(default_factory=dict)
     unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
 
+    def __post_init__(self) -> None:
+        self.clock.checked = self.picture_info
+
     @property
     def classes(self) -> list[str]:
         """The classes, sorted: the order of a network's outputs."""
