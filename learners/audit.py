@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +147,7 @@ def _estimate(settings: Any) -> int:
         words = (settings.model, "--labels", settings.labels, "--out", "site-model")
         print(f"Fit temperature and threshold to the site:  {_command('learners.audit', *words)}")
     else:
-        status = max(status, _refit(settings, labels, estimates))
+        status = max(status, _refit(settings, labels))
     training = _command("learners.finetune", "--from", settings.model, "--data", settings.labels)
     print(f"Train with these labels:  {training}")
     return status
@@ -178,11 +178,8 @@ def _classes(labels: AuditLabels) -> list[str]:
 
 def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
     """Whether the model is less accurate on known classes here than on its own held-out files."""
-    from learners.evaluation import weighted_fraction
-
-    known = labels.known
-    here = weighted_fraction(labels.right[known], labels.weights[known])
-    part = next((p for p in result.PARTS if f"{p}_accuracy" in bundle.metrics), None)
+    here = _of_known(labels)
+    part = next((p for p in result.PARTS if bundle.metrics.get(f"{p}_accuracy") is not None), None)
     if part is None:
         return "The model folder has no accuracy to compare with."
     home = float(bundle.metrics[f"{part}_accuracy"])
@@ -195,7 +192,14 @@ def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
     return f"{compared}: these labels show no difference, so a training is not clearly worth it."
 
 
-def _refit(settings: Any, labels: AuditLabels, estimates: Mapping[str, Limits]) -> int:
+def _of_known(labels: AuditLabels) -> Limits:
+    """Fraction of files of known classes whose answer, or most probable class, is right."""
+    from learners.evaluation import weighted_fraction
+
+    return weighted_fraction(labels.right[labels.known], labels.weights[labels.known])
+
+
+def _refit(settings: Any, labels: AuditLabels) -> int:
     """Write a copy of the model with temperature and threshold fitted to the labels."""
     from dataclasses import replace
     from functools import partial
@@ -203,6 +207,7 @@ def _refit(settings: Any, labels: AuditLabels, estimates: Mapping[str, Limits]) 
 
     import numpy as np
 
+    from learners.files import jsonable
     from learners.inference import Predictor, stack_outputs
     from learners.model import add_onnx, as_ancestor, load_bundle, save_bundle
     from learners.uncertainty import Outputs, refitted
@@ -238,7 +243,7 @@ def _refit(settings: Any, labels: AuditLabels, estimates: Mapping[str, Limits]) 
         *(earlier if isinstance(earlier, list) else []),
         as_ancestor(bundle, Path(settings.model)),
     ]
-    value, *limits = estimates["all"]
+    value, *limits = _of_known(labels)
     site = replace(
         bundle,
         confidence=confidence,
@@ -249,11 +254,15 @@ def _refit(settings: Any, labels: AuditLabels, estimates: Mapping[str, Limits]) 
             "protocol": protocol,
             "headline": "",
         },
-        metrics={
-            "site_accuracy": value,
-            "site_accuracy_interval": limits,
-            "site_items": len(usable),
-        },
+        # The labelled files are the calibration files of the site. Without any of a known class the value is NaN.
+        metrics=jsonable(
+            {
+                "calibration_accuracy": value,
+                "calibration_accuracy_interval": limits,
+                "calibration_coverage": threshold.coverage,
+                "calibration_items": len(usable),
+            }
+        ),
         onnx=None,
     )
     save_bundle(site, settings.out)

@@ -79,7 +79,10 @@ def test_labels_give_the_accuracy_and_a_model_for_the_site(
 
     site, model = load_bundle(tmp_path / "site"), load_bundle(world / "run/model")
     assert site.provenance["lineage"][-1]["model"] == "run"
-    assert site.metrics["site_items"] == 16
+    assert site.metrics["calibration_items"] == 16
+    known = frame["label"].ne("unknown")
+    right = (weights * frame["guess"].eq(frame["label"]))[known].sum() / weights[known].sum()
+    assert site.metrics["calibration_accuracy"] == pytest.approx(right)
     first = next(site.network.parameters())
     assert first.equal(next(model.network.parameters())), "the same network"
     assert site.decider.threshold_gate.threshold.value >= 0.5
