@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from datasets.core import progress
+from datasets.core.errors import SecondhandError
 from datasets.core.options import config_action
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
@@ -43,16 +44,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
     with progress.step("Loading the program"):
-        from learners.runs import estimate, evaluate
+        from learners.runs import estimate, evaluate, evaluate_events
 
-    judge = evaluate if settings.labels else estimate
+    if settings.events and not settings.labels:
+        raise SecondhandError("--events needs labels. Leave --no-labels or --events out")
+    if settings.gap and not settings.events:
+        raise SecondhandError("--gap needs --events. Give it too, or leave --gap out")
+    judge = evaluate_events if settings.events else evaluate if settings.labels else estimate
     evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
     metrics = evaluated.metrics
-    lines = result.sentences(metrics, evaluated.confusions, what="files")
+    if settings.events:
+        lines, alarm = _of_events(metrics), False
+    else:
+        lines = result.sentences(metrics, evaluated.confusions, what="files")
+        alarm = result.answers_almost_nothing(metrics)
     if not settings.labels:
         lines = _expected(metrics)
     print()
-    result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
+    result.print_result(lines, alarm=alarm)
     print(*evaluated.lines, sep="\n")
     for item in evaluated.bad:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
@@ -62,6 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"Look at the report:  {evaluated.folder}/index.html")
     print(f"All predictions:     {evaluated.folder}/predictions.csv")
     return 3 if evaluated.bad else 0
+
+
+def _of_events(figures: Mapping[str, Any]) -> list[str]:
+    """Sentences on the events of long recordings."""
+    right = figures["predicted"] - figures["false_alarms"]
+    return [
+        f"Found {figures['found']} of {figures['events']} events in {figures['hours']:.1f} hours.",
+        f"{right} of {figures['predicted']} predicted events are right.",
+        f"False alarms: {figures['false_alarms_per_hour']:.2f} an hour.",
+    ]
 
 
 def _expected(metrics: Mapping[str, Any]) -> list[str]:

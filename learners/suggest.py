@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         examples=(
             "python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv",
             "python -m learners.suggest runs/birds/model '2024/*.wav' --n 100",
+            "python -m learners.suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv",
         ),
     )
     parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
@@ -54,30 +55,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         predictor,
         some_files(settings.paths, predictor.kind, skipped),
         n=settings.n,
+        mine=settings.mine,
         labelled=labelled_in(settings.model),
         bs=settings.bs,
         workers=settings.workers,
     )
     status = console.tell_pool(suggestions, skipped, settings.paths)
     if not suggestions.rows:
-        print("No files are left to label", file=sys.stderr)
+        nothing = "No file is answered" if settings.mine else "No files are left to label"
+        print(nothing, file=sys.stderr)
         return status
 
-    columns = ("path", "label", "score", "why", "guess", *TIMES[predictor.kind])
+    # False alarms are not labelled: those that stay in the table are background.
+    to_fill = () if settings.mine else ("label",)
+    columns = ("path", *to_fill, "score", "why", "guess", *TIMES[predictor.kind])
     rows = [
         {"path": s.path, "label": "", "score": score, "why": why, "guess": guess}
         | {"start": s.start, "end": s.end, "gps": s.at}
         for s, score, why, guess in suggestions.rows
     ]
     shots = [Shot(row.source, str(n), row.why) for n, row in enumerate(suggestions.rows, start=1)]
+    title = "Likely false alarms" if settings.mine else "What to label next"
     lead = (
-        f"{len(shots)} of {suggestions.judged} candidates, the most useful first. Fill in the column label of "
+        f"The {len(shots)} surest answers of {suggestions.judged} candidates. Delete the right ones from "
+        f"{settings.out.name}, which has the same order, and give it to finetune --background."
+        if settings.mine
+        else f"{len(shots)} of {suggestions.judged} candidates, the most useful first. Fill in the column label of "
         f"{settings.out.name}, which has the same order. A label may also be a new class, or unknown."
     )
     text = as_text(columns, rows)
-    write_list(settings.out, text, predictor, shots, title="What to label next", lead=lead)
+    write_list(settings.out, text, predictor, shots, title=title, lead=lead)
     sheet = sheet_of(settings.out) / "index.html"
-    print(f"To label: {len(rows)} of {suggestions.judged}\ntable   {settings.out}\nsheet   {sheet}")
+    what = "Likely false alarms" if settings.mine else "To label"
+    print(f"{what}: {len(rows)} of {suggestions.judged}\ntable   {settings.out}\nsheet   {sheet}")
     return status
 
 

@@ -1,4 +1,4 @@
-"""Embeddings of unlabelled files, search by example, suggestions of what to label next, and audits."""
+"""Embeddings of unlabelled files, search by example, suggestions of what to label next, new classes, and audits."""
 
 from learners.active.auditing import (
     TIMES,
@@ -10,6 +10,15 @@ from learners.active.auditing import (
     labels_of,
     read_audit,
 )
+from learners.active.discovery import (
+    Cluster,
+    Discoveries,
+    benjamini_hochberg,
+    calibration_needed,
+    discover,
+    discoveries_of,
+    fewest_discoveries,
+)
 from learners.active.embeddings import Embeddings, ExtendSummary, Match
 from learners.active.listing import as_text, check_out, sheet_of, write_list
 from learners.active.teaching import (
@@ -20,5 +29,6 @@ from learners.active.teaching import (
     choose_diverse,
     labelled_in,
     margin_uncertainty,
+    source_predicted,
     suggest,
 )

@@ -30,7 +30,7 @@ from datasets.core.cells import file_named, read_cells
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.items import UNKNOWN, clean_label, spelling_key
 from datasets.spectrograms import Source, source_of
-from learners.active.teaching import LabelledContent, PoolCounts, source_of_window, unlabelled
+from learners.active.teaching import LabelledContent, PoolCounts, source_predicted, unlabelled
 from learners.evaluation import Stratum, draw
 from learners.inference import Predictor, model_digest
 from learners.uncertainty import Floats, Mask
@@ -91,7 +91,12 @@ def draw_audit(
     audit, predicted = Audit(), list[tuple[Source, str, str, float]]()
     for window in unlabelled(predictor, files, audit, labelled=labelled, bs=bs, workers=workers):
         prediction = window.prediction
-        row = (source_of_window(window), prediction.best, prediction.label, prediction.sure)
+        row = (
+            source_predicted(window.prediction),
+            prediction.best,
+            prediction.label,
+            prediction.sure,
+        )
         predicted.append(row)
     if not predicted:
         return audit

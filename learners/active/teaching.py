@@ -30,7 +30,7 @@ from datasets.core.file_state import FileState, states_of
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.active.embeddings import nameable, unit_rows
-from learners.inference import DetailedPrediction, Floats, Predictor
+from learners.inference import DetailedPrediction, Floats, Prediction, Predictor
 from learners.uncertainty import Reason, Why
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Suggestion(NamedTuple):
     Attributes
     ----------
     source : the file, with its time span or the moment of strain.
-    score : uncertainty, 0 to 1.
+    score : uncertainty, or with ``mine`` the probability; 0 to 1.
     why : the reason as text.
     guess : the best class; for multi-label models the labels assigned.
     """
@@ -113,6 +113,7 @@ def suggest(
     files: Iterable[str | os.PathLike[str]],
     *,
     n: int = 50,
+    mine: bool = False,
     labelled: LabelledContent | None = None,
     bs: int = 32,
     workers: int | None = None,
@@ -122,6 +123,8 @@ def suggest(
     Parameters
     ----------
     n : number of suggestions.
+    mine : suggest the answers with the highest probability instead, in this order. In files without events of the
+        classes these are false alarms, to be learned as background (hard negative mining, arXiv:1604.03540).
     labelled : content that has a label already and is left out.
     bs, workers : as in `Predictor.predict`.
     """
@@ -134,7 +137,11 @@ def suggest(
 
     result = Suggestions()
     for window in unlabelled(predictor, files, result, labelled=labelled, bs=bs, workers=workers):
+        if mine and window.prediction.label == UNKNOWN:
+            continue
         row = _suggestion(predictor, window)
+        if mine:
+            row = row._replace(score=window.prediction.probability)
         assert window.features is not None
         # Copied, because a view would keep the features of its whole batch in memory.
         candidates.append((row.score, row, window.features.copy()))
@@ -143,7 +150,8 @@ def suggest(
     candidates = least_certain()
     if candidates:
         scores, rows, features = zip(*candidates, strict=True)
-        result.rows = [rows[row] for row in choose_diverse(scores, np.stack(features), n)]
+        order = range(n) if mine else choose_diverse(scores, np.stack(features), n)
+        result.rows = [rows[row] for row in order if row < len(rows)]
     return result
 
 
@@ -230,14 +238,13 @@ def _suggestion(predictor: Predictor, window: DetailedPrediction) -> Suggestion:
         classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
         guess = "" if prediction.label == UNKNOWN else prediction.label
     out_of_distribution = prediction.reason.why is Why.OUT_OF_DISTRIBUTION
-    source = source_of_window(window)
+    source = source_predicted(prediction)
     score = 1.0 if out_of_distribution else float(margin_uncertainty(probabilities)[0])
     return Suggestion(source, score, _words(classes, probabilities[0], prediction.reason), guess)
 
 
-def source_of_window(window: DetailedPrediction) -> Source:
+def source_predicted(prediction: Prediction) -> Source:
     """The file, or part of it, that a prediction is for."""
-    prediction = window.prediction
     times = (prediction.start, prediction.end, prediction.at)
     return Source(prediction.path, *(None if x != x else x for x in times))
 

@@ -522,6 +522,12 @@ class EvaluateSettings(OverrideSettings):
     kind: Literal["auto", "picture", "sound", "strain"] = option(
         "auto", "Kind of the files; auto takes the kind of the model."
     )
+    events: bool = option(
+        False,
+        "Sound: predict whole recordings and compare the events with the labelled spans: precision, recall and false "
+        "alarms an hour over the threshold. Recordings of --unknown have no event.",
+    )
+    gap: float = option(0.0, "With --events: longest pause in seconds within one event.")
     out: str = option("report", "Folder to write the report to.", metavar="FOLDER")
     overwrite: bool = option(False, "Replace an older report at --out.")
 
@@ -538,6 +544,11 @@ class SuggestSettings(PoolSettings):
     """suggestions"""
 
     n: int = option(50, "Number of files, or windows of long recordings, to suggest.")
+    mine: bool = option(
+        False,
+        "List the surest answers instead. Where nothing should be found, they are likely false alarms: delete the "
+        "right ones, and give the table to finetune --background.",
+    )
     out: Path = option(
         Path("next.csv"),
         "Table to fill in. A page that shows the files is written beside it (next.csv: next/index.html).",
@@ -558,6 +569,20 @@ class AuditSettings(PoolSettings):
         None,
         "When drawing: the table to fill in, with a page that shows the files beside it (default: audit.csv). With "
         "--labels: folder for a copy of the model with temperature and threshold fitted to these labels.",
+    )
+
+
+@dataclass(kw_only=True)
+class DiscoverSettings(PoolSettings):
+    """discovery"""
+
+    fdr: float = option(
+        0.1,
+        "False discovery rate: largest expected fraction of files of known classes among the files called new.",
+    )
+    out: Path = option(
+        Path("found.csv"),
+        "Table to name the clusters in. A page that shows them is written beside it (found.csv: found/index.html).",
     )
 
 

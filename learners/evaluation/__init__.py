@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         expected_accuracy,
         prediction_figures,
     )
+    from learners.evaluation.event_counts import event_figures
     from learners.evaluation.figures import (
         ScoredItems,
         all_figures,

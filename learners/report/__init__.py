@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         write_sheet,
     )
     from learners.report.plots import reliability
-    from learners.report.report import folds_page, write_estimate, write_report
+    from learners.report.report import folds_page, write_estimate, write_events, write_report
     from learners.report.sections import class_sections, label_sections
     from learners.report.verdict import part_name
 

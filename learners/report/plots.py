@@ -299,6 +299,35 @@ def risk_coverage(curve: dict[str, Any]) -> Markup:
     return out()
 
 
+def events(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list[Markup]:
+    """Precision and recall of events over the threshold, and recall against false alarms an hour.
+
+    Parameters
+    ----------
+    curve : figures at each threshold, of `learners.evaluation.event_figures`; ``point`` : those of the model's rule.
+    """
+    rows = pd.DataFrame(curve).astype(float)
+    figures = []
+    with panel("Precision and recall of events over the threshold", size=LOW) as (axes, out):
+        axes.plot(rows["threshold"], rows["recall"], "o-", color=BLUE, label="recall")
+        axes.plot(rows["threshold"], rows["precision"], "s-", color=ORANGE, label="precision")
+        axes.set(xlabel="threshold on the probability", xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
+        axes.legend(loc="best")
+    figures.append(out())
+    with panel("Recall of events against false alarms an hour", size=LOW) as (axes, out):
+        axes.plot(rows["false_alarms_per_hour"], rows["recall"], "o-", color=BLUE)
+        if point["recall"] is not None:
+            axes.plot(
+                point["false_alarms_per_hour"], point["recall"], "*", color=ORANGE, linestyle="", markersize=12,
+                label="this model",
+            )  # fmt: skip
+            axes.legend(loc="lower right")
+        axes.set_xscale("symlog", linthresh=1)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set(xlabel="false alarms an hour", ylabel="recall", ylim=(-0.02, 1.04))
+    return [*figures, out()]
+
+
 def specificity(curves: dict[str, Any]) -> Markup:
     """Fraction of wrong answers against their specificity, with the tree and without."""
     with panel("Risk against specificity, with the tree of classes and without it") as (axes, out):

@@ -181,6 +181,34 @@ def write_estimate(
     return folder / "index.html"
 
 
+def write_events(
+    folder: Path, bundle: Bundle, table: ItemTable, figures: Mapping[str, Any], *, command: str = ""
+) -> Path:
+    """Write the report of events in long recordings, beside ``report.json`` as `write_report` does.
+
+    Parameters
+    ----------
+    figures : ``notices``, and what `learners.evaluation.event_figures` counts.
+    """
+    names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
+    left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
+    everything: dict[str, Any] = jsonable(
+        {
+            "title": f"Events in {last_part(table.source)} (backbone {bundle.spec.backbone})",
+            **figures,
+            "data": facts(table),
+            "left_out": left_out.to_dict("records"),
+            "provenance": shared_provenance(bundle.provenance),
+            "evaluated": _origin(command, table),
+        }
+    )
+    _write_json(folder, everything)
+    drawn = plots.events(figures["curve"], figures)
+    html = render("learners.report", "events.html", report=everything, plots_of=drawn)
+    write_beside(folder / "index.html", html.encode())
+    return folder / "index.html"
+
+
 def _origin(command: str, table: ItemTable) -> dict[str, Any]:
     return {"command": shared_command(command, table.source), **software_and_hardware()}
 

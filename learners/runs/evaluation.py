@@ -79,9 +79,9 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     SecondhandError : no label is a class of the model, one differs from a class only in case or
         spaces, there are no files, or ``out`` exists.
     """
-    bundle = _load_model(settings)
+    bundle = load_for_evaluation(settings)
     task = task_of(bundle)
-    table, lines = _items(bundle, task, settings)
+    table, lines = items_of(bundle, task, settings)
     predictor = Predictor(bundle, device=settings.device)
     evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
     all_predictions = evaluation.predictions
@@ -96,7 +96,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     bundle.metrics = {**evaluation.metrics, "bad_files": len(rejected)}
     sections = task.sections(evaluation)
     with (
-        _write_folder(settings, table, all_predictions) as folder,
+        write_folder(settings, table, all_predictions) as folder,
         progress.step("Writing the report"),
     ):
         write_report(
@@ -135,7 +135,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
             f"--label-column {settings.label_column} cannot be combined with --no-labels, which reads no labels. Leave "
             "one of the two out"
         )
-    bundle = _load_model(settings)
+    bundle = load_for_evaluation(settings)
     task_of(bundle).check_unlabelled()
     confidence = bundle.decider
     kind = _kind(bundle, settings.kind)
@@ -163,13 +163,13 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     copied_files = copied(evaluation, score_items(evaluation, bundle), bundle)
     lines = [expected.line, *confidence.notes, *copied_files]
     content = {"notices": lines, "expected": expected, **figures, "bad_files": len(rejected_later)}
-    with _write_folder(settings, table, all_predictions) as folder:
+    with write_folder(settings, table, all_predictions) as folder:
         write_estimate(folder, bundle, table, content, command=command)
     metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"]["value"]}
     return EvaluationResult(Path(settings.out), jsonable(metrics), lines, rejected_later)
 
 
-def _load_model(settings: EvaluateSettings) -> Bundle:
+def load_for_evaluation(settings: EvaluateSettings) -> Bundle:
     """Load the model with the threshold and score of the settings; check that ``out`` may be written."""
     if not settings.data:
         raise SecondhandError("--data is missing. Give a folder, a table or files")
@@ -181,7 +181,7 @@ def _load_model(settings: EvaluateSettings) -> Bundle:
 
 
 @contextmanager
-def _write_folder(
+def write_folder(
     settings: EvaluateSettings, table: ItemTable, all_predictions: pd.DataFrame
 ) -> Iterator[Path]:
     """A folder with the predictions and rejected files, which moves to ``out`` when the block ends."""
@@ -195,7 +195,7 @@ def _write_folder(
         yield folder
 
 
-def _items(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[ItemTable, list[str]]:
+def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[ItemTable, list[str]]:
     """Items in the split `HELD`, files of unknown classes, and notes on which items were used."""
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
     columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)

@@ -19,7 +19,15 @@ from datasets.core.errors import SecondhandError
 from datasets.items import UNKNOWN, join_labels
 from learners.cli.settings import ConfidenceSettings
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, check_logits, known_labels
+from learners.uncertainty.arrays import (
+    Floats,
+    Ints,
+    Mask,
+    Outputs,
+    check_logits,
+    known_labels,
+    with_margin,
+)
 from learners.uncertainty.calibrators import Platt, TemperatureScaling, read_calibrator
 from learners.uncertainty.fitting import NO_CLASS, CalibrationItems, fit_gates, thresholds_by_label
 from learners.uncertainty.gates import (
@@ -42,6 +50,8 @@ from learners.uncertainty.scores import (
     SHARED,
     Score,
     check_features,
+    check_sorted,
+    conformal_p,
     fit_score,
     make_score,
     restored,
@@ -51,6 +61,8 @@ from learners.uncertainty.tree import Naming, Tree, overconfident_depths
 
 #: Fraction of known items that the distance may refuse.
 ALPHA = 0.05
+#: Name of the calibration items' scores in reference.safetensors.
+_CALIBRATION = "known.calibration"
 
 
 @dataclass(frozen=True)
@@ -185,12 +197,14 @@ class Confidence:
         )
         gates = fit_gates(items, score_gate, distance.knn, settings, names)
         notes += gates.notes
+        named = items if gates.naming is None else items.named(gates.naming.reach, score_gate.score)
+        scored = replace(gates.score_gate, calibration=np.sort(with_margin(named.known)))
         sets = None
         if settings.coverage is not None:
             sets = fit_prediction_sets(probabilities, labels, coverage=settings.coverage)
             notes += [sets.message] if sets.message else []
         return cls(
-            z.shape[1], calibrator, distance, gates.threshold_gate, gates.score_gate,
+            z.shape[1], calibrator, distance, gates.threshold_gate, scored,
             naming=gates.naming, sets=sets, notes=notes,
         )  # fmt: skip
 
@@ -375,7 +389,10 @@ class Confidence:
                 f"--score {name}: the model does not store this score; it has {', '.join(available)}. Use one of "
                 f"these, or fine-tune again with --score {name}"
             )
-        return replace(self, score_gate=replace(self.score_gate, name=name, score=available[name]))
+        score_gate = replace(
+            self.score_gate, name=name, score=available[name], calibration=np.empty(0)
+        )
+        return replace(self, score_gate=score_gate)
 
     def only(self, possible: Sequence[bool]) -> Confidence:
         """A copy that predicts only the ``possible`` classes (bool [classes], at least one true)."""
@@ -384,6 +401,26 @@ class Confidence:
     def scores(self) -> dict[str, Score]:
         """All scores that need no training items, by name."""
         return self.score_gate.available(self.distance.knn)
+
+    def known_p(self, known: Floats) -> Floats:
+        """Conformal p-values (arXiv:2104.08279), [n] in (0, 1], of items with the out-of-distribution scores ``known``.
+
+        A file of the known classes has a p-value of at most t with a probability of at most t.
+
+        Raises
+        ------
+        SecondhandError : the model is multi-label, or does not store the scores of its calibration items.
+        """
+        calibration = self.score_gate.calibration
+        if not self.exclusive or not len(calibration):
+            why = (
+                "the model does not store the scores of its calibration files. Train it again"
+                if self.exclusive
+                else "multi-label models have no score that separates known from unknown classes. Train with one label "
+                "per file"
+            )
+            raise SecondhandError(f"p-values: {why}")
+        return conformal_p(calibration, known)
 
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Calibrated probabilities of logits [n, classes]; with a background class they sum to less than 1."""
@@ -411,6 +448,8 @@ class Confidence:
         out = {f"score.{key}": value for key, value in self.score_gate.score.arrays().items()}
         if self.distance.knn is not None:
             out.pop(f"score.{SHARED.get(self.score_gate.name)}", None)
+            if len(self.score_gate.calibration):
+                out[_CALIBRATION] = self.score_gate.calibration
         return out | self.distance.arrays()
 
     @classmethod
@@ -465,7 +504,11 @@ class Confidence:
                 f"The score {score_gate.name} needs reference features; the model uses msp"
             )
             score_gate = replace(score_gate, name="msp")
-        score_gate = replace(score_gate, score=restored(score_gate.name, distance.knn, arrays))
+        score_gate = replace(
+            score_gate,
+            score=restored(score_gate.name, distance.knn, arrays),
+            calibration=check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION),
+        )
         return cls(
             classes,
             calibrator,

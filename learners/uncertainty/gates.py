@@ -476,12 +476,14 @@ class ScoreGate:
     name, score : the score in use.
     floors : lowest accepted value of each stored score. The floor of ``name`` applies; without it all items pass.
     exempt : bool [classes], classes without a floor.
+    calibration : [n], the scores in use of the calibration items, ascending; empty if they are not stored.
     """
 
     name: str = "msp"
     score: Score = field(default_factory=MSP)
     floors: dict[str, float] = field(default_factory=dict)
     exempt: Mask | None = None
+    calibration: Floats = field(default_factory=lambda: np.empty(0))
     reason: ClassVar[Reason] = UNUSUAL
 
     @property

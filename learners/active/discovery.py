@@ -1,0 +1,215 @@
+"""Finds files of classes that a model does not know: which files these are, and which of them belong together.
+
+Single files: a conformal p-value (arXiv:2104.08279) for each, and the procedure of Benjamini and Hochberg over all.
+Groups: HDBSCAN on the features of the refused files together with the training files, which keep refused files of
+known classes with their class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.errors import SecondhandError
+from datasets.items import UNKNOWN
+from learners.active.embeddings import unit_rows
+from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
+from learners.inference import Floats, Prediction, Predictor
+from learners.uncertainty import BACKGROUND, Confidence
+
+#: Smallest number of files in a cluster, the default of scikit-learn.
+SMALLEST = 5
+#: A file is far from the known classes if its p-value is at most this.
+FAR = 0.05
+#: Probability that a cluster of known classes is called new, over all clusters of a call.
+ERROR = 0.05
+
+
+class Found(NamedTuple):
+    """A refused file, or a window of a recording.
+
+    Attributes
+    ----------
+    prediction : what the model said.
+    p_value : fraction of known files that are at least as unlike the training files, in (0, 1].
+    new : whether it is one of the files of unknown classes, at the false discovery rate of the call.
+    """
+
+    prediction: Prediction
+    p_value: float
+    new: bool
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Refused files that are alike, the most typical first.
+
+    Attributes
+    ----------
+    rows : the files.
+    far : number of files with a p-value of at most `FAR`.
+    known_far : number of files that would be as far if they were refused files of known classes.
+    new : whether there are too many far files for a known class (binomial test at `ERROR`, divided by the number of
+        clusters).
+    """
+
+    rows: list[Found]
+    far: int
+    known_far: float
+    new: bool
+
+
+@dataclass(frozen=True)
+class Discoveries:
+    """Result of `discover`.
+
+    Attributes
+    ----------
+    clusters : those with the most far files first.
+    others : refused files in no cluster, by p-value.
+    judged : number of files or windows that were compared with the calibration files.
+    calibration : number of calibration files.
+    """
+
+    clusters: list[Cluster]
+    others: list[Found]
+    judged: int
+    calibration: int
+
+    @property
+    def rows(self) -> list[Found]:
+        """All refused files."""
+        return [row for cluster in self.clusters for row in cluster.rows] + self.others
+
+
+def discover(
+    predictor: Predictor,
+    files: Iterable[str | PathLike[str]],
+    counts: PoolCounts,
+    *,
+    fdr: float = 0.1,
+    labelled: LabelledContent | None = None,
+    bs: int = 32,
+    workers: int | None = None,
+) -> Discoveries:
+    """The refused files among ``files``, which of them are of unknown classes, and clusters of them.
+
+    Files of a background class are left out: the model knows them.
+
+    Parameters
+    ----------
+    counts : added to.
+    fdr : largest expected fraction of known files among the files called new, in (0, 1).
+    labelled, bs, workers : as in `suggest`.
+
+    Raises
+    ------
+    SecondhandError : ``fdr`` is out of range, or the model has several labels per file, no training features or no
+        calibration scores.
+    """
+    confidence = predictor.confidence
+    discoveries_of(confidence, [], np.empty((0, 0), np.float32), fdr)  # raises at once
+    predictions: list[Prediction] = []
+    refused: list[Floats] = []
+    for window in unlabelled(predictor, files, counts, labelled=labelled, bs=bs, workers=workers):
+        if window.prediction.reason != BACKGROUND:
+            predictions.append(window.prediction._replace(windows=()))
+            if window.prediction.label == UNKNOWN:
+                assert window.features is not None
+                # Copied, because a view would keep the features of its whole batch in memory.
+                refused.append(window.features.copy())
+    features = np.stack(refused) if refused else np.empty((0, 0), np.float32)
+    return discoveries_of(confidence, predictions, features, fdr)
+
+
+def discoveries_of(
+    confidence: Confidence, predictions: Sequence[Prediction], features: Floats, fdr: float
+) -> Discoveries:
+    """`discover` for files that are predicted already; ``features`` [r, d] are those of the r refused files."""
+    if not 0 < fdr < 1:
+        raise SecondhandError(f"--fdr {fdr:g}: expected a fraction between 0 and 1, such as 0.1")
+    p = confidence.known_p(np.array([prediction.known for prediction in predictions]))
+    new = benjamini_hochberg(p, fdr)
+    found = [
+        Found(prediction, float(p[row]), bool(new[row]))
+        for row, prediction in enumerate(predictions)
+        if prediction.label == UNKNOWN
+    ]
+    reference = confidence.distance.reference
+    if reference is None:
+        raise SecondhandError(
+            "the model stores no features of its training files, which separate clusters of known classes. Train it again"
+        )
+    groups = clusters_of(features, reference) if found else []
+    refused = 1 - confidence.threshold_gate.threshold.coverage
+    clusters = [_cluster([found[i] for i in group], refused, len(groups)) for group in groups]
+    clusters.sort(key=lambda cluster: (-cluster.new, -cluster.far, -len(cluster.rows)))
+    clustered = {i for group in groups for i in group}
+    others = [row for i, row in enumerate(found) if i not in clustered]
+    others.sort(key=lambda row: row.p_value)
+    calibration = len(confidence.score_gate.calibration)
+    return Discoveries(clusters, others, len(predictions), calibration)
+
+
+def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:
+    """Whether each hypothesis is rejected, [n], so that the expected fraction of false rejections is at most ``fdr``.
+
+    The k smallest p-values, for the largest k for which the k-th is at most k fdr / n. This holds for conformal
+    p-values with common calibration files, which depend positively on each other (arXiv:2104.08279, theorem 2).
+    """
+    values = np.asarray(p, float)
+    ordered = np.sort(values)
+    passed = np.flatnonzero(ordered <= fdr * np.arange(1, len(values) + 1) / max(1, len(values)))
+    return np.asarray(values <= (ordered[passed[-1]] if len(passed) else 0))
+
+
+def fewest_discoveries(files: int, calibration: int, fdr: float) -> int:
+    """Smallest number of discoveries that is possible: no p-value is below 1 / (``calibration`` + 1)."""
+    return math.ceil(files / (fdr * (calibration + 1)) - 1e-9)
+
+
+def calibration_needed(files: int, new: int, fdr: float) -> int:
+    """Number of calibration files with which ``new`` of ``files`` files can be discovered."""
+    return math.ceil(files / (fdr * new) - 1 - 1e-9)
+
+
+def clusters_of(features: Floats, reference: Floats) -> list[list[int]]:
+    """Rows of ``features`` [n, d] in each cluster, the most typical first.
+
+    HDBSCAN (Campello et al. 2013) with the leaves of its tree, on rows of length 1, together with the training files
+    ``reference`` [m, d]. A cluster with as many training files as others is one of a known class and is left out.
+    """
+    from sklearn.cluster import HDBSCAN
+
+    x = np.vstack([unit_rows(features), reference])
+    if len(x) < SMALLEST:
+        return []
+    fitted = HDBSCAN(min_cluster_size=SMALLEST, cluster_selection_method="leaf", copy=True).fit(x)
+    ours, groups = fitted.labels_[: len(features)], []
+    for label in range(fitted.labels_.max() + 1):
+        rows = np.flatnonzero(ours == label)
+        if 2 * len(rows) > (fitted.labels_ == label).sum():
+            typical = np.argsort(-fitted.probabilities_[rows], kind="stable")
+            groups.append([int(row) for row in rows[typical]])
+    return groups
+
+
+def _cluster(rows: list[Found], refused_share: float, clusters: int) -> Cluster:
+    """The cluster of these files.
+
+    A refused file of a known class is far with a probability of at most `FAR` divided by ``refused_share``, the
+    fraction of calibration files that the model refuses.
+    """
+    from scipy.stats import binom
+
+    far = sum(row.p_value <= FAR for row in rows)
+    # NaN where the share is not known: nothing is called new
+    share = min(1.0, FAR / refused_share) if refused_share > 0 else 1.0
+    chance = float(binom.sf(far - 1, len(rows), share))
+    return Cluster(rows, far, share * len(rows), chance <= ERROR / clusters)

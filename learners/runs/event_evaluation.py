@@ -1,0 +1,73 @@
+"""Evaluates a model on long recordings with a table of events: precision, recall and false alarms an hour."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from datasets.audio import probe
+from datasets.core import progress
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.items import names_of
+from learners.cli.settings import EvaluateSettings
+from learners.evaluation import event_figures
+from learners.inference import Prediction, Predictor
+from learners.report import write_events
+from learners.runs.evaluation import EvaluationResult, items_of, load_for_evaluation, write_folder
+from learners.tasks.choose import task_of
+
+log = logging.getLogger(__name__)
+
+
+def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:
+    """Predict whole recordings, match the events with those of the data, and write a report.
+
+    Rows of classes that the model does not know, and the recordings of ``unknown``, add hours but no events.
+
+    Raises
+    ------
+    SecondhandError : the model is not of sound, or has a tree of classes; as `evaluate`.
+    """
+    bundle = load_for_evaluation(settings)
+    confidence = bundle.decider
+    if (bundle.spectrogram or {}).get("kind") != "sound" or confidence.tree is not None:
+        raise SecondhandError(
+            f"--events: {settings.model} must be a model of sounds without a tree of classes. Leave --events out"
+        )
+    if not 0 <= settings.gap < float("inf"):
+        raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")
+    table, lines = items_of(bundle, task_of(bundle), settings)
+    rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
+    predictor = Predictor(bundle, device=settings.device, top=sys.maxsize)
+    heard: list[Prediction] = []
+    bad: list[Rejected] = []
+    hours = 0.0
+    files = [*rows["path"].unique()]
+    predicted = predictor.predict(files, bs=settings.bs, workers=settings.workers)
+    for prediction in progress.counted(predicted, "Predicting", len(files), "recordings"):
+        if prediction.reason.failed:
+            bad.append(Rejected(prediction.path, str(prediction.reason)))
+        else:
+            heard.append(prediction)
+            hours += probe(prediction.path).duration / 3600
+    if not heard:
+        raise SecondhandError(
+            f"--data {settings.data}: no recording can be read. The first one: {': '.join(bad[0])}"
+        )
+    table.rejected += bad
+    truth = table.frame.loc[table.frame["path"].isin({one.path for one in heard})]
+    truth = truth.assign(start=truth["start"].fillna(0), end=truth["end"].fillna(float("inf")))
+    truth = truth.assign(label=truth["label"].map(names_of)).explode("label", ignore_index=True)
+    events, figures = event_figures(
+        heard, truth.dropna(subset=["label"]), hours,
+        gap=settings.gap, exclusive=confidence.exclusive, classes=bundle.classes,
+    )  # fmt: skip
+    with (
+        write_folder(settings, table, events) as folder,
+        progress.step("Writing the report"),
+    ):
+        write_events(folder, bundle, table, {**figures, "notices": lines}, command=command)
+    return EvaluationResult(Path(settings.out), figures, lines, bad)
