@@ -16,6 +16,13 @@ class in turn is left out and the probe fitted to the others, so that the featur
 class. Then how many unknown files are accepted where 60 and 70 % of the known files are; and, as "errors",
 the AUROC of right predictions against wrong ones among the known files.
 
+``discover`` : what `learners.discover` finds in known files and those of the run's unknown classes (a folder each).
+Clusters: how many unknown classes have one in which they are at least 80 % of the files; how many are called new, and
+how many of these are mostly of known classes. List: over `--mixtures` with 5 to 80 % unknown files, the mean fraction
+of known files on it (FDR) and of unknown files that are on it. Known and calibration files are pooled and drawn anew
+for each, because the rate is a mean over draws of the calibration files; with `--elsewhere`, known files from another
+source, they are the model's, and nothing is guaranteed.
+
     python benchmarks/bench_unknown.py --runs runs/photos --near ../shared/data/pictures/unknown
     python benchmarks/bench_unknown.py --what left-out --data demo:glitches -- --size 96 --epochs 8
     python benchmarks/bench_unknown.py --runs runs/probe runs/sounds --what scores
@@ -30,6 +37,9 @@ import argparse
 import os
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,23 +51,44 @@ from PIL import Image, ImageDraw, ImageFont
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware
 from datasets.audio.settings import MelSettings
-from datasets.items import load_table
+from datasets.core.scanning import files_below
+from datasets.items import UNKNOWN, load_table
 from datasets.items.checks import TIME_COLUMNS
 from datasets.sources.demos import write_demo
+from learners.active.discovery import benjamini_hochberg, discoveries_of
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.evaluation.held_out import sources
 from learners.evaluation.rankings import accepted_at_coverage, auroc, fit_scores
-from learners.inference.predictions import stack_outputs
+from learners.inference.predictions import DetailedPrediction, stack_outputs
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
 from learners.uncertainty import SCORES, Outputs, known_labels
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.calibrators import cautious, fit_temperature
-from learners.uncertainty.decision import Decisions
+from learners.uncertainty.decision import Confidence, Decisions
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
+#: Fractions of unknown files in mixtures, and the false discovery rate.
+SHARES, FDR = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8), 0.1
 #: What leaving classes out trains by where nothing follows `--`: as `make demo` does.
 SETTINGS = ["--size", "96", "--epochs", "8", "--calibration", "0.2"]
+
+
+@dataclass
+class Files:
+    """Predictions of files, and their classes: the names of their folders."""
+
+    predictions: list[DetailedPrediction]
+    classes: list[str]
+
+    def take(self, rows: Sequence[int]) -> Files:
+        return Files([self.predictions[n] for n in rows], [self.classes[n] for n in rows])
+
+    def __add__(self, other: Files) -> Files:
+        return Files(self.predictions + other.predictions, self.classes + other.classes)
+
+    def __len__(self) -> int:
+        return len(self.classes)
 
 
 class Run:
@@ -77,6 +108,7 @@ class Run:
         logits, self.features = stack_outputs([answers[n] for n in good])
         self.logits = logits.astype(np.float64)
         self.split = frame["split"].to_numpy()[good]
+        self.answers = [answers[n] for n in good]
         numbers = {name: n for n, name in enumerate(self.predictor.classes)}
         labels = [numbers.get(label, -1) for label in frame["label"].iloc[good]]
         self.labels = np.where(self.split == "unknown", -1, labels).astype(np.int64)
@@ -87,6 +119,9 @@ class Run:
         rows = self.split == split
         decide = self.predictor.confidence.decide
         return self.labels[rows], decide(self.logits[rows], self.features[rows])
+
+    def files(self, split: str) -> Files:
+        return named([a for a, s in zip(self.answers, self.split, strict=True) if s == split])
 
     def without(self, left_out: int | None) -> tuple[dict[str, Outputs], Outputs]:
         """Train, calibration and known items; and the strangers: a class, or those of the run."""
@@ -119,6 +154,91 @@ class Run:
             at = [accepted_at_coverage(a, b, part) for part in (0.6, 0.7)]
             rows.append((name, auroc(a, b), *at, auroc(a[right], a[~right])))
         return pd.DataFrame(rows, columns=["score", "AUROC", "at 60 %", "at 70 %", "errors"])
+
+
+def predicted(predictor: Predictor, paths: Sequence[str]) -> Files:
+    return named([one for one in predictor.predict_detailed(paths) if one.logits is not None])
+
+
+def named(answers: list[DetailedPrediction]) -> Files:
+    return Files(answers, [Path(one.prediction.path).parent.name for one in answers])
+
+
+def clusters(confidence: Confidence, known: Files, hidden: Files) -> dict[str, float]:
+    files = known + hidden
+    refused = [n for n, one in enumerate(files.predictions) if one.prediction.label == UNKNOWN]
+    _, features = stack_outputs(files.take(refused).predictions)
+    found = discoveries_of(confidence, [f.prediction for f in files.predictions], features, FDR)
+    class_of = {f.prediction.path: c for f, c in zip(files.predictions, files.classes, strict=True)}
+    pure, wrong = set[str](), 0
+    for cluster in found.clusters:
+        counts = Counter(class_of[row.prediction.path] for row in cluster.rows)
+        name, most = counts.most_common(1)[0]
+        if name in hidden.classes and most >= 0.8 * len(cluster.rows):
+            pure.add(name)
+        wrong += cluster.new and name not in hidden.classes
+    return {
+        "hidden classes": len({*hidden.classes}),
+        "hidden classes with a pure cluster": len(pure),
+        "clusters": len(found.clusters),
+        "clusters called new": sum(cluster.new for cluster in found.clusters),
+        "of these known": wrong,
+    }
+
+
+def p_values(confidence: Confidence, calibration: Files | None, files: Files) -> np.ndarray:
+    """P-values of files, with the model's calibration files or others."""
+
+    def arrays(some: Files) -> tuple[np.ndarray, np.ndarray]:
+        logits, features = stack_outputs(some.predictions)
+        return features, confidence.calibrator.scaled(logits.astype(float))
+
+    if calibration is None:
+        return confidence.known_p(np.array([f.prediction.known for f in files.predictions]))
+    score = confidence.score_gate.score
+    known = np.sort(score.calibrate(*arrays(calibration)))
+    gate = replace(confidence.score_gate, calibration=known)
+    return replace(confidence, score_gate=gate).known_p(score.score(*arrays(files)))
+
+
+def mixtures(
+    confidence: Confidence, calibration: Files, known: Files, hidden: Files, count: int, same: bool
+) -> dict[str, float]:
+    rng = np.random.default_rng(0)
+    pool = calibration + known if same else known
+    rates, powers = [], []
+    for n in range(count):
+        order = [int(row) for row in rng.permutation(len(pool))]
+        drawn = pool.take(order[: len(calibration)]) if same else None
+        rest = pool.take(order[len(calibration) :] if same else order)
+        share = SHARES[n % len(SHARES)]
+        unknown = min(len(hidden), max(1, round(len(rest) * share / (1 - share))))
+        rest = rest.take(range(min(len(rest), round(unknown * (1 - share) / share))))
+        strange = hidden.take([int(row) for row in rng.permutation(len(hidden))[:unknown]])
+        new = benjamini_hochberg(p_values(confidence, drawn, rest + strange), FDR)
+        rates.append(new[: len(rest)].sum() / max(1, new.sum()))
+        powers.append(new[len(rest) :].mean())
+    return {
+        "FDR": float(np.mean(rates)),
+        "its standard error": float(np.std(rates) / np.sqrt(count)),
+        "hidden files listed": float(np.mean(powers)),
+        "hidden files listed, half are hidden": float(np.mean(powers[4 :: len(SHARES)] or 0)),
+    }
+
+
+def discovered(run: Run, elsewhere: Path | None, count: int) -> dict[str, float]:
+    """What is found among the known and unknown files of a run, and among known files from elsewhere."""
+    parts = {part: run.files(part) for part in (UNKNOWN, "calibration", run.held)}
+    strange, calibration, known = parts.values()
+    confidence = run.predictor.confidence
+    out = clusters(confidence, known, strange)
+    out |= mixtures(confidence, calibration, known, strange, count, True)
+    if elsewhere:
+        other = predicted(run.predictor, files_below(elsewhere)[0])
+        more = clusters(confidence, other, strange)
+        more |= mixtures(confidence, calibration, other, strange, count, False)
+        out |= {f"elsewhere: {name}": value for name, value in more.items()}
+    return out
 
 
 def draw_far(folder: Path, sounds: Path | None, each: int) -> dict[str, list[str]]:
@@ -251,7 +371,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--runs", nargs="+", type=Path, help="folders of learners.finetune")
-    kinds = ["accepted", "left-out", "scores"]
+    kinds = ["accepted", "left-out", "scores", "discover"]
     parser.add_argument("--what", nargs="+", choices=kinds, default=["accepted"])
     parser.add_argument("--near", type=Path, help="accepted: photos of no class")
     parser.add_argument("--sounds", type=Path, help="whose spectrograms are far strangers, too")
@@ -259,16 +379,20 @@ def main() -> None:
     parser.add_argument("--data", default="demo:glitches", help="left-out: what is trained on")
     parser.add_argument("--out", type=Path, default=Path("runs/left-out"))
     parser.add_argument("--classes", nargs="*", help="only these")
+    parser.add_argument("--mixtures", type=int, default=200, help="discover")
+    parser.add_argument(
+        "--elsewhere", type=Path, help="discover: known classes from another source"
+    )
     parser.add_argument("--items", type=int, help="of the table, to keep it short; all of them")
     parser.add_argument("settings", nargs="*", help="after --: flags of learners.finetune")
     asked = parse(
-        parser, what=kinds, each=2, data="demo:digits", classes=["0"], items=100,
+        parser, what=kinds, each=2, data="demo:digits", classes=["0"], items=100, mixtures=6,
         settings=["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--epochs", "0", "--freeze-epochs", "1"],
     )  # fmt: skip
     if asked.runs and "accepted" in asked.what and asked.near is None:
         parser.error("--near FOLDER is missing: photos of what these runs are not to know")
     runs = []
-    if {"accepted", "scores"} & set(asked.what):
+    if {"accepted", "scores", "discover"} & set(asked.what):
         runs = [Run(folder) for folder in asked.runs or [demo_run(asked.small)]]
     if "accepted" in asked.what:
         near = sorted(map(str, asked.near.rglob("*.jpg"))) if asked.near else demo_files(200, "unknown")  # fmt: skip
@@ -282,6 +406,11 @@ def main() -> None:
         print(left_out(asked).to_string(float_format="{:.3f}".format))
     if "scores" in asked.what:
         print(scores(runs).to_string(float_format="{:.3f}".format))
+    if "discover" in asked.what:
+        found = pd.DataFrame(
+            {run.name: discovered(run, asked.elsewhere, asked.mixtures) for run in runs}
+        )
+        print(found.assign(mean=found.mean(axis=1)).to_string(float_format="{:.3f}".format))
     print(software_and_hardware("timm", "scikit-learn"))
 
 

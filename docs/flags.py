@@ -14,7 +14,8 @@ from datasets.core.help import default_of
 
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
-    "learners.suggest", "learners.audit", "learners.search", "learners.share", "app", "datasets.catalog", "datasets.render",
+    "learners.suggest", "learners.audit", "learners.discover", "learners.search", "learners.share", "app",
+    "datasets.catalog", "datasets.render",
     "datasets.cache",
 )  # fmt: skip
 KINDS = {

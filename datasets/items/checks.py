@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
@@ -40,6 +40,8 @@ CORRECTION_COLUMNS = ("path", "span", "before", "label", "by")
 #: Rows of two sources are the same span or moment if all their times agree to this many seconds; programs
 #: may round times when they save a table.
 SAME_TIME = 1e-3
+#: Columns that a table of clusters has beside path and label.
+CLUSTER_COLUMNS = ("cluster", "p_value")
 _SHOWN = 5
 
 
@@ -236,6 +238,19 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
     if "at" in frame and "gps" not in frame:
         frame = frame.assign(gps=frame["at"])
     return frame, rejected
+
+
+def name_clusters(frame: pd.DataFrame, source: str) -> pd.DataFrame:
+    """A table of clusters in which an empty label is the first label of its cluster; any other table as it is."""
+    if not {*CLUSTER_COLUMNS} <= {*frame.columns}:
+        return frame
+    written = frame["label"].where(frame["label"].ne(""))
+    names = written.groupby(frame["cluster"].where(frame["cluster"].ne(""))).first().dropna()
+    labels = written.fillna(frame["cluster"].map(names)).fillna("")
+    for cluster, name in zip(names.index.astype(str), names, strict=True):
+        files = int((frame["cluster"].eq(cluster) & labels.eq(name)).sum())
+        log.info("%s: cluster %s is %s, %d files", source, cluster, quoted(name), files)
+    return frame.assign(label=labels)
 
 
 def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:

@@ -29,6 +29,7 @@ from datasets.core.scanning import (
     kind_of,
 )
 from datasets.items.checks import (
+    CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
     PREDICTION_COLUMNS,
     TIME_COLUMNS,
@@ -36,6 +37,7 @@ from datasets.items.checks import (
     apply_corrections,
     corrected_by_hand,
     drop_copies,
+    name_clusters,
     usable_rows,
 )
 from datasets.items.clock import Clock
@@ -518,7 +520,7 @@ def read_rows(
     cells = read_cells(path)
     if columns:
         cells, label_column = _from_columns(path, cells, columns), None
-    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *PREDICTION_COLUMNS, "at", "branch")
+    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
     column_of = {name: _column(path, cells, name) for name in names}
     if label_column:
         column_of["label"] = _column(path, cells, label_column) or column_of["label"]
@@ -535,6 +537,7 @@ def read_rows(
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
+    frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
     no_label = ~no_path & frame["label"].eq("" if columns is None else NOT_KNOWN)

@@ -250,11 +250,12 @@ def similar(pictures: Pictures, duplicates: pd.DataFrame, evaluation: Evaluation
 
 
 class Shot(NamedTuple):
-    """A file of a contact sheet, the number before its caption, and the caption."""
+    """A file of a contact sheet, the number before its caption, the caption, and the section of the page."""
 
     source: Source
     number: str
     caption: str
+    section: str = ""
 
 
 def write_sheet(
@@ -269,8 +270,9 @@ def write_sheet(
     names = PathShortener("", [shot.source.path for shot in shots])
     with folder_beside(folder, replace=True) as beside:
         cards = []
-        for place, (source, number, caption) in enumerate(shots, start=1):
+        for place, (source, number, caption, section) in enumerate(shots, start=1):
             card = {"number": number, "caption": caption, "picture": "", "sound": ""}
+            card["section"] = section
             card["under"] = names.file(source.path) + time_span(source)
             try:
                 card["picture"] = page_picture(pictures.render(source))

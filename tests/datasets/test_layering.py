@@ -19,7 +19,7 @@ MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for
 OPEN = ("learners.scratch", "learners.cli", "learners.tasks", "datasets.core")
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
-    "learners.suggest", "learners.search", "learners.share", "datasets.render",
+    "learners.suggest", "learners.discover", "learners.search", "learners.share", "datasets.render",
 )  # fmt: skip
 HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", "sklearn")
 

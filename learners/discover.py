@@ -1,0 +1,153 @@
+"""``python -m learners.discover MODEL PATH...``: new classes among the files that a model refuses."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from datasets.core.scanning import some_files
+from learners.acceleration import keep_memory_on_cpu
+from learners.cli import console
+from learners.cli.flags import add_flags, bare_parser
+from learners.cli.settings import DiscoverSettings
+
+if TYPE_CHECKING:
+    from learners.active import Cluster, Discoveries
+
+#: Files of a cluster, and of no cluster, on the page.
+SHOWN = 24
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Returns 0, or 3 if some files could not be used."""
+    parser = bare_parser(
+        "learners.discover",
+        "Find new classes: cluster the files that a model refuses, and list which files are of classes that it does "
+        "not know (conformal p-values and Benjamini-Hochberg, arXiv 2104.08279). Write the name of a cluster into one "
+        "row of the table, and give the table to finetune --data. Files that the model was trained on, and copies of "
+        "them, are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
+        usage="MODEL PATH...",
+        examples=(
+            "python -m learners.discover runs/photos/model new/ --out found.csv",
+            "python -m learners.finetune --from runs/photos/model --data found.csv",
+        ),
+    )
+    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
+    parser.add_argument("paths", nargs="+", help="Files, folders, or patterns in quotes.")
+    add_flags(parser, DiscoverSettings)
+    settings = parser.parse_args(argv)
+
+    console.log_to_terminal()
+    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from learners.active import (
+        TIMES,
+        PoolCounts,
+        as_text,
+        check_out,
+        discover,
+        labelled_in,
+        sheet_of,
+        source_predicted,
+        write_list,
+    )
+    from learners.inference import Predictor
+    from learners.model import model_folder
+    from learners.report import Shot
+
+    check_out(settings.out, overwrite=settings.overwrite)
+    settings.model = str(model_folder(settings.model))
+    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
+    counts, skipped = PoolCounts(), Counter[str]()
+    found = discover(
+        predictor,
+        some_files(settings.paths, predictor.kind, skipped),
+        counts,
+        fdr=settings.fdr,
+        labelled=labelled_in(settings.model),
+        bs=settings.bs,
+        workers=settings.workers,
+    )
+    status = console.tell_pool(counts, skipped, settings.paths)
+    if not found.rows:
+        print(f"No file is refused; answered: {found.judged}", file=sys.stderr)
+        return status
+
+    columns = ("path", "label", "cluster", "new", "p_value", "why", "guess", *TIMES[predictor.kind])
+    groups = [
+        *((str(n), c.rows) for n, c in enumerate(found.clusters, start=1)),
+        ("", found.others),
+    ]
+    rows, shots = [], []
+    for number, members in groups:
+        name = f"Cluster {number}" if number else "In no cluster"
+        if number:
+            name += f": {_sure(found.clusters[int(number) - 1])}"
+        for place, row in enumerate(members):
+            source, prediction = source_predicted(row.prediction), row.prediction
+            rows.append(
+                {"path": source.path, "label": "", "cluster": number, "new": "yes" if row.new else "",
+                 "p_value": row.p_value, "why": str(prediction.reason), "guess": prediction.best,
+                 "start": source.start, "end": source.end, "gps": source.at}
+            )  # fmt: skip
+            if place < SHOWN:
+                caption = f"p-value {row.p_value:.3f}{', new' if row.new else ''}; most like {prediction.best}"
+                shots.append(Shot(source, str(place + 1), caption, name))
+    lines = _lines(found, settings.fdr)
+    lead = (
+        f"{' '.join(lines)} To name a cluster, write the name into the column label of one of its rows in "
+        f"{settings.out.name}; the same name may stand at several clusters. The first {SHOWN} files of each are shown."
+    )
+    text = as_text(columns, rows)
+    write_list(settings.out, text, predictor, shots, title="Files of unknown classes", lead=lead)
+    for n, cluster in enumerate(found.clusters, start=1):
+        print(f"Cluster {n}: {_sure(cluster)}")
+    print(*lines, sep="\n")
+    print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
+    return status
+
+
+def _sure(cluster: Cluster) -> str:
+    """How sure it is that a cluster is of a new class, as text."""
+    best, _ = Counter(row.prediction.best for row in cluster.rows).most_common(1)[0]
+    verdict = f"a new class, most like {best}" if cluster.new else f"{best} or a new class"
+    return f"{len(cluster.rows)} files, {cluster.far} far (expected {cluster.known_far:.0f}): {verdict}"
+
+
+def _lines(found: Discoveries, fdr: float) -> list[str]:
+    """Sentences on the number of refused files, and of those that are of unknown classes."""
+    from learners.active import calibration_needed, fewest_discoveries
+
+    refused, count = len(found.rows), sum(row.new for row in found.rows)
+    lines = [
+        f"Refused: {refused} of {found.judged} files, {refused - len(found.others)} in clusters."
+    ]
+    if found.clusters:
+        lines.append(
+            "Far: less like the known classes than 95 % of known files; in brackets, how many would be if they were "
+            "refused files of a known class."
+        )
+    if count:
+        return [
+            *lines,
+            f"Of classes that the model does not know: {count} of {found.judged} files (column new). On average at "
+            f"most {100 * fdr:g} % of such a list are files of known classes.",
+        ]
+    fewest = fewest_discoveries(found.judged, found.calibration, fdr)
+    if fewest > refused:
+        needed = calibration_needed(found.judged, refused, fdr)
+        return [
+            *lines,
+            f"No single file can be called new at --fdr {fdr:g}: {found.calibration} calibration files are too few. For "
+            f"{refused} new files among {found.judged}, at least {needed} are needed.",
+        ]
+    return [
+        *lines,
+        f"No single file is called new at --fdr {fdr:g}: with {found.calibration} calibration files, at least {fewest} "
+        f"of {found.judged} files would have to be less like the known classes than every calibration file.",
+    ]
+
+
+if __name__ == "__main__":
+    console.run(main)

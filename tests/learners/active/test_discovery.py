@@ -1,0 +1,129 @@
+"""New classes: false discoveries are rare, clusters are of one class, and a cluster of known files is not called new."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import false_discovery_control
+
+from datasets.core.errors import SecondhandError
+from datasets.items import UNKNOWN
+from learners.active import (
+    benjamini_hochberg,
+    calibration_needed,
+    discoveries_of,
+    fewest_discoveries,
+)
+from learners.inference import Prediction
+from learners.uncertainty import OUT_OF_DISTRIBUTION, Outputs, Reason
+from learners.uncertainty.decision import Confidence
+
+KNOWN, NEW = 3, 2
+
+
+def files(rng: np.random.Generator, count: int, classes: list[int]) -> Outputs:
+    """Files around the corners of a simplex; corners from `KNOWN` on are new classes, halfway to a known one."""
+    labels = rng.choice(classes, count)
+    corners = np.eye(12, dtype=np.float32)
+    corners[KNOWN:] = 0.6 * corners[KNOWN:] + 0.4 * corners[0]
+    features = corners[labels] + rng.normal(0, 0.06, (count, 12)).astype(np.float32)
+    return Outputs(12.0 * features[:, :KNOWN].astype(float), labels, features)
+
+
+@pytest.fixture(scope="module")
+def confidence() -> Confidence:
+    rng, known = np.random.default_rng(0), [*range(KNOWN)]
+    return Confidence.fit(files(rng, 300, known), files(rng, 200, known))
+
+
+def predictions(confidence: Confidence, items: Outputs) -> list[Prediction]:
+    decisions = confidence.decide(items.logits, items.features)
+    return [
+        Prediction(
+            str(n), UNKNOWN if label < 0 else str(label), str(best), 0.5,
+            Reason() if label >= 0 else OUT_OF_DISTRIBUTION, [], 0.5, known=known,
+        )
+        for n, (label, best, known) in enumerate(
+            zip(decisions.label.tolist(), decisions.best.tolist(), decisions.known.tolist(), strict=True)
+        )
+    ]  # fmt: skip
+
+
+def found_in(confidence, items, fdr=0.1):
+    made = predictions(confidence, items)
+    refused = np.array([one.label == UNKNOWN for one in made])
+    return discoveries_of(confidence, made, items.features[refused], fdr)
+
+
+def test_benjamini_hochberg_is_that_of_scipy():
+    rng = np.random.default_rng(1)
+    for size in (1, 7, 200):
+        p = np.minimum(1, rng.beta(0.4, 1, size).round(2) + 0.001)
+        for fdr in (0.05, 0.1, 0.3):
+            expected = false_discovery_control(p) <= fdr + 1e-12
+            assert (benjamini_hochberg(p, fdr) == expected).all()
+    assert not benjamini_hochberg([], 0.1).any()
+
+
+def test_at_most_a_tenth_of_the_files_called_new_are_known():
+    rng, known = np.random.default_rng(2), [*range(KNOWN)]
+    rates, powers = [], []
+    for _ in range(60):
+        drawn = Confidence.fit(files(rng, 100, known), files(rng, 100, known))
+        items = files(rng, 90, [0, 1, 2, 3])
+        new = benjamini_hochberg(
+            drawn.known_p(drawn.decide(items.logits, items.features).known), 0.1
+        )
+        rates.append((new & (items.labels < KNOWN)).sum() / max(1, new.sum()))
+        powers.append(new[items.labels >= KNOWN].mean())
+    assert np.mean(rates) <= 0.1
+    assert np.mean(rates) > 0.01, "the procedure is tried where it errs"
+    assert np.mean(powers) > 0.5
+
+
+def test_clusters_are_of_new_classes_and_the_rest_is_not(confidence):
+    rng = np.random.default_rng(3)
+    items = files(rng, 250, [0, 1, 2, 3, 4])
+    found = found_in(confidence, items)
+    assert found.judged == 250
+    assert found.calibration == 300
+    new = [cluster for cluster in found.clusters if cluster.new]
+    classes = [{int(items.labels[int(row.prediction.path)]) for row in c.rows} for c in new]
+    assert all(len(labels) == 1 for labels in classes)
+    assert set().union(*classes) == {3, 4}
+    assert all(cluster.far > cluster.known_far for cluster in new)
+    assert len(found.rows) == len({row.prediction.path for row in found.rows})
+
+
+def test_only_known_files_give_no_new_cluster(confidence):
+    found = [
+        found_in(confidence, files(np.random.default_rng(seed), 250, [*range(KNOWN)]))
+        for seed in range(20)
+    ]
+    assert sum(any(cluster.new for cluster in one.clusters) for one in found) <= 2
+    assert sum(len(one.rows) for one in found) > 400, "some known files are refused"
+
+
+def test_too_few_calibration_files_discover_nothing():
+    """With n calibration files the least p-value is 1 / (n + 1)."""
+    fewest = fewest_discoveries(1000, 154, 0.1)
+    p = np.r_[np.full(fewest, 1 / 155), np.ones(1000 - fewest)]
+    assert benjamini_hochberg(p, 0.1).sum() == fewest == 65
+    p[0] = 1
+    assert not benjamini_hochberg(p, 0.1).any()
+    for new in (3, 40):
+        needed = calibration_needed(1000, new, 0.1)
+        assert (
+            fewest_discoveries(1000, needed, 0.1) <= new < fewest_discoveries(1000, needed - 1, 0.1)
+        )
+
+
+def test_the_calibration_scores_are_kept_in_the_folder(confidence):
+    again = Confidence.from_dict(confidence.to_dict(), confidence.arrays())
+    known = np.array([-9.0, -1.0, 0.0])
+    assert (again.known_p(known) == confidence.known_p(known)).all()
+    missing = {k: v for k, v in confidence.arrays().items() if k != "known.calibration"}
+    with pytest.raises(SecondhandError, match="Train it again"):
+        Confidence.from_dict(confidence.to_dict(), missing).known_p(known)
+    with pytest.raises(SecondhandError, match="--fdr 1"):
+        found_in(confidence, files(np.random.default_rng(0), 9, [0]), fdr=1.0)
