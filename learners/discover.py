@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         usage="MODEL PATH...",
         examples=(
             "python -m learners.discover runs/photos/model new/ --out found.csv",
-            "python -m learners.finetune --from runs/photos/model --data found.csv",
+            "python -m learners.discover runs/birds/model '2024/*.wav' --fdr 0.05 --overwrite",
         ),
     )
     parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
