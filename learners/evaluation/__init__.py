@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         expected_accuracy,
         prediction_figures,
     )
-    from learners.evaluation.event_counts import event_figures
     from learners.evaluation.figures import (
         ScoredItems,
         all_figures,

@@ -188,7 +188,7 @@ def write_events(
 
     Parameters
     ----------
-    figures : ``notices``, and what `learners.evaluation.event_figures` counts.
+    figures : ``notices``, and what `learners.runs.event_counts` counts.
     """
     names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)

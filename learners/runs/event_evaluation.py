@@ -13,10 +13,10 @@ from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items import names_of
 from learners.cli.settings import EvaluateSettings
-from learners.evaluation import event_figures
 from learners.inference import Prediction, Predictor
 from learners.report import write_events
 from learners.runs.evaluation import EvaluationResult, items_of, load_for_evaluation, write_folder
+from learners.runs.event_counts import event_figures
 from learners.tasks.choose import task_of
 
 log = logging.getLogger(__name__)

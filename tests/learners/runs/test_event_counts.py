@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from datasets.items import UNKNOWN
-from learners.evaluation.event_counts import COLUMNS, count_events, event_figures, overlaps
 from learners.inference import Prediction
+from learners.runs.event_counts import COLUMNS, count_events, event_figures, overlaps
 from learners.uncertainty import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason
 
 
