@@ -345,7 +345,7 @@ def main() -> None:
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="of our command")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=list(PEERS), help=argparse.SUPPRESS)
-    settings = parse(parser, size=32, epochs=1, workers=0)
+    settings = parse(parser, size=32, epochs=1, workers=0, sides=["ours", "logistic"])
     if settings.side:
         train, test = (pd.read_pickle(settings.work / f"{n}.pkl") for n in ("train", "test"))
         PEERS[settings.side](train, test, settings)
