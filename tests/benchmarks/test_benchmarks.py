@@ -37,12 +37,8 @@ FIGURES = {
     "bench_render": r"librosa, default size +\d[\s\S]*gwpy, by hand +\d",
     "bench_speakers": r"ours +\d\.\d{3}[\s\S]*above peer",
     "bench_suggest": r"digits +labels[\s\S]*suggested +\d\.\d{3}[\s\S]*5 of 200 chosen in[\s\S]*searched in \d",
-<<<<<<< HEAD
-    "bench_unknown": r"far accepted: all +\d\.\d{3}[\s\S]*AUROC of probability[\s\S]*combined +\d\.\d{3}[\s\S]*FDR +\d\.\d{3}",
-=======
     "bench_time_to_accuracy": r"ours +\d[\s\S]*logistic +\d[\s\S]*ours reaches the \d\.\d{3} of logistic",
-    "bench_unknown": r"far accepted: all +\d\.\d{3}[\s\S]*AUROC of probability[\s\S]*combined +\d\.\d{3}",
->>>>>>> 5385051 (Try the benchmark of the time to an accuracy with the others)
+    "bench_unknown": r"far accepted: all +\d\.\d{3}[\s\S]*AUROC of probability[\s\S]*combined +\d\.\d{3}[\s\S]*FDR +\d\.\d{3}",
     "check_real_data": r"librosa: at most \S+e-\d+ apart[\s\S]*gwpy: at most \S+e-\d+ apart",
 }
 
