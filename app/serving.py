@@ -219,6 +219,10 @@ def load(
         names = chain([name], (f"{name} {i}" for i in count(2)))
         unused = next(other for other in names if other not in served)
         predictor = Predictor(folder, top=5, device=device)
+        if predictor.kind == "embedding":
+            raise SecondhandError(
+                f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
+            )
         if not predictor.confidence.exclusive:
             predictor.top = len(predictor.classes)  # another threshold may select any of them
         served[unused] = Served(unused, predictor, resolved, limits=limits)

@@ -136,7 +136,7 @@ def search(out: Path, rows: int, rounds: int = 5, width: int = 1280) -> None:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         cells = [row.tobytes() for row in vectors.astype("<f2")]
         paths = [f"/pool/{n % 1000:04d}/picture_{n:08d}.jpg" for n in range(first, first + count)]
-        columns = {"path": paths, "vector": cells, "model": [kept.model] * count}
+        columns = {"path": paths, "embedding": cells, "network": [kept.model] * count}
         arrays = [pa.array(columns.get(f.name, [None] * count), f.type) for f in schema]
         return pa.table(arrays, schema=schema)
 

@@ -18,7 +18,8 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SearchSettings, check_replaced
 
 if TYPE_CHECKING:
-    from learners.active import Embeddings
+    from learners.active import Embeddings, Match
+    from learners.inference import Predictor
 
 COLUMNS = ("path", "similarity", "start", "end", "at")
 
@@ -53,18 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.active import Embeddings, as_text, check_out, sheet_of, write_list
+    from learners.active import Embeddings, check_out
     from learners.inference import Predictor, check_moment
     from learners.model import model_folder
-    from learners.report import Shot
 
     if settings.out is not None:
         check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
-    check_moment(predictor.kind, settings.at)
     skipped: Counter[str] = Counter()
     files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
+    if predictor.kind == "embedding":
+        matches, status = _search_embeddings(predictor, files, settings)
+        return _write(matches, predictor, settings) or status
+    check_moment(predictor.kind, settings.at)
     with tempfile.TemporaryDirectory() as folder:
         embeddings = Embeddings(
             settings.embeddings or Path(folder, "pool"), settings.model, predictor
@@ -82,13 +85,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         for match in matches
     ]
+    return _write(matches, predictor, settings) or status
+
+
+def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
+    """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
+    from datasets.spectrograms import Source
+    from learners.active import as_text, sheet_of, write_list
+    from learners.report import Shot
+
     rows = [match.source._asdict() | {"similarity": match.similarity} for match in matches]
     text = as_text(COLUMNS, rows, settings.format)
     if settings.out is None:
         sys.stdout.write(text)
-        return status
-    from datasets.spectrograms import Source
-
+        return 0
     example = Shot(Source(settings.example, at=settings.at), "", "the example")
     shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(matches, start=1)]
     write_list(
@@ -97,7 +107,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         lead=f"The {len(shots)} most similar files or windows, with the cosine similarity of their features.",
     )  # fmt: skip
     print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
-    return status
+    return 0
+
+
+def _search_embeddings(
+    predictor: Predictor, files: list[str], settings: Any
+) -> tuple[list[Match], int]:
+    """The most similar items in files of embeddings, and the exit status."""
+    from datasets.items import add_embeddings
+    from learners.active import nearest_items
+
+    if settings.embeddings is not None or not files:
+        raise SecondhandError(
+            f"{settings.model} is a model of embeddings. Name the files of embeddings to search after the example, and "
+            "leave --embeddings out"
+        )
+    rejected = add_embeddings(files, predictor.vectors)
+    matches = nearest_items(predictor.vectors, settings.example, top=settings.top, at=settings.at)
+    return matches, console.tell_left_out(rejected, len(files), Counter())
 
 
 def _embed(embeddings: Embeddings, files: list[str], skipped: Counter[str], settings: Any) -> int:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from datasets.core.errors import Rejected
 from datasets.core.scanning import some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SuggestSettings
 
+if TYPE_CHECKING:
+    from datasets.spectrograms import Source
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
@@ -34,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    from datasets.items import add_embeddings
     from learners.active import (
         TIMES,
         as_text,
@@ -51,15 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
+    files: Iterable[str | Source] = some_files(settings.paths, predictor.kind, skipped)
+    unread: list[Rejected] = []
+    if predictor.kind == "embedding":
+        unread = add_embeddings(map(str, files), predictor.vectors, resolve=True)
+        files = predictor.vectors.sources()
     suggestions = suggest(
         predictor,
-        some_files(settings.paths, predictor.kind, skipped),
+        files,
         n=settings.n,
         mine=settings.mine,
         labelled=labelled_in(settings.model),
         bs=settings.bs,
         workers=settings.workers,
     )
+    suggestions.rejected.extend(unread)
     status = console.tell_pool(suggestions, skipped, settings.paths)
     if not suggestions.rows:
         nothing = "No file is answered" if settings.mine else "No files are left to label"

@@ -89,23 +89,25 @@ def read_dicts(lines: Iterable[str], **options: Any) -> tuple[list[str], Iterato
 
 
 def read_cells(path: Path) -> pd.DataFrame:
-    """Read a CSV, TSV or Parquet file with all cells as text; empty cells are "".
+    """Read a CSV, TSV or Parquet file, or the arrays of an NPZ file, with all cells as text; empty cells are "".
+
+    Columns of lists or bytes, and arrays that are no columns, are left out.
 
     Raises
     ------
     BadFile : it is not a table, or a row is longer than the first line (pandas would then use the first
         cells as an index and shift the others).
     """
-    import pandas as pd  # imported here, because prediction on strain only needs `read_text`
-
     suffix = path.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
             return _read_text(path, "," if suffix == ".csv" else "\t")
         if suffix in (".parquet", ".pq"):
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.
-            frame = pd.read_parquet(path).convert_dtypes()
+            frame = _plain_columns(path).convert_dtypes()
             return frame.astype(object).where(frame.notna(), "").astype(str)
+        if suffix == ".npz":
+            return _read_arrays(path)
     except BadFile:
         raise
     except Exception as error:  # the parsers' own errors have no common root
@@ -113,6 +115,35 @@ def read_cells(path: Path) -> pd.DataFrame:
     raise SecondhandError(
         f"{path}: neither a folder nor a table. The name of a table ends in {', '.join(ENDINGS)}"
     )
+
+
+def _plain_columns(path: Path) -> pd.DataFrame:
+    """Columns of a Parquet file that hold one value a row, in the order of the file's rows."""
+    from pyarrow import types
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        names = [
+            field.name
+            for field in file.schema_arrow
+            if not (types.is_nested(field.type) or types.is_fixed_size_binary(field.type))
+        ]
+        # The index that pandas may have stored is a column like any other.
+        return file.read(columns=names).to_pandas(ignore_metadata=True)
+
+
+def _read_arrays(path: Path) -> pd.DataFrame:
+    """The arrays [n] of an NPZ file as columns; n is the length of the array ``path``."""
+    import numpy as np
+    import pandas as pd
+
+    with np.load(path, allow_pickle=False) as arrays:
+        # "embedding" is large, and no column.
+        columns = {name: arrays[name] for name in arrays.files if name != "embedding"}
+    columns = {name: values for name, values in columns.items() if values.ndim == 1}
+    rows = len(columns.get("path", ()))
+    texts = {name: values.astype(str) for name, values in columns.items() if len(values) == rows}
+    return pd.DataFrame(texts).replace("nan", "")
 
 
 def span_error(start: float, end: float) -> str:

@@ -1,4 +1,4 @@
-"""Finds the user's files in folders and tells pictures, sound and strain apart by suffix."""
+"""Finds the user's files in folders and tells pictures, sound, strain and embeddings apart by suffix."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from datasets.core.errors import Rejected, SecondhandError, one_line
 
 SUFFIXES = {
+    "embedding": (".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),
     "picture": (
         ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
         ".heic", ".heif", ".avif",
@@ -85,7 +86,7 @@ def find_files(
 
     Parameters
     ----------
-    kind : kind of the model's inputs, "picture", "sound" or "strain"; None for all kinds.
+    kind : kind of the model's inputs, a key of `SUFFIXES`; None for all kinds.
     skipped : counter of the skipped files by suffix, and of the skipped folders by reason.
     """
     for name in names:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from datasets.items.table import (
         ItemTable,
+        add_embeddings,
         items_of_run,
         load_table,
         load_unknown,

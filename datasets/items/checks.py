@@ -26,12 +26,17 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from datasets.core.recorded import Recorded
+    from datasets.embeddings import Vectors
     from datasets.images import CaptureTime
 
 log = logging.getLogger(__name__)
 
 #: Time columns and the kinds of file that use them; in a table of photos "gps" would be a position.
-TIME_COLUMNS = {"start": ("sound", "strain"), "end": ("sound", "strain"), "gps": ("strain",)}
+TIME_COLUMNS = {
+    "start": ("sound", "strain", "embedding"),
+    "end": ("sound", "strain", "embedding"),
+    "gps": ("strain", "embedding"),
+}
 #: Columns that a table of predictions has beside path and label: the best class and the reason of a refusal.
 PREDICTION_COLUMNS = ("best", "reason")
 #: Columns of the table of corrections: file, span or moment, old label, new label, and the file of the
@@ -139,19 +144,39 @@ _DECODED: dict[str, Callable[[str], PictureInfo | None]] = {
 }
 
 
+def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Series:
+    """A key for each row that is equal for files of equal bytes; the path of an unreadable file.
+
+    With ``vectors`` it is equal for equal embeddings.
+    """
+    if vectors:
+        return vectors.content_keys(frame)
+    unique = list(frame["path"].unique())
+    with ThreadPoolExecutor(cores()) as pool:
+        sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
+        # Files of different size are no copies: only the others are read.
+        shared_sizes = {n for n, count in Counter(sizes.values()).items() if n and count > 1}
+        same_size = [path for path in unique if sizes[path] in shared_sizes]
+        digests = dict(zip(same_size, pool.map(_digest, same_size, chunksize=16), strict=True))
+    return frame["path"].map(lambda path: digests.get(path, path))
+
+
 def drop_copies(
-    frame: pd.DataFrame, known_items: pd.DataFrame | None = None
+    frame: pd.DataFrame,
+    known_items: pd.DataFrame | None = None,
+    vectors: Vectors | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Keep one row per content; a copy in training is kept before one in another split.
 
-    Copies are files of equal bytes. Copies of ``known_items`` are dropped, too.
+    Copies are files of equal bytes, or with ``vectors`` items of equal embeddings. Copies of ``known_items`` are
+    dropped, too.
     """
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     frames = [frame.assign(row=range(len(frame)), rank=rank)]
     if known_items is not None:
         frames.insert(0, known_items.assign(row=-1, rank=-1))
     rows_of_both = pd.concat(frames, ignore_index=True)
-    rows_of_both["content"] = content_keys(rows_of_both["path"])
+    rows_of_both["content"] = content_keys(rows_of_both, vectors)
     rows_of_both = rows_of_both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
     key = ["content", *TIME_COLUMNS]
@@ -174,18 +199,6 @@ def drop_copies(
                     reason += f", {where} in {first['split']}"
                 drop[row] = Rejected(path, reason)
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
-
-
-def content_keys(paths: pd.Series) -> pd.Series:
-    """A key for each file that is equal for files of equal bytes; the path of an unreadable file."""
-    unique = list(paths.unique())
-    with ThreadPoolExecutor(cores()) as pool:
-        sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
-        # Files of different size are no copies: only the others are read.
-        shared_sizes = {n for n, count in Counter(sizes.values()).items() if n and count > 1}
-        same_size = [path for path in unique if sizes[path] in shared_sizes]
-        digests = dict(zip(same_size, pool.map(_digest, same_size, chunksize=16), strict=True))
-    return paths.map(lambda path: digests.get(path, path))
 
 
 def _size(path: str) -> int:
@@ -253,7 +266,9 @@ def name_clusters(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     return frame.assign(label=labels)
 
 
-def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
+def apply_corrections(
+    frame: pd.DataFrame, vectors: Vectors | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
     """Give each content its latest label if several sources, or several rows of one path, have it.
 
     Signals must also agree in their times, to `SAME_TIME`. The row of the first source stays, with its
@@ -263,6 +278,7 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
     Parameters
     ----------
     frame : item table with an integer column ``source``; larger numbers are later sources.
+    vectors : as in `drop_copies`.
 
     Returns
     -------
@@ -273,8 +289,8 @@ def apply_corrections(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
     corrections: list[tuple[str, ...]] = []
     copies: dict[int, Rejected] = {}
     several = len(set(source)) > 1
-    content = content_keys(frame["path"]) if several else frame["path"]
-    keyed = frame[[*TIME_COLUMNS]].astype(float).assign(content=content)
+    keyed = frame[[*TIME_COLUMNS]].astype(float)
+    keyed["content"] = content_keys(frame, vectors) if several else frame["path"]
     if several:
         keyed[[*TIME_COLUMNS]], apart = _match_times(keyed, source)
         if apart:

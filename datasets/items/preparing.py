@@ -62,7 +62,7 @@ class Loaded(NamedTuple):
     table : the item table.
     rows : the rows to train on: those of the table, or their windows for long recordings; and those of the
         background, labelled ``unknown``.
-    spectrogram : the spectrogram settings; None for pictures.
+    spectrogram : the spectrogram settings; None for pictures and embeddings.
     """
 
     table: ItemTable
@@ -97,7 +97,9 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
         _load_background(table, data, signal, seed)
     if data.unknown:
         known = pd.concat([table.frame, table.unknown_items, table.background])
-        ood, bad = load_unknown(data.unknown, table.kind, known, picture_info=table.picture_info)
+        ood, bad = load_unknown(
+            data.unknown, table.kind, known, picture_info=table.picture_info, vectors=table.vectors
+        )
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
     return table
@@ -127,7 +129,7 @@ def render_items(
     SecondhandError : nothing is left to train on.
     """
     rows, background, unsplit = table.frame, table.background, table.unsplit
-    if table.kind != "picture":
+    if table.kind in SPECTROGRAM_KINDS:
         if spectrogram is None:
             trained = table.frame.loc[table.frame["split"].eq("train")]
             trained_settings = trained_on if table.kind == "sound" else {}
@@ -164,8 +166,9 @@ def _load_background(
         )
     known = pd.concat([table.frame, table.unknown_items])
     frame, bad = load_unknown(
-        source, table.kind, known, flag="--background", picture_info=table.picture_info
-    )
+        source, table.kind, known, flag="--background", picture_info=table.picture_info,
+        vectors=table.vectors,
+    )  # fmt: skip
     if data.from_ is not None and Path(source) == background_file(data.from_):
         learnt, changed = unchanged_items(Path(source))
         split_of = dict(learnt[["path", "split"]].to_numpy())
@@ -181,7 +184,7 @@ def _load_background(
                 "--background %s: each file is a group by itself, because %s", source, error
             )
     try:
-        if data.near_duplicates == "keep-together":
+        if data.near_duplicates == "keep-together" and table.kind != "embedding":
             _group_duplicates(apart, background_data, signal, seed)
         table.background, moved = split(apart.frame, background_data, seed)
     except SecondhandError as error:
@@ -243,7 +246,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     table.groups = (
         len(sizes) if (sizes > 1).any() else 0
     )  # groups of one file keep nothing together
-    if data.near_duplicates == "keep-together":
+    if data.near_duplicates == "keep-together" and table.kind != "embedding":
         _group_duplicates(table, data, signal, seed)
     return table
 

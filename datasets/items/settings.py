@@ -89,7 +89,7 @@ class DataSettings:
         "the column path. Files predicted as background become unknown.",
         metavar="PATH",
     )
-    kind: Literal["auto", "picture", "sound", "strain"] = option(
+    kind: Literal["auto", "picture", "sound", "strain", "embedding"] = option(
         "auto", "Kind of the files; auto goes by the ends of their names."
     )
     group_by: str | None = option(

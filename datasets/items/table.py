@@ -1,4 +1,4 @@
-"""Reads a folder, CSV, Parquet, ``demo:NAME`` or public set into one item table and lists rejected files.
+"""Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
 
 The columns are ``path, label, group, split, fold, deployment, time`` (str, "" if unknown; time in ISO 8601) and
 ``start, end, gps`` (float seconds, NaN if not given). Rows with the reserved label ``unknown`` are of unknown classes: no network is
@@ -12,13 +12,15 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
-from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.scanning import (
     LINK_LOOP,
     SUFFIXES,
@@ -27,7 +29,9 @@ from datasets.core.scanning import (
     is_link_loop,
     is_user_file,
     kind_of,
+    walk,
 )
+from datasets.embeddings import Vectors, has_embeddings, read_embeddings
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
@@ -77,10 +81,11 @@ class ItemTable:
     unknown_items : items labelled ``unknown``, which are not trained on.
     background : files of the background (negative) class, labelled ``unknown``, with their splits.
     rejected : files that were left out, and why.
-    kind : "picture", "sound" or "strain".
+    kind : "picture", "sound", "strain" or "embedding".
     source : what the user named; several sources are joined by " + ".
     multi_label : an item may have several labels, or none (see `datasets.items.labels`).
     picture_info : what the check of each picture has read, by path.
+    vectors : the embeddings of all items, which no file is opened for; empty for other kinds.
     corrections : labels that a later source or row has replaced (`CORRECTION_COLUMNS`).
     note : origin of the data, such as "SIMULATED sounds"; "" for the user's own.
     near_duplicates, sessions : number of near-duplicates, and of photos in capture sessions, that stay in
@@ -112,6 +117,7 @@ class ItemTable:
     )
     multi_label: bool = False
     picture_info: dict[str, PictureInfo] = field(default_factory=dict)
+    vectors: Vectors = field(default_factory=Vectors)
     unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __post_init__(self) -> None:
@@ -137,6 +143,7 @@ def load_table(
     together: Sequence[str] | None = None,
     labels: str | Sequence[str] | None = None,
     before: pd.DataFrame | None = None,
+    vectors: Vectors | None = None,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -150,9 +157,11 @@ def load_table(
         - a ``.csv``, ``.tsv`` or ``.parquet`` file with the columns path (relative to the file) and label,
           and optionally group, split, fold, deployment, time, for signals start and end (s), and for strain gps (s);
         - annotations that `datasets.annotations` reads;
+        - embeddings that `datasets.embeddings` reads, or a folder with one folder of such files per class. Their
+          labels may also come from a table among the other sources;
         - ``demo:NAME``, or a public set of `datasets.catalog`, which is downloaded unless a folder or file
           has its name.
-    kind : "picture", "sound", "strain", or "auto" for the most common kind of the files.
+    kind : a kind of `ItemTable`, or "auto" for the most common kind of the files.
     check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
     learned : the items are for training. Otherwise they are for evaluation: labels are used as they are,
         and one class, or one file of a class, is enough.
@@ -163,6 +172,7 @@ def load_table(
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names
         of the 0/1 columns, one per class. None: one label per item.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
+    vectors : takes the embeddings; others than its own network's are an error.
 
     Returns
     -------
@@ -194,6 +204,7 @@ def load_table(
     rows = [] if before is None else [before]
     names = [*(["the earlier run"] * len(rows)), *sources]
     rejected, notes = [], []
+    vectors = Vectors() if vectors is None else vectors
     for one in sources:
         if multi_label:
             _check_source(one)
@@ -204,6 +215,8 @@ def load_table(
             together=together,
             columns=columns if multi_label else None,
             learned=learned,
+            vectors=vectors,
+            alone=len(sources) == 1,
         )
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
@@ -214,7 +227,10 @@ def load_table(
         rows.append(frame)
         rejected += bad
         notes.append(note)
-    if kind == "auto":
+    if vectors or kind == "embedding":
+        _check_embeddings(vectors, kind, source)
+        kind = "embedding"
+    elif kind == "auto":
         kind = _most_common_kind((path for frame in rows for path in frame["path"]), source)
     elif kind not in SUFFIXES:
         raise SecondhandError(
@@ -226,17 +242,20 @@ def load_table(
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
     picture_info: dict[str, PictureInfo] = {}
-    frame, bad = usable_rows(frame, kind, picture_info, check=check)
+    if vectors:
+        frame, bad = vectors.usable_rows(frame)
+    else:
+        frame, bad = usable_rows(frame, kind, picture_info, check=check)
     rejected += bad
     empty = [one for n, one in enumerate(names) if n not in set(frame["source"]) and one in sources]
-    if learned and len(names) > 1 and empty:
+    if learned and len(names) > 1 and empty and not vectors:
         first = f". The first file left out: {': '.join(bad[0])}" if bad else ""
         raise SecondhandError(f"--data {empty[0]}: no usable {kind} file in it{first}")
     corrections = frame.iloc[:0]
     if learned:
-        frame, corrections, copies = apply_corrections(frame)
+        frame, corrections, copies = apply_corrections(frame, vectors)
         rejected += copies
-    frame, copies = drop_copies(frame)
+    frame, copies = drop_copies(frame, vectors=vectors)
     rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
@@ -259,6 +278,7 @@ def load_table(
         corrections=corrections,
         background=frame.iloc[:0],
         picture_info=picture_info,
+        vectors=vectors,
     )
 
 
@@ -270,6 +290,7 @@ def load_unknown(
     flag: str = "--unknown",
     check: bool = True,
     picture_info: dict[str, PictureInfo] | None = None,
+    vectors: Vectors | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Item table of the files that ``flag`` names, with the label ``unknown``.
 
@@ -280,10 +301,11 @@ def load_unknown(
     ----------
     source : a folder (the names of its subfolders are ignored), a table with the column ``path``, or
         ``demo:NAME``.
-    kind : kind of the known items, "picture", "sound" or "strain".
+    kind : kind of the known items.
     known_items : the items of the run with their splits; copies of them are dropped.
     flag : flag to name in errors.
     check, picture_info : as in `usable_rows`.
+    vectors : embeddings of the known items, to which those of these items are added.
 
     Returns
     -------
@@ -293,8 +315,10 @@ def load_unknown(
     ------
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
-    frame, rejected = load_unlabelled(source, kind, flag, check=check, picture_info=picture_info)
-    frame, copies = drop_copies(frame, known_items=known_items)
+    frame, rejected = load_unlabelled(
+        source, kind, flag, check=check, picture_info=picture_info, vectors=vectors
+    )
+    frame, copies = drop_copies(frame, known_items, vectors)
     rejected += copies
     if frame.empty:
         summary = (
@@ -314,6 +338,7 @@ def load_unlabelled(
     *,
     check: bool = True,
     picture_info: dict[str, PictureInfo] | None = None,
+    vectors: Vectors | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Item table of the files that ``flag`` names, with the label ``unknown``, and the rejected files.
 
@@ -322,9 +347,12 @@ def load_unlabelled(
     name = os.fspath(source)
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
-    frame, rejected, _ = _read_source(name, label=UNKNOWN, kind=kind)
+    frame, rejected, _ = _read_source(name, label=UNKNOWN, kind=kind, vectors=vectors)
     frame, short = with_times(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
+    if kind == "embedding" and vectors is not None:
+        frame, bad = vectors.usable_rows(frame)
+        return frame, [*rejected, *short, *bad]
     frame, bad = usable_rows(frame, kind, {} if picture_info is None else picture_info, check=check)
     return frame, [*rejected, *short, *bad]
 
@@ -353,11 +381,15 @@ def _read_source(
     label: str = "",
     kind: str = "",
     learned: bool = False,
+    vectors: Vectors | None = None,
+    alone: bool = True,
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
     ``label`` : label of all rows; a folder then gives all its files of the ``kind``.
     ``learned`` : the rows are for training; warns if a folder seems to be the wrong source.
+    ``vectors`` : takes the embeddings of a source that holds some; None if there can be none.
+    ``alone`` : there is no other source. Embeddings without a label are an error only then.
     """
     from datasets import catalog
     from datasets.annotations import has_triggers, is_annotated, items_of_triggers, read_annotations
@@ -376,6 +408,11 @@ def _read_source(
         kind_of_path = "folder" if path.is_dir() else "file"
         note = f"the local {kind_of_path} {source}, not the public set of this name"
         note = note if public else ""
+        if vectors is not None and has_embeddings(path):
+            labels = _Labels(label, label_column, columns)
+            return *_read_embedded(path, labels, vectors, alone=alone), note
+        if vectors is not None and path.is_dir() and _is_of_embeddings(path):
+            return *_read_embedded_folder(path, label, vectors), note
         if is_annotated(path):
             return read_annotations(path, label_column)
         if path.is_dir() and label:
@@ -508,6 +545,8 @@ def read_rows(
     label: str = "",
     label_column: str | None = None,
     columns: Sequence[str] | None = None,
+    cells: pd.DataFrame | None = None,
+    resolve: bool = True,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Rows of a table file with absolute paths, and the rejected rows without a path or label.
 
@@ -516,8 +555,10 @@ def read_rows(
     ``label`` : label of all rows, instead of the file's.
     ``label_column`` : name of the column of labels, if it exists; default "label".
     ``columns`` : not None for multi-label tables; the names of the class columns, if there are any.
+    ``cells`` : content of the file, if it has been read already.
+    ``resolve`` : make paths absolute; otherwise they stay as written.
     """
-    cells = read_cells(path)
+    cells = read_cells(path) if cells is None else cells
     if columns:
         cells, label_column = _from_columns(path, cells, columns), None
     names = (*TEXT_COLUMNS, *TIME_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
@@ -549,9 +590,122 @@ def read_rows(
     frame = frame.loc[~no_path & ~no_label]
     if frame.empty:
         raise SecondhandError(f"{path}: no row has both a path and a label")
-    files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
-    frame = frame.assign(path=frame["path"].map(files))
+    if resolve:
+        files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
+        frame = frame.assign(path=frame["path"].map(files))
     return _normalise_splits(frame, path), rejected
+
+
+class _Labels(NamedTuple):
+    """Where the labels of a table are: the arguments ``label``, ``label_column`` and ``columns`` of `read_rows`."""
+
+    label: str = ""
+    label_column: str | None = None
+    columns: Sequence[str] | None = None
+
+
+def add_embeddings(
+    files: Iterable[str], vectors: Vectors, *, resolve: bool = False
+) -> list[Rejected]:
+    """Add the embeddings of files, labelled or not, to ``vectors``; return the files that cannot be read.
+
+    Parameters
+    ----------
+    resolve : make the items' paths absolute, by the place of the file. Otherwise they stay as written.
+
+    Raises
+    ------
+    SecondhandError : a file holds embeddings of another network, or no file can be read.
+    """
+    rejected = []
+    for file in files:
+        try:
+            if not has_embeddings(Path(file)):
+                raise BadFile(file, f"holds no embeddings: {_NEEDED}")
+            _read_embedded(Path(file), _Labels(UNKNOWN), vectors, alone=True, resolve=resolve)
+        except BadFile as error:
+            rejected.append(Rejected(file, error.reason))
+    if not vectors:
+        raise SecondhandError(f"{': '.join(rejected[0])}. No other file with embeddings was named")
+    return rejected
+
+
+def _read_embedded(
+    path: Path, labels: _Labels, vectors: Vectors, *, alone: bool, resolve: bool = True
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Labelled rows of a file of embeddings, and the rejected ones; all its embeddings are added to ``vectors``.
+
+    Rows without a label are rejected if the file is ``alone``. Otherwise another source may name their labels.
+    """
+    content = read_embeddings(path)
+    cells = content.cells
+    if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
+        cells = cells.rename(columns={"at": "gps"})
+    rows, rejected = read_rows(path, label=UNKNOWN, cells=cells, resolve=resolve)
+    rows, short = with_times(rows, "embedding", str(path))
+    rows, unusable = vectors.add(path, content, rows)
+    rejected += short + unusable
+    if labels.label:
+        return rows, rejected
+    name = labels.label_column or "label"
+    if not labels.columns and not (_column(path, cells, name) or _column(path, cells, "label")):
+        if alone:
+            raise SecondhandError(
+                f"{path}: no column {name!r}, so its embeddings have no labels. Add the column, or name a table with "
+                f"the columns path,label as well: --data {path} labels.csv"
+            )
+        return rows.iloc[:0], rejected
+    labelled, unlabelled = read_rows(path, **labels._asdict(), cells=cells)
+    listed = {item.path for item in rejected} if alone else {item.path for item in unlabelled}
+    rejected += [item for item in unlabelled if item.path not in listed]
+    return labelled.loc[labelled.index.intersection(rows.index)], rejected
+
+
+def _is_of_embeddings(folder: Path) -> bool:
+    """Whether the first files of a folder hold embeddings."""
+    first = islice(filter(None, map(kind_of, walk(folder, []))), 100)
+    return {name for name, _ in Counter(first).most_common(1)} == {"embedding"}
+
+
+def _read_embedded_folder(
+    folder: Path, label: str, vectors: Vectors
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Rows of the files of embeddings in a folder, labelled by class folder or with ``label``."""
+    if label:
+        files, rejected = files_below(folder)
+        listed = pd.DataFrame({"path": files, "label": label, "split": ""})
+    else:
+        listed, rejected = _scan_folder(folder, learned=False)
+    frames = []
+    for file, name, split in listed[["path", "label", "split"]].itertuples(index=False):
+        if kind_of(file) != "embedding":
+            rejected.append(Rejected(file, "holds no embeddings"))
+            continue
+        try:
+            rows, bad = _read_embedded(Path(file), _Labels(name), vectors, alone=True)
+        except BadFile as error:
+            rejected.append(Rejected(file, error.reason))
+            continue
+        frames.append(rows.assign(label=name, split=split))
+        rejected += bad
+    if not frames:
+        raise SecondhandError(f"--data {folder}: no file of embeddings in it can be read")
+    return pd.concat(frames, ignore_index=True), rejected
+
+
+_NEEDED = (
+    "a Parquet file needs the columns path and embedding (a list of numbers), an NPZ file the arrays path and "
+    "embedding [n, width]"
+)
+
+
+def _check_embeddings(vectors: Vectors, kind: str, source: str) -> None:
+    if not vectors:
+        raise SecondhandError(f"--data {source}: no embeddings in it: {_NEEDED}")
+    if kind not in ("auto", "embedding"):
+        raise SecondhandError(
+            f"--data {source} holds embeddings, not files of kind {kind}. Name files of that kind"
+        )
 
 
 def _normalise_splits(frame: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from datasets.loaders.blocks import (
     SignalAugmentation,
     SpectrogramBlock,
     Target,
+    VectorBlock,
     class_target,
     dataloaders,
     label_targets,

@@ -1,4 +1,4 @@
-"""fastai's DataBlock pipelines for pictures and signals.
+"""fastai's DataBlock pipelines for pictures, signals and embeddings.
 
 They differ only in the block that opens a file and in the augmentation.
 """
@@ -29,6 +29,7 @@ from datasets.loaders.seeded import SeededDL
 from datasets.spectrograms import ItemRow, item_rows
 
 if TYPE_CHECKING:
+    from datasets.embeddings import Vectors
     from datasets.spectrograms import PictureCache, SpectrogramSettings
 
 
@@ -184,6 +185,24 @@ class SpectrogramBlock(TransformBlock):
         )
 
 
+class OpenVector(Transform):
+    """Looks up the embedding of an item."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        super().__init__()
+        self.vectors = vectors
+
+    def encodes(self, item: ItemRow) -> torch.Tensor:
+        return torch.from_numpy(self.vectors[item])
+
+
+class VectorBlock(TransformBlock):
+    """Block for embeddings, float32 [bs, width], as they are."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        super().__init__(type_tfms=[OpenVector(vectors)])
+
+
 def _targets_of_item(classes: Sequence[str], item: ItemRow) -> list[float]:
     return targets_of(item.label, classes)
 
@@ -232,7 +251,8 @@ def dataloaders(
     Returns
     -------
     ``dls.train`` is shuffled and drops the last, smaller batch; ``dls.valid`` keeps the order of the table.
-    Batches are float32 [bs, 3, size, size], normalised, and targets, int64 [bs] by default.
+    Batches are float32 [bs, 3, size, size], normalised, or [bs, width] of embeddings; and targets, int64 [bs] by
+    default.
     """
     target = target or class_target(classes)
     rows = frame.loc[frame["split"].isin(["train", "valid"])]
@@ -240,8 +260,8 @@ def dataloaders(
     datablock = DataBlock(
         blocks=(block, target.block),
         dl_type=SeededDL,
-        # A picture needs only its path; a signal also needs its span or moment.
-        get_x=None if isinstance(block, SpectrogramBlock) else attrgetter("path"),
+        # A picture needs only its path; a signal or an embedding also needs its span or moment.
+        get_x=None if isinstance(block, SpectrogramBlock | VectorBlock) else attrgetter("path"),
         get_y=target.of,
         splitter=IndexSplitter(valid.tolist()),
     )

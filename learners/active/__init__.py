@@ -19,7 +19,7 @@ from learners.active.discovery import (
     discoveries_of,
     fewest_discoveries,
 )
-from learners.active.embeddings import Embeddings, ExtendSummary, Match
+from learners.active.embeddings import Embeddings, ExtendSummary, Match, nearest_items
 from learners.active.listing import as_text, check_out, sheet_of, write_list
 from learners.active.teaching import (
     LabelledContent,

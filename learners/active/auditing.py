@@ -43,6 +43,7 @@ TIMES: Mapping[str, tuple[str, ...]] = {
     "picture": (),
     "sound": ("start", "end"),
     "strain": ("gps",),
+    "embedding": ("start", "end"),
 }
 _OF_PREDICTION = ("guess", "answer", "probability", "stratum", "files", "expected")
 _NUMBERS = ("start", "end", "gps", "probability", "files", "expected")

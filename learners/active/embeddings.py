@@ -4,10 +4,10 @@ A row is a file, or a window of a long recording. Its columns:
 
 ``path, start, end, at``
     the absolute path; seconds in a recording, null for the whole file; the GPS time of strain, in seconds.
-``vector``
+``embedding``
     the model's features, scaled to length 1, as 16-bit floats (little-endian):
     ``numpy.frombuffer(cell, "<f2")``. A list would take seven times longer to read. Silent files have no row.
-``model``
+``network``
     `learners.model.hash_of_features` of the model that computed it.
 ``size, mtime, ctime, inode, digest``
     the `datasets.core.file_state.FileState` of the file when it was read. A file in the same state is not read again.
@@ -37,6 +37,8 @@ from learners.uncertainty import Why
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from datasets.embeddings import Vectors
 
 #: Number of rows that are read and searched at once; 21 MB at 1280 features.
 ROWS = 8192
@@ -183,8 +185,8 @@ class Embeddings:
         query_columns = np.ascontiguousarray(unit_rows(queries).T)
         best = np.empty(0, np.float32)
         sources: list[Source] = []
-        for rows in self._read(self._open(self.file), (*_PLACE, "vector")):
-            vectors = numbers(rows["vector"])
+        for rows in self._read(self._open(self.file), (*_PLACE, "embedding")):
+            vectors = numbers(rows["embedding"])
             if vectors.shape[1] != len(query_columns):
                 raise BadFile(
                     self.file,
@@ -281,10 +283,10 @@ class Embeddings:
     def _write_part(self, rows: Sequence[tuple[Any, ...]]) -> None:
         import pyarrow as pa
 
-        names = (*_PLACE, "vector", *FileState._fields)
+        names = (*_PLACE, "embedding", *FileState._fields)
         schema = _schema(len(rows[0][len(_PLACE)]))
         columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-        columns["model"] = (self.model,) * len(rows)
+        columns["network"] = (self.model,) * len(rows)
         table = pa.table({f.name: pa.array(columns[f.name], f.type) for f in schema}, schema)
         number = max((int(f.stem) for f in self._parts.glob("*.parquet")), default=0) + 1
         _write(self._parts / f"{number:06d}.parquet", [table], schema)
@@ -333,13 +335,13 @@ class Embeddings:
             opened = pq.ParquetFile(
                 piece, pre_buffer=False
             )  # otherwise the whole file stays in memory
-            kind = opened.schema_arrow.field("vector").type
+            kind = opened.schema_arrow.field("embedding").type
             width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else 0
             if not opened.schema_arrow.equals(_schema(width)):
                 raise BadFile(
                     piece, "has other columns than a file of embeddings. Give another file"
                 )
-            rows = opened.read(columns=["model"])["model"]
+            rows = opened.read(columns=["network"])["network"]
         except (pa.ArrowException, KeyError, OSError) as error:
             reason = f"cannot be read as embeddings ({str(error)[:100]}). Give another file"
             raise BadFile(piece, reason) from None
@@ -370,7 +372,7 @@ def _schema(vector_bytes: int) -> pa.Schema:
     return pa.schema(
         [
             ("path", pa.string()), ("start", number), ("end", number), ("at", number),
-            ("vector", pa.binary(max(vector_bytes, 2))), ("model", pa.string()), ("size", whole),
+            ("embedding", pa.binary(max(vector_bytes, 2))), ("network", pa.string()), ("size", whole),
             ("mtime", whole), ("ctime", whole), ("inode", pa.uint64()), ("digest", pa.string()),
         ]
     )  # fmt: skip
@@ -380,7 +382,11 @@ def _write(file: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
     """Write a Parquet file atomically; disk errors are OSError."""
     import pyarrow.parquet as pq
 
-    plain = {"compression": "none", "write_statistics": False, "use_dictionary": ["path", "model"]}
+    plain = {
+        "compression": "none",
+        "write_statistics": False,
+        "use_dictionary": ["path", "network"],
+    }
     with (
         file_beside(file) as beside,
         open(beside, "wb") as stream,
@@ -421,15 +427,54 @@ def _vectors(
     )
 
 
-def nameable(files: Iterable[str | os.PathLike[str]], rejected: list[Rejected]) -> Iterator[str]:
-    """The files whose names are valid UTF-8; the others are added to ``rejected``."""
+def nameable(files: Iterable[FileOrSource], rejected: list[Rejected]) -> Iterator[Any]:
+    """The files whose names are valid UTF-8; the others are added to ``rejected``. Sources are passed on."""
     for file in files:
+        if isinstance(file, Source):
+            yield file
+            continue
         name = os.fspath(file)
         readable = name.encode("utf-8", "replace").decode()
         if name == readable:
             yield name
         else:
             rejected.append(Rejected(readable, "its name is not valid UTF-8: rename it"))
+
+
+def nearest_items(
+    vectors: Vectors, example: str, *, top: int = 20, at: float | None = None
+) -> list[Match]:
+    """The embeddings that are most similar to an example's by their cosine, best first; not those of the example.
+
+    Parameters
+    ----------
+    example : path of an item, as ``vectors`` has it. If it has several, that with the most similar one counts.
+    at : a second, or GPS time, within the item of the example.
+
+    Raises
+    ------
+    SecondhandError : no item has this path and moment.
+    """
+    if top < 1:
+        raise SecondhandError(f"--top {top}: expected at least 1")
+    wanted, queries, others = Source(example, at=at), [], []
+    for source in vectors.sources():
+        with suppress(BadFile):  # an embedding of NaN is listed where it is read
+            vector = unit_rows(vectors[source][None])[0]
+            if source.path != example:
+                others.append((source, vector))
+            elif at is None or _overlap(source, wanted):
+                queries.append(vector)
+    if not queries:
+        moment = "" if at is None else f" at {at:g} s"
+        raise SecondhandError(
+            f"{example}{moment} is none of the {len(vectors)} items with embeddings. Name one as their column path does"
+        )
+    columns = np.stack(queries).T
+    matches = [
+        Match(source, min(float((vector @ columns).max()), 1.0)) for source, vector in others
+    ]
+    return sorted(matches, key=lambda match: -match.similarity)[:top]
 
 
 def unit_rows(features: Floats) -> Floats:

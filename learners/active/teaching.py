@@ -30,7 +30,7 @@ from datasets.core.file_state import FileState, states_of
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.active.embeddings import nameable, unit_rows
-from learners.inference import DetailedPrediction, Floats, Prediction, Predictor
+from learners.inference import DetailedPrediction, FileOrSource, Floats, Prediction, Predictor
 from learners.uncertainty import Reason, Why
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Suggestions(PoolCounts):
 
 def suggest(
     predictor: Predictor,
-    files: Iterable[str | os.PathLike[str]],
+    files: Iterable[FileOrSource],
     *,
     n: int = 50,
     mine: bool = False,
@@ -178,7 +178,8 @@ def unlabelled(
         if bad is not None:
             counts.rejected.append(Rejected(source.path, bad.detail))
             continue
-        state = FileState.of(source.path)
+        # The files of embeddings are not opened.
+        state = None if predictor.kind == "embedding" else FileState.of(source.path)
         spans = (labelled or LabelledContent()).of(source.path, state)
         copy = state is not None and state.content in before
         if state:

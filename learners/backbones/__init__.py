@@ -21,6 +21,6 @@ if TYPE_CHECKING:
         parameter_groups,
     )
     from learners.backbones.hub import mel_of, offline_if_unreachable
-    from learners.backbones.spec import NetworkSpec
+    from learners.backbones.spec import EMBEDDING, NetworkSpec
 
 __getattr__ = lazy_names(__name__)

@@ -118,7 +118,7 @@ class Stages(nn.Module):
 
 
 def _features_of_black(body: nn.Module, shape: tuple[int, int]) -> Tensor:
-    """Features of one black picture."""
+    """Features of one black picture, [1, features] or [1, features, h, w]."""
     was_training = body.training
     body.eval()
     try:

@@ -115,7 +115,7 @@ def build(
     Returns
     -------
     The network; its spec with "auto" resolved and a backbone name that needs neither hub nor local
-    folder; and the preprocessing of the weights.
+    folder; and the preprocessing of the weights, which embeddings do not need.
 
     Raises
     ------
@@ -129,6 +129,11 @@ def build(
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         resolved = replace(resolved, members=spec.members)
         return Ensemble(members, multi_label=spec.multi_label), resolved, preprocessing
+    if spec.embeddings_of:
+        if spec.head == "stages":
+            raise SecondhandError("--head stages: embeddings have no stages. Use linear")
+        spec = replace(spec, head="linear" if spec.head == "auto" else spec.head)
+        return nn.Sequential(nn.Identity(), _head(spec, spec.size, False)), spec, Preprocessing()
     body, preprocessing, portable = load_body(
         spec.backbone, spec.shape, pretrained and weights is None, weights
     )
@@ -255,7 +260,8 @@ def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:
 
     The body is divided between its blocks, in the order of their creation (stem to top in timm and
     torchvision), so that freezing and discriminative learning rates mean the same in every family: the
-    first group is the stem and a third of the blocks. Single layers do not count as blocks.
+    first group is the stem and a third of the blocks. Single layers do not count as blocks. A body without
+    parameters is one empty group.
     """
     # Only consecutive parameters form a block: `encoder.ln` comes long after `encoder.pos_…`.
     named = groupby(network[0].named_parameters(), key=lambda item: _block_of(item[0]))
@@ -264,7 +270,7 @@ def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:
     if sum(len(parameters) > layers for parameters in blocks_of_parameters) < 3:
         layers = 0  # AlexNet consists of single layers
     blocks = list(accumulate(len(parameters) > layers for parameters in blocks_of_parameters))
-    count = min(3, blocks[-1])
+    count = min(3, blocks[-1]) if blocks else 1
     groups: list[list[nn.Parameter]] = [[] for _ in range(count)]
     for parameters, block in zip(blocks_of_parameters, blocks, strict=True):
         groups[sum(block > round(i * blocks[-1] / count) for i in range(1, count))] += parameters

@@ -19,6 +19,10 @@ SPEECH_MEL: dict[str, Any] = {
 }  # fmt: skip
 
 
+#: Before the name of a foreign network whose embeddings are the input; the body then passes them on.
+EMBEDDING = "embedding/"
+
+
 @dataclass(frozen=True)
 class NetworkSpec:
     """Everything needed to build a network, except its weights.
@@ -26,10 +30,10 @@ class NetworkSpec:
     Parameters
     ----------
     backbone : "embedded", a timm name, "hf-hub:USER/NAME", "local-dir:PATH",
-        "torchvision/NAME[:WEIGHTS]" or "scratch/NAME". A timm name may say how a transformer pools,
+        "torchvision/NAME[:WEIGHTS]", "scratch/NAME" or "embedding/NAME" (embeddings of a foreign network). A timm name may say how a transformer pools,
         as in ``vit_tiny_patch16_224?global_pool=avg``.
     n_classes : length of the logits.
-    size : side of the square input in pixels.
+    size : side of the square input in pixels; of embeddings their width.
     head : "linear" (dropout and a linear layer), "stages" (the same on the features of all stages, see
         `bodies.Stages`) or "cosine" (`backbones.Cosine` of the pooled features); "auto" is stages where
         the body has them, else linear.
@@ -54,7 +58,7 @@ class NetworkSpec:
             problems.append(f"backbone {quoted(self.backbone)} is not a name")
         for name, low, high in (
             ("n_classes", 2, 100_000),
-            ("size", 8, 2048),
+            ("size", 1, 65_536) if self.embeddings_of else ("size", 8, 2048),
             ("members", 1, MAX_MEMBERS),
             ("width", 8, 4096),
         ):
@@ -73,6 +77,17 @@ class NetworkSpec:
             problems.append(f"dropout {quoted(self.dropout)} is not in [0, 1)")
         if problems:
             raise SecondhandError("network: " + "; ".join(problems))
+
+    @property
+    def embeddings_of(self) -> str:
+        """The foreign network whose embeddings are the input; "" if the input is a picture."""
+        name = str(self.backbone)
+        return name.removeprefix(EMBEDDING) if name.startswith(EMBEDDING) else ""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of an input: [3, height, width], or [width] of an embedding."""
+        return (self.size,) if self.embeddings_of else (3, *self.shape)
 
     @property
     def shape(self) -> tuple[int, int]:

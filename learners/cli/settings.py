@@ -519,7 +519,7 @@ class EvaluateSettings(OverrideSettings):
     unknown: str | None = option(
         None, "Files of unknown classes: a folder, or a table with the column path.", metavar="PATH"
     )
-    kind: Literal["auto", "picture", "sound", "strain"] = option(
+    kind: Literal["auto", "picture", "sound", "strain", "embedding"] = option(
         "auto", "Kind of the files; auto takes the kind of the model."
     )
     events: bool = option(

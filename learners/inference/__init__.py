@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Predictor,
         SimilarFile,
         group_by_round,
+        vectors_for,
     )
 
 __getattr__ = lazy_names(__name__)

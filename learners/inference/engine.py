@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from learners.backbones import Network
 
 ENGINES = ("auto", "torch", "onnx")
-Batch = npt.NDArray[np.uint8]
+Batch = npt.NDArray[Any]  # uint8 of pictures, float32 of embeddings
 
 #: Names of the input and the outputs of model.onnx.
 ONNX_INPUT, ONNX_OUTPUTS = "x", ("logits", "features")
@@ -120,6 +120,8 @@ def make_engine(
 class TorchEngine:
     """Computes logits [n, classes] and features [n, width] of uint8 [n, 3, height, width], with torch.
 
+    Of embeddings, float32 [n, width], they are computed without normalisation.
+
     Parameters
     ----------
     tta_views : test-time augmentation: views that the outputs are averaged over.
@@ -138,6 +140,7 @@ class TorchEngine:
         mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
+        self._normalises = bundle.kind != "embedding"
         self._network_outputs = partial(logits_and_features, self.network)
         self._views, self._many = tta_views, bundle.spec.multi_label
         self.side_by_side = device == "cpu" and is_on()
@@ -148,10 +151,11 @@ class TorchEngine:
         import torch
 
         with torch.inference_mode():
-            # Normalised exactly as the validation DataLoader does, to the last bit.
             x = torch.from_numpy(batch).to(self.device).float()
-            x = x.div_(255).sub_(self._mean).div_(self._std)
-            x = x.contiguous(memory_format=torch.channels_last)
+            if self._normalises:
+                # Exactly as the validation DataLoader does, to the last bit.
+                x = x.div_(255).sub_(self._mean).div_(self._std)
+                x = x.contiguous(memory_format=torch.channels_last)
             logits, features = average_tta_views(
                 self._network_outputs, x, self._views, multi_label=self._many
             )
@@ -210,9 +214,10 @@ class OnnxEngine:
 
     def _run(self, session: Any, batch: Batch) -> tuple[Floats, Floats]:
         x = batch.astype(np.float32)
-        x /= np.float32(255)
-        x -= self._mean
-        x /= self._std
+        if self._bundle.kind != "embedding":
+            x /= np.float32(255)
+            x -= self._mean
+            x /= self._std
         multi_label = self._bundle.spec.multi_label
         return average_tta_views(
             partial(run_session, session), x, self._views, multi_label=multi_label
@@ -223,7 +228,7 @@ class OnnxEngine:
         spec, reference = self._bundle.spec, self._bundle.decider.distance.reference
         width = None if reference is None else reference.shape[1]
         expected = {
-            ONNX_INPUT: [3, *spec.shape],
+            ONNX_INPUT: [*spec.input_shape],
             **dict(zip(ONNX_OUTPUTS, ([spec.n_classes], [width]), strict=True)),
         }
         actual = {at.name: at.shape[1:] for at in (*session.get_inputs(), *session.get_outputs())}

@@ -100,6 +100,10 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
     SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be exported, or the
         outputs differ from the predictor's. No file is left then.
     """
+    if bundle.kind == "embedding":
+        raise SecondhandError(
+            "a model of embeddings is not exported: its model.onnx takes embeddings and gives logits already"
+        )
     with file_beside(Path(file)) as beside:
         pictures = _pictures(bundle, 2)
         write_onnx(ExportedModel(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
@@ -241,7 +245,7 @@ def write_network(bundle: Bundle, file: Path) -> None:
 def _test_inputs(spec: NetworkSpec) -> list[Floats]:
     """Random normalised inputs: batches of 2 and of 3."""
     rng = np.random.default_rng(0)
-    return [rng.standard_normal((n, 3, *spec.shape), dtype=np.float32) for n in (2, 3)]
+    return [rng.standard_normal((n, *spec.input_shape), dtype=np.float32) for n in (2, 3)]
 
 
 def _largest_deviation(file: Path, bundle: Bundle) -> float:

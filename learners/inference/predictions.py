@@ -122,10 +122,10 @@ def refused_prediction(source: Source, why: BadFile | Reason) -> Prediction:
 
 
 def check_moment(kind: str, at: float | None) -> None:
-    """Raise SecondhandError if a moment is given for pictures."""
-    if at is not None and kind == "picture":
+    """Raise SecondhandError if a moment is given for pictures, or for embeddings, which name their own times."""
+    if at is not None and kind in ("picture", "embedding"):
         raise SecondhandError(
-            f"--at {at:g}: this is a model for pictures, which have no time. Leave --at out"
+            f"--at {at:g}: this is a model for {kind}s, where no time can be chosen. Leave --at out"
         )
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from datasets.audio import MelSettings
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
+from datasets.embeddings import Vectors
 from datasets.images import DecodedPictures, PictureOpener, pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import (
@@ -58,7 +59,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FileOrSource = str | os.PathLike[str] | Source
-Opened = npt.NDArray[np.uint8] | BadFile | Reason
+#: The network's input before normalisation, uint8 [3, height, width], or an embedding, float32 [width]; or what is
+#: wrong.
+Opened = npt.NDArray[Any] | BadFile | Reason
 
 #: Least number of full batches per round. The last bits of an output depend on the other items of its batch, so a
 #: job that resumes after a round must make the same batches. A round therefore ends with a file, and no batch
@@ -252,6 +255,40 @@ class Decoder:
         return self._openers
 
 
+class VectorDecoder:
+    """Looks up embeddings, with the interface of `Decoder`."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors = vectors
+
+    def open(self, source: FileOrSource) -> Opened:
+        try:
+            return self.vectors[as_source(source)]
+        except BadFile as error:
+            return error
+
+    def open_all(
+        self, sources: Iterable[FileOrSource], workers: int | None = None
+    ) -> Iterator[Opened]:
+        return map(self.open, sources)
+
+    def batches(
+        self, files: Iterable[Source], bs: int, workers: int | None = None
+    ) -> Iterator[list[tuple[Part, Opened]]]:
+        parts = (Part(number, file, file) for number, file in enumerate(files))
+        while batch := [(part, self.open(part.source)) for part in islice(parts, bs)]:
+            yield batch
+
+    def stored(self, source: Source) -> None:
+        return None
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 class SimilarFile(NamedTuple):
     """A training file or a window of one, its class, and the cosine similarity of the features."""
 
@@ -275,7 +312,10 @@ class Predictor:
     engine : "torch", "onnx" (ONNX Runtime on the CPU) or "auto", see `engine.pick_engine`.
     only : class subset: the classes of the model that may be predicted.
     decoded : cache of decoded pixels, shared by the stages of a run.
+    vectors : for a model of embeddings, those of the items; `datasets.items.add_embeddings` adds more.
     """
+
+    decoder: Decoder | VectorDecoder
 
     def __init__(
         self,
@@ -289,6 +329,7 @@ class Predictor:
         engine: str = "auto",
         only: Collection[str] | None = None,
         decoded: DecodedPictures | None = None,
+        vectors: Vectors | None = None,
     ) -> None:
         self.device = pick_device(device, engine)
         self._run: Path | None = None
@@ -300,7 +341,7 @@ class Predictor:
         self.classes = self.bundle.classes
         spectrogram = self.bundle.spectrogram
         self.spectrogram = None if spectrogram is None else spectrogram_from_dict(spectrogram)
-        self.kind = "picture" if self.spectrogram is None else self.spectrogram.kind
+        self.kind = self.bundle.kind
         self.confidence = self.bundle.decider.with_overrides(threshold, score)
         if only is not None:
             self.confidence = self.confidence.only([name in only for name in self.classes])
@@ -317,7 +358,12 @@ class Predictor:
         self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
         self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded)
-        self.decoder = Decoder(self.prepared, self.spectrogram, self.bundle.overlap)
+        self.vectors = vectors or vectors_for(self.bundle)
+        self.decoder = (
+            VectorDecoder(self.vectors)
+            if self.kind == "embedding"
+            else Decoder(self.prepared, self.spectrogram, self.bundle.overlap)
+        )
 
     def predict(
         self,
@@ -441,9 +487,9 @@ class Predictor:
         return self._arithmetic.network
 
     def forward(
-        self, batch: npt.NDArray[np.uint8]
+        self, batch: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Logits [n, classes] and features [n, width] of uint8 [n, 3, size, size]."""
+        """Logits [n, classes] and features [n, width] of uint8 [n, 3, size, size], or of embeddings."""
         count = threads()
         # With fewer chunks than half the cores, all threads work on the batch together.
         if not self._arithmetic.side_by_side or 2 * len(batch) < count:
@@ -517,6 +563,13 @@ class Predictor:
             )
             for i, source in enumerate(sources)
         ]
+
+
+def vectors_for(bundle: Bundle) -> Vectors:
+    """Empty embeddings, which take only those of the model's network."""
+    if bundle.kind != "embedding":
+        return Vectors()
+    return Vectors(bundle.spec.embeddings_of, bundle.spec.size, "the model was trained on")
 
 
 def group_by_round(predictions: Iterable[Prediction], bs: int) -> Iterator[list[Prediction]]:

@@ -94,8 +94,8 @@ class Bundle:
         out, it is built at first use.
     spec : specification of the network.
     classes : label of each logit.
-    preprocessing : conversion of a picture to the network's input.
-    spectrogram : spectrogram settings as JSON; None for pictures.
+    preprocessing : conversion of a picture to the network's input; unused for embeddings.
+    spectrogram : spectrogram settings as JSON; None for pictures and embeddings.
     overlap : fraction of a window of a long recording that the next window shares, 0 to 0.95.
     tta_views : views of each input over which predictions are averaged.
     confidence : calibration, thresholds and distance; None before calibration.
@@ -132,6 +132,13 @@ class Bundle:
         return "network" in vars(self)
 
     @property
+    def kind(self) -> str:
+        """Kind of the inputs: "picture", "sound", "strain" or "embedding"."""
+        if self.spec.embeddings_of:
+            return "embedding"
+        return "picture" if self.spectrogram is None else str(self.spectrogram["kind"])
+
+    @property
     def decider(self) -> Confidence:
         """The confidence, or an uncalibrated one."""
         return self.confidence or Confidence.uncalibrated(len(self.classes))
@@ -153,7 +160,9 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "format": FORMAT,
                 "network": bundle.spec.to_dict(),
                 "classes": bundle.classes,
-                "preprocessing": bundle.preprocessing.to_dict(),
+                "preprocessing": {}
+                if bundle.kind == "embedding"
+                else bundle.preprocessing.to_dict(),
                 "spectrogram": bundle.spectrogram,
                 "overlap": bundle.overlap,
                 "tta": [dataclasses.asdict(view) for view in bundle.tta_views],
@@ -202,7 +211,10 @@ def card(bundle: Bundle) -> str:
     protocol = _one_line(str(provenance.get("protocol") or ""), 1000)
     chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
     data = _one_line(str(provenance.get("data", "")))
-    task = "audio" if (bundle.spectrogram or {}).get("kind") == "sound" else "image"
+    task = {"sound": "audio", "embedding": "tabular"}.get(bundle.kind, "image")
+    takes = f"{bundle.spec.size} x {bundle.spec.shape[1]} pixels"
+    if bundle.kind == "embedding":
+        takes = f"embeddings of width {bundle.spec.size} of {_one_line(bundle.spec.embeddings_of)}"
     figures = [
         {"type": key.rpartition("_")[2], "name": key.replace("_", " "), "value": value}
         for key, value in bundle.metrics.items()
@@ -225,7 +237,7 @@ model-index: {json.dumps(index, ensure_ascii=False)}
 {task_text} of {len(classes)} classes, or "unknown": {", ".join(labels)}{rest}.
 
 Trained on: `{data}`{f" ({note})" if note else ""}.
-{_lineage(provenance)}Input: {bundle.spec.size} x {bundle.spec.shape[1]} pixels.{
+{_lineage(provenance)}Input: {takes}.{
         chosen
         and f'''
 Backbone: {chosen}.'''
@@ -370,10 +382,14 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         raise SecondhandError(
             f"{len(classes)} classes, but the network has {spec.n_classes} outputs"
         )
-    preprocessing = _typed(
-        Preprocessing, {"width": None, **config["preprocessing"]}, "preprocessing"
-    )
-    if preprocessing.shape != spec.shape:
+    preprocessing = Preprocessing()
+    if spec.embeddings_of and (config["preprocessing"] or spectrogram is not None):
+        raise SecondhandError("preprocessing and spectrogram: embeddings have none")
+    if not spec.embeddings_of:
+        preprocessing = _typed(
+            Preprocessing, {"width": None, **config["preprocessing"]}, "preprocessing"
+        )
+    if not spec.embeddings_of and preprocessing.shape != spec.shape:
         sizes = [
             str(part.size) if part.width is None else "{} x {}".format(*part.shape)
             for part in (preprocessing, spec)
@@ -383,9 +399,8 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         raise SecondhandError(f"overlap {overlap!r}: expected a number from 0 to {MAX_OVERLAP}")
     if spectrogram is not None:
         spectrogram_from_dict(spectrogram)
-    tta_views = read_tta_views(
-        config["tta"], "picture" if spectrogram is None else spectrogram.get("kind")
-    )
+    kind = "picture" if spectrogram is None else spectrogram.get("kind")
+    tta_views = read_tta_views(config["tta"], "embedding" if spec.embeddings_of else kind)
     network = None
     if with_network or onnx is None:
         network, spec = _network(folder, spec)

@@ -50,6 +50,11 @@ class TTAView:
 
 
 PLAIN = TTAView()
+#: Kinds of data without further views, and why.
+_ONE_VIEW = {
+    "strain": "strain, whose times are relative to the trigger",
+    "embedding": "embeddings, which are no pictures",
+}
 
 
 def tta_views_for(
@@ -70,10 +75,9 @@ def tta_views_for(
         raise SecondhandError(f"--tta {count}: expected 1 (off) to {MAX_TTA_VIEWS}")
     if count == 1:
         return (PLAIN,)
-    if kind == "strain":
+    if kind in _ONE_VIEW:
         raise SecondhandError(
-            f"--tta {count}: test-time augmentation is not available for strain, whose times are relative to the "
-            "trigger. Leave --tta out"
+            f"--tta {count}: test-time augmentation is not available for {_ONE_VIEW[kind]}. Leave --tta out"
         )
     if kind == "sound":
         reach = min(0.25 * strength, 0.5) / 2
@@ -196,7 +200,7 @@ def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
             if kind == "sound"
             else TTAView(view.mirror, view.zoom, view.x, view.y)
         )
-        if view != (PLAIN if kind == "strain" else allowed):
+        if view != (PLAIN if kind in _ONE_VIEW else allowed):
             raise SecondhandError(f"tta[{number}]: {value} is not a view for data of kind {kind}")
         tta_views.append(view)
     return tuple(tta_views)

@@ -16,7 +16,7 @@ from datasets.core.cells import read_dicts
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
-from datasets.items import UNKNOWN
+from datasets.items import UNKNOWN, add_embeddings
 from learners.cli import console
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
@@ -27,6 +27,8 @@ from learners.uncertainty import Why
 if TYPE_CHECKING:
     from learners.inference import Predictor
 
+#: Embeddings that are predicted at once.
+EMBEDDINGS = 256
 #: Settings that may change when a job resumes: they do not affect predictions, or name files.
 _FREE = (
     "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster", "deployments",
@@ -45,6 +47,8 @@ def predict_files(
     """
     skipped: Counter[str] = Counter()
     files = some_files(settings.paths, predictor.kind, skipped)
+    if predictor.kind == "embedding":
+        return _predict_embeddings(predictor, files, settings, format, shape)
     # On a terminal a table shows its bad files by itself.
     shown = settings.out is None and format in ("table", "csv", "jsonl") and sys.stdout.isatty()
     tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
@@ -72,6 +76,25 @@ def predict_files(
     if skipped:
         print(skipped_line(skipped), file=sys.stderr)
     return tally.status()
+
+
+def _predict_embeddings(
+    predictor: Predictor, files: Iterator[str], settings: Any, format: str, shape: RowSettings
+) -> int:
+    """`predict_files` for files of embeddings: a row for each item in them. It takes seconds, so none is resumed."""
+    if settings.cluster is not None:
+        raise SecondhandError(
+            f"--cluster {settings.cluster}: embeddings are predicted on this machine, in seconds. Leave it out"
+        )
+    rejected = add_embeddings(files, predictor.vectors)
+    for item in rejected:
+        print(f"{item.path}: {item.reason}", file=sys.stderr)
+    tally = Tally(None)
+    sources = predictor.vectors.sources()
+    predictions = predictor.predict(sources, bs=max(settings.bs, EMBEDDINGS))
+    counted = progress.counted(predictions, "Predicting", len(sources), "items")
+    write(format, tally(counted), shape, settings.out)
+    return tally.status() or (3 if rejected else 0)
 
 
 def _total(paths: Sequence[str], kind: str) -> Callable[[], int | None]:

@@ -16,6 +16,7 @@ from PIL import Image
 from datasets.audio import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
+from datasets.core.scanning import kind_of
 from datasets.images import open_picture
 from datasets.spectrograms import Source, source_of
 from learners.evaluation import OPEN_SET_SPLITS, Changes, Evaluation, ScoredItems
@@ -62,6 +63,8 @@ class Pictures:
         SecondhandError : it cannot be read.
         """
         spectrogram = self.predictor.spectrogram
+        if self.predictor.kind == "embedding" and kind_of(source.path) != "picture":
+            raise BadFile(source.path, "only its embedding was read")
         if spectrogram is None:
             return self.predictor.prepared.open_for_page(source.path, SIDE)
         if (stored := self.predictor.decoder.stored(source)) is not None:
@@ -101,6 +104,8 @@ class Pictures:
 
     def heat(self, source: Source, class_index: int) -> Image.Image | None:
         """The network's input with its Grad-CAM for a class; None where there is no map."""
+        if self.predictor.kind == "embedding":
+            self.no_map = "the network was given embeddings, not pictures"
         if self.no_map or self.maps_left <= 0:
             return None
         pixels = self.predictor.open(source)

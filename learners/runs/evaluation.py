@@ -37,7 +37,7 @@ from learners.evaluation import (
     score_items,
 )
 from learners.files import check_replaceable, jsonable
-from learners.inference import Predictor
+from learners.inference import Predictor, vectors_for
 from learners.model import Bundle, load_model
 from learners.report import write_estimate, write_report
 from learners.runs.folder import write_csv
@@ -82,7 +82,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     bundle = load_for_evaluation(settings)
     task = task_of(bundle)
     table, lines = items_of(bundle, task, settings)
-    predictor = Predictor(bundle, device=settings.device)
+    predictor = Predictor(bundle, device=settings.device, vectors=table.vectors)
     evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
     all_predictions = evaluation.predictions
     evaluation, rejected = _without_bad(evaluation)
@@ -139,13 +139,14 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     task_of(bundle).check_unlabelled()
     confidence = bundle.decider
     kind = _kind(bundle, settings.kind)
-    frame, rejected = load_unlabelled(settings.data, kind, "--data", check=False)
-    frame, copies = drop_copies(frame)
+    vectors = vectors_for(bundle)
+    frame, rejected = load_unlabelled(settings.data, kind, "--data", check=False, vectors=vectors)
+    frame, copies = drop_copies(frame, vectors=vectors)
     table = ItemTable(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
     if frame.empty:
         raise _no_files_error(table)
     log.info("Data: %s, %d files", settings.data, len(frame))
-    predictor = Predictor(bundle, device=settings.device)
+    predictor = Predictor(bundle, device=settings.device, vectors=vectors)
     evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
     all_predictions = evaluation.predictions.drop(columns=["truth", "split"])
     evaluation, rejected_later = _without_bad(evaluation)
@@ -209,6 +210,7 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
         strain=settings.strain,
         together=(bundle.spectrogram or {}).get("together"),
         labels=columns,
+        vectors=vectors_for(bundle),
     )
     if table.frame.empty and table.unknown_items.empty:
         raise _no_files_error(table)
@@ -216,7 +218,9 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
     lines += task.match_labels(table, bundle.classes, columns)
     if unknown:
         known_and_unknown = pd.concat([table.frame, table.unknown_items])
-        ood, rejected = load_unknown(unknown, kind, known_and_unknown, check=False)
+        ood, rejected = load_unknown(
+            unknown, kind, known_and_unknown, check=False, vectors=table.vectors
+        )
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += rejected
     table.frame = table.frame.assign(split=HELD)
@@ -229,14 +233,11 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
 
 def _kind(bundle: Bundle, kind: str) -> str:
     """Kind of data of the model; raises SecondhandError if ``kind`` is another."""
-    model_kind = (
-        "picture" if bundle.spectrogram is None else str(bundle.spectrogram.get("kind", kind))
-    )
-    if kind not in ("auto", model_kind):
+    if kind not in ("auto", bundle.kind):
         raise SecondhandError(
-            f"--kind {kind}: the model was trained on files of kind {model_kind}. Leave --kind out"
+            f"--kind {kind}: the model was trained on files of kind {bundle.kind}. Leave --kind out"
         )
-    return model_kind
+    return bundle.kind
 
 
 def _no_files_error(table: ItemTable) -> SecondhandError:

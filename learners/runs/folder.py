@@ -259,6 +259,8 @@ def record_inputs(
     tables: Mapping[str, pd.DataFrame],
     other_files: Sequence[str] = (),
     known_states: Mapping[str, FileState] = MappingProxyType({}),
+    *,
+    opened: bool = True,
 ) -> None:
     """Record the inputs of a run: its item tables and the states of their files.
 
@@ -269,13 +271,16 @@ def record_inputs(
     tables : item tables by file name; empty ones are not written.
     other_files : further files to record.
     known_states : file states that are already known, by path.
+    opened : the run opens the files of the tables. Otherwise only the other files are recorded.
 
     Raises
     ------
     SecondhandError : files or tables of the resumed run have changed; the message names them.
     """
     texts = {folder / name: csv_text(t) for name, t in tables.items() if len(t)}
-    paths = dict.fromkeys([*other_files, *(path for t in tables.values() for path in t["path"])])
+    paths = dict.fromkeys(other_files)
+    if opened:
+        paths |= dict.fromkeys(path for t in tables.values() for path in t["path"])
     files = {path: known_states.get(path) or FileState.of(path) for path in paths}
     record = folder / FILE_STATES
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):

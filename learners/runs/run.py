@@ -35,6 +35,7 @@ from learners.cli.settings import Settings
 from learners.inference import pick_device
 from learners.machine import keep_thread_count
 from learners.model import WEIGHTS, Bundle, tta_views_for
+from learners.runs.embedded import settings_for_embeddings
 from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
 from learners.runs.warm_start import apply_warm_start
 from learners.tasks.base import Task
@@ -82,7 +83,12 @@ class Run:
         """Predictor of the model, built at first use. Only the first of several processes uses it."""
         from learners.inference import Predictor
 
-        return Predictor(self.bundle, device=self.settings.speed.device, decoded=self.decoded)
+        return Predictor(
+            self.bundle,
+            device=self.settings.speed.device,
+            decoded=self.decoded,
+            vectors=self.items.table.vectors,
+        )
 
     @cached_property
     def decoded(self) -> DecodedPictures:
@@ -132,7 +138,9 @@ def prepare(
     with keep_thread_count(settings.speed.threads), progress.step("Reading the files"):
         table = distributed.first_process_value(lambda: read_items(data, signal, seed))
     kind, selection = table.kind, None
-    if origin is None:
+    if kind == "embedding":
+        settings = settings_for_embeddings(settings, typed, table.vectors)
+    elif origin is None:
         comparable = task.exclusive and not signal.of(kind)
         settings = replace(settings, network=settings.network.of(kind, comparable=comparable))
         if settings.network.candidates or (folder / BACKBONES).is_file():
@@ -212,10 +220,12 @@ def load_items(
     loaded = render_items(table, data, signal, seed, trained_on, spectrogram)
     table = loaded.table
     items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
-    weights = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
+    others = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
     tables = {"items.csv": items, "background.csv": table.background}
-    record_inputs(
-        folder, tables, weights, {path: look.state for path, look in table.picture_info.items()}
-    )
+    if table.kind == "embedding":  # the items' own files are not opened
+        record_inputs(folder, tables, [*table.vectors.files, *others], opened=False)
+    else:
+        states = {path: look.state for path, look in table.picture_info.items()}
+        record_inputs(folder, tables, others, states)
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return loaded

@@ -47,6 +47,11 @@ def apply_warm_start(
         return settings, None
     folder = model_folder(settings.data.from_)
     settings, origin = settings.but(**{"from": folder}), load_bundle(folder, network=network)
+    if origin.kind == "embedding":
+        raise SecondhandError(
+            f"--from {folder}: a training cannot start from a model of embeddings, and needs not, as it takes seconds. "
+            "Name the earlier and the new files as --data, and leave --from out"
+        )
     return (
         settings if settings.run.resume else settings_from_origin(settings, origin, typed)
     ), origin

@@ -28,6 +28,7 @@ from datasets.loaders import (
     PictureBlock,
     SignalAugmentation,
     SpectrogramBlock,
+    VectorBlock,
     dataloaders,
 )
 from datasets.spectrograms import cache_root
@@ -196,7 +197,8 @@ def _log_network(
 ) -> None:
     size = sum(p.numel() for p in network.parameters()) / 1e6
     side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)
-    where = f"{side} px, {device}, {describe_speed(speed, workers)}"
+    inputs = f"width {spec.size}" if spec.embeddings_of else f"{side} px"
+    where = f"{inputs}, {device}, {describe_speed(speed, workers)}"
     if speed.precision != "fp32":
         where += " (validation and prediction in fp32)"
     log.debug("%s at %s: %.1f M parameters", spec.backbone, where, size)
@@ -282,7 +284,10 @@ def _build_loaders(
 ) -> DataLoaders:
     augment = settings.augment
     block: TransformBlock
-    if items.spectrogram is None:
+    workers = workers_for(settings.speed, device, decoded=decoded.fits)
+    if items.table.kind == "embedding":
+        block, workers = VectorBlock(items.table.vectors), 0
+    elif items.spectrogram is None:
         augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
         )
@@ -303,7 +308,7 @@ def _build_loaders(
         items.labels,
         target=task.target(items.labels),
         bs=settings.train.bs,
-        workers=workers_for(settings.speed, device, decoded=decoded.fits),
+        workers=workers,
         path=str(folder),
         device=device,
     )
@@ -313,10 +318,11 @@ def decoded_pictures(
     items: Loaded, preprocessing: Preprocessing, settings: Settings
 ) -> DecodedPictures:
     """Cache of decoded pixels that all epochs and stages of a run share."""
-    if items.spectrogram is None:
+    train = other_files = 0
+    if items.table.kind == "picture":
         train, other_files = map(len, _picture_paths(items))
-    else:  # spectrograms are not cropped: no larger version is cached
-        train, other_files = 0, len(items.rows) + len(items.table.unknown_items)
+    elif items.spectrogram is not None:  # they are not cropped: no larger version is cached
+        other_files = len(items.rows) + len(items.table.unknown_items)
     prepared = PictureOpener(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
         settings.signal.cache_dir or cache_root(),

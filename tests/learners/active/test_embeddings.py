@@ -92,11 +92,11 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(kept, pool, predict
     assert {one.source.path for one in kept.search(pool[0], files=pool[6:8])} == {*pool[6:8]}
     table = rows(kept.file)
     assert list(table) == [
-        "path", "start", "end", "at", "vector", "model", *FileState._fields,
+        "path", "start", "end", "at", "embedding", "network", *FileState._fields,
     ]  # fmt: skip
-    found = np.stack([np.frombuffer(cell, "<f2") for cell in table["vector"]])
+    found = np.stack([np.frombuffer(cell, "<f2") for cell in table["embedding"]])
     np.testing.assert_allclose(found, features, atol=1e-3)
-    assert set(table["model"]) == {kept.model}
+    assert set(table["network"]) == {kept.model}
 
 
 def test_blocks_make_no_difference(kept, pool, monkeypatch):
@@ -274,7 +274,7 @@ def test_of_two_that_extend_a_file_the_second_is_refused(kept, pool):
 def test_other_files_are_no_embeddings(kept, pool, tmp_path):
     with pytest.raises(SecondhandError, match=r"does not exist. Name files to embed"):
         kept.search(pool[0])
-    pd.DataFrame({"path": ["a"], "vector": [b"12"]}).to_parquet(kept.file)
+    pd.DataFrame({"path": ["a"], "embedding": [b"12"]}).to_parquet(kept.file)
     with pytest.raises(BadFile, match="other columns than a file of embeddings"):
         kept.extend(pool)
     kept.file.write_bytes(b"PAR1 and no more")
