@@ -130,10 +130,11 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
     check_moment(predictor.kind, settings.at)
     _check_flags(settings, predictor.kind, format)
     tree = predictor.confidence.tree
-    if settings.deployments is not None and predictor.kind == "strain":
+    clockless = predictor.kind in ("strain", "embedding")  # the files of embeddings are not opened
+    if settings.deployments is not None and clockless:
         raise SecondhandError(
-            f"--deployments {settings.deployments} is for pictures and sound, but this is a model for strain. Leave it "
-            "out"
+            f"--deployments {settings.deployments} is for pictures and sound, but this is a model for {predictor.kind}. "
+            "Leave it out"
         )
     deployments = settings.deployments and read_deployments(settings.deployments)
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
@@ -149,7 +150,7 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
         ),
         classes=predictor.classes if tree is None else tree.names,
         gps=predictor.kind == "strain",
-        clock=None if predictor.kind == "strain" else Clock(deployments),
+        clock=None if clockless else Clock(deployments),
     )
 
 

@@ -141,6 +141,10 @@ def write_world(folder: Path) -> None:
     paths = [str(path.relative_to(folder)) for path in sorted(photos.glob("*/*.jpg"))]
     items = pd.DataFrame({"path": paths, "label": [path.split("/")[1] for path in paths]})
     items.assign(fold=items.index % 2).to_csv(folder / "items.csv", index=False)
+    features = rng.standard_normal((2, 8))[items["label"].eq("red").astype(int)]
+    features = features + 0.1 * rng.standard_normal((len(items), 8))
+    columns = {name: items[name].to_numpy(str) for name in items}
+    np.savez(folder / "features.npz", **columns, embedding=features, network="random")
     (folder / "corrected").mkdir()
     items.assign(path="../" + items["path"]).to_csv(folder / "corrected/feedback.csv", index=False)
     (folder / "strain").mkdir()

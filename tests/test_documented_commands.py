@@ -192,7 +192,9 @@ def finetune(words: list[str]) -> None:
             if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
     fold = FOLDS.get(kept[kept.index("--cv") + 1], "") if "--cv" in kept else ""
     tiny = dict(TINY)
-    if "--from" in kept:  # which brings its network
+    if any(word.endswith(".npz") for word in kept):  # embeddings have no body
+        tiny = {}
+    elif "--from" in kept:  # which brings its network
         tiny = {name: tiny[name] for name in ("--bs", "--workers")}
     else:
         kept = [*kept, "--weights", "none"]

@@ -12,7 +12,6 @@ from pathlib import Path
 from datasets.core.errors import Rejected, SecondhandError, one_line
 
 SUFFIXES = {
-    "embedding": (".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),
     "picture": (
         ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
         ".heic", ".heif", ".avif",
@@ -20,6 +19,7 @@ SUFFIXES = {
     "sound": (
         ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".m4a",
     ),
+    "embedding": (".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),  # before strain: ".txt"
     "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".together"),
 }  # fmt: skip
 #: Why a folder is not looked into.

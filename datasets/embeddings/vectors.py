@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.embeddings.reading import UNNAMED, EmbeddingsFile
-from datasets.spectrograms import ItemRow, Source, item_rows
+from datasets.spectrograms import Source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from datasets.spectrograms import ItemRow
 
 Floats = NDArray[np.float32]
 _MISSING = "has no embedding in the files given"
@@ -56,6 +61,8 @@ class Vectors:
         ------
         SecondhandError : they are of another network, or of another width, than those here.
         """
+        from datasets.spectrograms import item_rows
+
         self._check(file, content.network, content.values.shape[1])
         self.files.append(str(file))
         rejected: dict[int, Rejected] = {}
@@ -85,6 +92,8 @@ class Vectors:
 
     def usable_rows(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
         """The rows of an item table that have a usable embedding, and the others."""
+        from datasets.spectrograms import item_rows
+
         found = [self._of.get(_key(item), _MISSING) for item in item_rows(frame)]
         usable = np.array([not isinstance(vector, str) for vector in found], bool)
         rejected = [
@@ -96,6 +105,10 @@ class Vectors:
 
     def content_keys(self, frame: pd.DataFrame) -> pd.Series:
         """A key for each row, which has a usable embedding, that is equal for equal embeddings."""
+        import pandas as pd
+
+        from datasets.spectrograms import item_rows
+
         items = item_rows(frame.assign(label=""))
         keys = [hashlib.blake2b(self[item].tobytes(), digest_size=16).hexdigest() for item in items]
         return pd.Series(keys, frame.index, dtype=object)

@@ -123,10 +123,12 @@ def refused_prediction(source: Source, why: BadFile | Reason) -> Prediction:
 
 def check_moment(kind: str, at: float | None) -> None:
     """Raise SecondhandError if a moment is given for pictures, or for embeddings, which name their own times."""
-    if at is not None and kind in ("picture", "embedding"):
-        raise SecondhandError(
-            f"--at {at:g}: this is a model for {kind}s, where no time can be chosen. Leave --at out"
-        )
+    timeless = {
+        "picture": "pictures, which have no time",
+        "embedding": "embeddings, which name their times",
+    }
+    if at is not None and kind in timeless:
+        raise SecondhandError(f"--at {at:g}: this is a model for {timeless[kind]}. Leave --at out")
 
 
 def reason_not_predicted(windows: Sequence[Prediction]) -> Reason | None:

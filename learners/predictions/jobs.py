@@ -16,7 +16,7 @@ from datasets.core.cells import read_dicts
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
-from datasets.items import UNKNOWN, add_embeddings
+from datasets.items import UNKNOWN
 from learners.cli import console
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
@@ -86,6 +86,8 @@ def _predict_embeddings(
         raise SecondhandError(
             f"--cluster {settings.cluster}: embeddings are predicted on this machine, in seconds. Leave it out"
         )
+    from datasets.items import add_embeddings  # with pandas
+
     rejected = add_embeddings(files, predictor.vectors)
     for item in rejected:
         print(f"{item.path}: {item.reason}", file=sys.stderr)

@@ -49,8 +49,8 @@ def apply_warm_start(
     settings, origin = settings.but(**{"from": folder}), load_bundle(folder, network=network)
     if origin.kind == "embedding":
         raise SecondhandError(
-            f"--from {folder}: a training cannot start from a model of embeddings, and needs not, as it takes seconds. "
-            "Name the earlier and the new files as --data, and leave --from out"
+            f"--from {folder}: a training cannot start from a model of embeddings. Training anew takes seconds: name the "
+            "earlier and the new files as --data, and leave --from out"
         )
     return (
         settings if settings.run.resume else settings_from_origin(settings, origin, typed)
