@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
-from datasets.core.scanning import some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.flags import add_flags, bare_parser
@@ -70,6 +69,7 @@ def _draw(settings: Any) -> int:
         columns_of,
         draw_audit,
         labelled_in,
+        pool_of,
         sheet_of,
         write_list,
     )
@@ -81,15 +81,17 @@ def _draw(settings: Any) -> int:
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     check_single_label(predictor)
     skipped: Counter[str] = Counter()
+    files, unread = pool_of(predictor, settings.paths, skipped)
     audit = draw_audit(
         predictor,
         settings.model,
-        some_files(settings.paths, predictor.kind, skipped),
+        files,
         n=settings.n,
         labelled=labelled_in(settings.model),
         bs=settings.bs,
         workers=settings.workers,
     )
+    audit.rejected.extend(unread)
     status = console.tell_pool(audit, skipped, settings.paths)
     if not audit.rows:
         print("No files are left to draw from", file=sys.stderr)

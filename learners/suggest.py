@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from datasets.core.errors import Rejected
-from datasets.core.scanning import some_files
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SuggestSettings
 
-if TYPE_CHECKING:
-    from datasets.spectrograms import Source
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
@@ -38,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from datasets.items import add_embeddings
     from learners.active import (
         TIMES,
         as_text,
         check_out,
         labelled_in,
+        pool_of,
         sheet_of,
         suggest,
         write_list,
@@ -56,11 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
-    files: Iterable[str | Source] = some_files(settings.paths, predictor.kind, skipped)
-    unread: list[Rejected] = []
-    if predictor.kind == "embedding":
-        unread = add_embeddings(map(str, files), predictor.vectors, resolve=True)
-        files = predictor.vectors.sources()
+    files, unread = pool_of(predictor, settings.paths, skipped)
     suggestions = suggest(
         predictor,
         files,

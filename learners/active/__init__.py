@@ -30,5 +30,6 @@ from learners.active.teaching import (
     labelled_in,
     margin_uncertainty,
     source_predicted,
+    pool_of,
     suggest,
 )

@@ -32,7 +32,7 @@ from datasets.items import UNKNOWN, clean_label, spelling_key
 from datasets.spectrograms import Source, source_of
 from learners.active.teaching import LabelledContent, PoolCounts, source_predicted, unlabelled
 from learners.evaluation import Stratum, draw
-from learners.inference import Predictor, model_digest
+from learners.inference import FileOrSource, Predictor, model_digest
 from learners.uncertainty import Floats, Mask
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Audit(PoolCounts):
 def draw_audit(
     predictor: Predictor,
     model: str | os.PathLike[str],
-    files: Iterable[str | os.PathLike[str]],
+    files: Iterable[FileOrSource],
     *,
     n: int = 50,
     labelled: LabelledContent | None = None,

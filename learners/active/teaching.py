@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, states_of
-from datasets.items import UNKNOWN
+from datasets.core.scanning import some_files
+from datasets.items import UNKNOWN, add_embeddings
 from datasets.spectrograms import Source
 from learners.active.embeddings import nameable, unit_rows
 from learners.inference import DetailedPrediction, FileOrSource, Floats, Prediction, Predictor
@@ -108,6 +109,17 @@ class Suggestions(PoolCounts):
     rows: list[Suggestion] = field(default_factory=list)
 
 
+def pool_of(
+    predictor: Predictor, paths: Sequence[str], skipped: Counter[str]
+) -> tuple[Iterable[FileOrSource], list[Rejected]]:
+    """The files that paths stand for, or the items in files of embeddings; and what cannot be read of the latter."""
+    files = some_files(paths, predictor.kind, skipped)
+    if predictor.kind != "embedding":
+        return files, []
+    rejected = add_embeddings(files, predictor.vectors, resolve=True)
+    return predictor.vectors.sources(), rejected
+
+
 def suggest(
     predictor: Predictor,
     files: Iterable[FileOrSource],
@@ -157,7 +169,7 @@ def suggest(
 
 def unlabelled(
     predictor: Predictor,
-    files: Iterable[str | os.PathLike[str]],
+    files: Iterable[FileOrSource],
     counts: PoolCounts,
     *,
     labelled: LabelledContent | None = None,

@@ -15,7 +15,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items import load_table
-from learners import evaluate, finetune, predict, search, suggest
+from learners import audit, evaluate, finetune, predict, search, suggest
 from learners.inference import embed
 from learners.model import load_bundle
 from tests.pictures import write_pictures
@@ -143,6 +143,21 @@ def test_suggestions_are_labels_to_train_with(world, tmp_path, capsys):
     assert (table.kind, len(table.frame), len(table.vectors)) == ("embedding", 24, 60)
     assert not table.rejected
     assert (out.with_suffix("") / "index.html").is_file()
+
+
+def test_an_audit_draws_and_reads_items_of_embeddings(world, tmp_path, capsys):
+    out, values = tmp_path / "audit.csv", draw(80, 8)
+    write(world / "site.parquet", values[0])
+    model = str(world / "run/model")
+    assert audit.main([model, str(world / "site.parquet"), "--n", "20", "--out", str(out)]) == 0
+    rows = pd.read_csv(out, dtype=str)
+    truth = dict(
+        zip([str(world / f"site/{n:03d}.jpg") for n in range(80)], named(values[1]), strict=True)
+    )
+    rows.assign(label=rows["path"].map(truth)).to_csv(out, index=False)
+    capsys.readouterr()
+    assert audit.main([model, "--labels", str(out)]) == 0
+    assert "Labelled: 20 of the 20 files drawn from 80" in capsys.readouterr().out
 
 
 def test_search_ranks_by_cosine(world, capsys):
