@@ -160,9 +160,12 @@ def predict_held_out(
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
     if table.kind != "strain":
+        opened = table.kind != "embedding"
         places = pd.DataFrame(
             [
-                table.clock.columns(a.path, a.start, readable=a.reason.why is not Why.BAD_FILE)
+                table.clock.columns(
+                    a.path, a.start, readable=opened and a.reason.why is not Why.BAD_FILE
+                )
                 for a in (one.prediction for one in detailed)
             ],
             columns=[*TIME_AND_PLACE],
