@@ -29,7 +29,7 @@ from learners.active.teaching import (
     choose_diverse,
     labelled_in,
     margin_uncertainty,
-    source_predicted,
     pool_of,
+    source_predicted,
     suggest,
 )
