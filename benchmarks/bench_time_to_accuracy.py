@@ -227,7 +227,8 @@ def timm(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace) 
 
 
 def logistic(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace) -> None:
-    import joblib
+    import pickle
+
     import numpy as np
     import torch
     from sklearn.linear_model import LogisticRegressionCV
@@ -246,7 +247,7 @@ def logistic(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespa
 
     fitted = make_pipeline(StandardScaler(), LogisticRegressionCV(Cs=5, cv=3, max_iter=300))
     fitted.fit(features(train), train["label"])
-    joblib.dump(fitted, settings.work / "logistic.joblib")
+    (settings.work / "logistic.pkl").write_bytes(pickle.dumps(fitted))
     told(lambda: float(fitted.score(features(test), test["label"])))
 
 
