@@ -12,7 +12,7 @@ from pathlib import Path
 WHEEL = (Path(__file__).parents[2] / "__init__.py").is_file()
 _COMMAND = (
     r"(?:(?:learners|datasets)\."
-    r"(finetune|predict|evaluate|export|suggest|discover|search|share|render|catalog|cache)|(app))\b"
+    r"(finetune|predict|evaluate|audit|export|suggest|discover|search|share|render|catalog|cache)|(app))\b"
 )
 
 
