@@ -44,6 +44,7 @@ def _main(argv: Sequence[str] | None) -> int:
             "python -m app                                     # the newest model in runs/",
             "python -m app runs/photos/model runs/birds/model",
             "python -m app runs/photos/model --label new/ --feedback corrections/",
+            "python -m app --train                             # train a model from the page",
             "python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD",
         ),
     )
@@ -67,6 +68,11 @@ def _main(argv: Sequence[str] | None) -> int:
         "Let visitors correct predictions, and save the corrections in this folder. Default: off."
     )
     add("--feedback", type=str | None, default=None, metavar="FOLDER", help=corrections)
+    train = (
+        "Add a tab that trains a model from a folder on this machine or a zip, and writes its run into this folder "
+        "(default: runs/). For visitors of other computers it needs --auth. Default: off."
+    )
+    add("--train", nargs="?", type=str, const="runs", default=None, metavar="FOLDER", help=train)
     label = (
         "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
         "table that learners.audit drew. Default: off."
@@ -110,18 +116,39 @@ def _main(argv: Sequence[str] | None) -> int:
         options.max_mb, options.max_files, options.queue, options.bs, keep=60 * options.keep
     )
     auth = [_name_and_password(pair) for pair in options.auth]
-    folders = [model_folder(name) for name in options.models] or [newest_model() or train_demo()]
-    if options.host not in ("127.0.0.1", "localhost", "::1") and not auth:
+    local = options.host in ("127.0.0.1", "localhost", "::1")
+    folders = [model_folder(name) for name in options.models]
+    training = None
+    if options.train is not None:
+        if not auth and (options.share or options.allow_host or not local):
+            raise SecondhandError(
+                "--train lets visitors read and write files of this machine. For visitors of other computers (--host, "
+                "--allow-host, --share) also give --auth NAME:PASSWORD"
+            )
+        if (Path(options.train) / "config.json").is_file():
+            raise SecondhandError(
+                f"--train {options.train} is a model folder. Name models first: python -m app {options.train} --train"
+            )
+        from app.training import Training
+
+        training = Training(Path(options.train), options.device)
+    elif not folders:
+        folders = [newest_model() or train_demo()]
+    if not local and not auth:
         print(
             f"warning: --host {options.host} lets everybody who reaches this machine use the page; "
             "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
     models = load(folders, limits=limits, device=options.device)
+    if training is not None:
+        # A training inherits what a shell ignores for a program in the background: Ctrl-C, which stops it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A plain kill lets the uploads be deleted, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with serve(
         models,
+        limits=limits,
         host=options.host,
         port=options.port,
         share=options.share,
@@ -129,11 +156,12 @@ def _main(argv: Sequence[str] | None) -> int:
         feedback=Path(options.feedback) if options.feedback else None,
         label=Path(options.label) if options.label else None,
         pool=Path(options.pool) if options.pool else None,
+        training=training,
         names=options.allow_host,
     ) as url:
         gc.freeze()
         gc.enable()
-        print(f"{', '.join(models)} on {url}  (Ctrl-C ends it)", flush=True)
+        print(f"{', '.join(models) or 'The tab Train'} on {url}  (Ctrl-C ends it)", flush=True)
         _wait()
     return 0
 

@@ -105,7 +105,7 @@ def add_api(site: Site) -> None:
     with gr.Column(visible=False):
         file = raw(gr.File(label="file"))
         files = raw(gr.File(file_count="multiple", label="files"))
-        model = gr.Dropdown(names, value=None, label="model")
+        model = gr.Dropdown(names, value=None, label="model", allow_custom_value=True)
         at = gr.Number(label="at", value=None)
         threshold = gr.Number(label="threshold", value=None)
         out: Any = gr.JSON(label="predictions")
@@ -126,6 +126,8 @@ def add_api(site: Site) -> None:
         at: float | None = None,
         threshold: float | None = None,
     ) -> list[dict[str, Any]]:
+        if model and model not in site.models:
+            raise gr.Error(unknown_model(site, model), print_exception=False)
         if not files:
             raise gr.Error("There is no file. Send at least one.", print_exception=False)
         if threshold is not None and not 0 <= threshold <= 1:
@@ -243,7 +245,7 @@ async def _predict(site: Site, form: Any) -> dict[str, Any]:
         raise HTTPException(400, "The form has no file. Send one: curl -F file=@photo.jpg")
     name = form.get("model") or site.choose([file.filename])
     if name not in site.models:
-        raise HTTPException(400, f"model {str(name)[:100]}: this page has {', '.join(site.models)}")
+        raise HTTPException(400, unknown_model(site, name))
     at, threshold = _number(form, "at"), _number(form, "threshold")
     if threshold is not None and not 0 <= threshold <= 1:
         raise HTTPException(400, f"threshold {threshold}: expected 0 to 1")
@@ -261,6 +263,11 @@ async def _predict(site: Site, form: Any) -> dict[str, Any]:
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     return under_rule(prediction, site.rule(name, threshold))
+
+
+def unknown_model(site: Site, name: object) -> str:
+    """Message on a model that the page does not have."""
+    return f"model {str(name)[:100]}: this page has {', '.join(site.models) or 'no model yet'}"
 
 
 def _number(form: Any, key: str) -> float | None:

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -43,6 +44,12 @@ class Feedback:
         self._corrections = Corrections(self.table)
         (self.folder / "files").mkdir(parents=True, exist_ok=True)
         self._bytes = sum(f.stat().st_size for f in (self.folder / "files").iterdir())
+
+    def counts(self) -> Counter[str]:
+        """Number of corrections by the model that was corrected. Empty if the table is not one of corrections."""
+        with suppress(SecondhandError):
+            return Counter(row.get("model", "") for row in self._corrections.rows()[1])
+        return Counter()
 
     def save(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
@@ -29,13 +30,23 @@ from datasets.core.errors import SecondhandError
 from datasets.core.scanning import SUFFIXES
 from learners.templates import render
 
+if TYPE_CHECKING:
+    from app.training import Training
+
 TITLE = "Secondhand"
 #: The window of a long recording with the highest probability of the predicted class.
 SUREST = "the most certain one"
 
 
-def build_page(site: Site, labelling: Labelling | None = None, alike: Alike | None = None) -> Any:
+def build_page(
+    site: Site,
+    labelling: Labelling | None = None,
+    alike: Alike | None = None,
+    training: Training | None = None,
+) -> Any:
     """The page of a site: a tab for each model if there are several; the pools belong to the first.
+
+    With a training, the tabs are built at each visit, because models join.
 
     Returns
     -------
@@ -44,18 +55,35 @@ def build_page(site: Site, labelling: Labelling | None = None, alike: Alike | No
     with gr.Blocks(title=TITLE) as page:
         add_api(site)  # first: Gradio gives a name to the first that wants it
         gr.HTML(render("app", "head.html", title=TITLE))
-        first, *others = site.models
-        if not others:
-            _model(site, first, labelling, alike)
+        if training is None:
+            _models(site, labelling, alike)
         else:
-            with gr.Tabs():
-                with gr.Tab(first):
-                    _model(site, first, labelling, alike)
-                for name in others:
-                    with gr.Tab(name):
-                        _model(site, name)
+            gr.render()(partial(_models, site, labelling, alike, training))
         gr.HTML(render("app", "limits.html", limits=site.limits))
     return page
+
+
+def _models(
+    site: Site,
+    labelling: Labelling | None,
+    alike: Alike | None,
+    training: Training | None = None,
+) -> None:
+    if training is not None:
+        from app.train_tab import add_trained, train_tab
+
+        add_trained(site, training)
+    names = list(site.models)
+    if training is None and len(names) == 1:
+        _model(site, names[0], labelling, alike)
+        return
+    with gr.Tabs():
+        for number, name in enumerate(names):
+            with gr.Tab(name):
+                _model(site, name, *((None, None) if number else (labelling, alike)))
+        if training is not None:
+            with gr.Tab("Train"):
+                train_tab(site, training)
 
 
 def _model(

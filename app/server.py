@@ -32,6 +32,8 @@ from learners.templates import render
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from app.training import Training
+
 #: Bytes of all uploads together; the oldest are deleted first.
 MAX_UPLOADS = 4 << 30
 #: Seconds between switches of Python's threads: less than the default 5 ms, because the network needs the
@@ -45,6 +47,7 @@ SLOWEST = 16 << 10
 def serve(
     models: dict[str, Served],
     *,
+    limits: Limits | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
     share: bool = False,
@@ -52,17 +55,21 @@ def serve(
     feedback: Path | None = None,
     label: Path | None = None,
     pool: Path | None = None,
+    training: Training | None = None,
     names: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Serve the models until the context ends, by the limits of the first.
+    """Serve the models until the context ends.
 
     Parameters
     ----------
+    models : by their names; there may be none if there is a ``training``.
+    limits : limits of the page; default: those of the first model.
     port : 0 selects a free port.
     auth : names and passwords; None lets everybody in.
     feedback : the folder for corrections.
     label : a folder, or the table of an audit, to label for the first model.
     pool : a folder, or a file of embeddings, in which the first model searches similar files.
+    training : shows the tab *Train*, and adds the models that are trained there.
     names : host names of the page besides `names_of` its host.
 
     Yields
@@ -82,7 +89,8 @@ def serve(
                 f"leave {' and '.join(flags)} out"
             )
     port = free_port(host, port)
-    first = next(iter(models.values()))
+    first = next(iter(models.values()), None)
+    limits = limits or (Limits() if first is None else first.limits)
     traffic, stop = Traffic(names_of(host, names)), threading.Event()
     with ExitStack() as opened:
         uploads = opened.enter_context(_uploads())
@@ -91,23 +99,28 @@ def serve(
         from app.interface import build_page, theme
         from app.pool import Alike, open_labelling
 
-        for served in models.values():
-            opened.callback(served.close)
-        labelling = opened.enter_context(closing(open_labelling(first, label))) if label else None
-        alike = opened.enter_context(closing(Alike(first, pool))) if pool else None
-        site = Site(models, uploads, Feedback(feedback) if feedback else None)
-        page = build_page(site, labelling, alike)
+        opened.callback(_close, models)
+        site = Site(models, uploads, limits, Feedback(feedback) if feedback else None)
+        labelling = alike = None
+        if first is not None:
+            labelling = (
+                opened.enter_context(closing(open_labelling(first, label))) if label else None
+            )
+            alike = opened.enter_context(closing(Alike(first, pool))) if pool else None
+        elif label or pool:
+            raise SecondhandError("--label and --pool need a model. Name a model folder")
+        page = build_page(site, labelling, alike, training)
         opened.callback(page.close, verbose=False)
         opened.callback(stop.set)
-        page.queue(max_size=8 * first.limits.queue, api_open=False)
+        page.queue(max_size=8 * limits.queue, api_open=False)
         with wait_for_gradio_server():
             _, url, link = page.launch(
                 server_name=host,
                 server_port=port,
                 share=share,
                 auth=auth or None,
-                max_file_size=f"{first.limits.megabytes}mb",
-                max_threads=max(40, 2 * first.limits.queue),
+                max_file_size=f"{limits.megabytes}mb",
+                max_threads=max(40, 2 * limits.queue),
                 prevent_thread_lock=True,
                 quiet=True,
                 show_error=False,
@@ -121,7 +134,7 @@ def serve(
                 head=None if labelling is None else render("app", "keys.html"),
                 app_kwargs={
                     "routes": routes(site, auth, traffic),
-                    "middleware": [Middleware(Door, limits=first.limits, traffic=traffic)],
+                    "middleware": [Middleware(Door, limits=limits, traffic=traffic)],
                     "docs_url": None,
                     "redoc_url": None,
                 },
@@ -131,12 +144,18 @@ def serve(
         build_opener(ProxyHandler({})).open(f"{url}health").close()
         if link:
             traffic.names.add(urlsplit(link).hostname or "")
-        sweeper = (uploads, first.limits.keep, stop)
+        sweeper = (uploads, limits.keep, stop)
         threading.Thread(target=_sweep, args=sweeper, daemon=True).start()
         for one in (labelling, alike):
             if one is not None:
                 one.begin()
         yield url
+
+
+def _close(models: dict[str, Served]) -> None:
+    """Close all models, also those that joined later."""
+    for served in models.values():
+        served.close()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -199,12 +199,16 @@ class Served:
 
 
 def load(
-    folders: list[Path], *, limits: Limits | None = None, device: str = "auto"
+    folders: list[Path],
+    *,
+    limits: Limits | None = None,
+    device: str = "auto",
+    taken: Collection[str] = (),
 ) -> dict[str, Served]:
     """The models of these folders, each loaded once, by the names that the page shows.
 
     A model in ``runs/photos/model`` is called "photos", any other by its folder's name; of two with
-    one name the second gets a number.
+    one name the second gets a number, as one whose name is ``taken``.
 
     Raises
     ------
@@ -217,7 +221,7 @@ def load(
         resolved = folder.resolve()
         name = resolved.parent.name if resolved.name == "model" else resolved.name
         names = chain([name], (f"{name} {i}" for i in count(2)))
-        unused = next(other for other in names if other not in served)
+        unused = next(other for other in names if other not in served and other not in taken)
         predictor = Predictor(folder, top=5, device=device)
         if predictor.kind == "embedding":
             raise SecondhandError(
@@ -252,6 +256,7 @@ class Site:
     Attributes
     ----------
     models : by their names on the page.
+    limits : limits of the page.
     uploads : folder of uploaded files; nothing outside it is opened.
     feedback : where corrections are kept; None switches them off.
     evidence : predictions and items of each model's run.
@@ -260,20 +265,48 @@ class Site:
 
     models: dict[str, Served]
     uploads: str
+    limits: Limits
     feedback: Feedback | None = None
     evidence: dict[str, Evidence] = field(default_factory=dict)
     rendering: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
 
     def __post_init__(self) -> None:
+        self._adding = threading.Lock()
+        self._written: dict[Path, int] = {}
         for name, served in self.models.items():
-            # Evidence is read of single-label models only.
-            confidence = served.predictor.confidence
-            folder = served.folder if confidence.exclusive else None
-            self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
+            self._read_evidence(name, served)
 
-    @property
-    def limits(self) -> Limits:
-        return next(iter(self.models.values())).limits
+    def _read_evidence(self, name: str, served: Served) -> None:
+        # Evidence is read of single-label models only.
+        confidence = served.predictor.confidence
+        folder = served.folder if confidence.exclusive else None
+        self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
+
+    def add(self, folder: Path, device: str) -> None:
+        """Add a model that was trained from the page; load it again if it has been written again since.
+
+        Raises
+        ------
+        SecondhandError : the folder is no model.
+        """
+        folder = folder.resolve()
+        with self._adding:
+            written = (folder / "config.json").stat().st_mtime_ns
+            name = next((n for n, served in self.models.items() if served.folder == folder), "")
+            known = self._written.get(folder, written if name else 0)
+            # First of all, because a model that cannot be loaded is tried once.
+            self._written[folder] = written
+            if known == written:
+                return
+            taken = self.models.keys() - {name}
+            ((new, served),) = load(
+                [folder], limits=self.limits, device=device, taken=taken
+            ).items()
+            self._read_evidence(name or new, served)
+            old = self.models.get(name)
+            self.models[name or new] = served
+            if old is not None:
+                old.close()
 
     def rule(self, name: str, threshold: float | None) -> Rule:
         """The model's rule, or that of a threshold on the probability."""
@@ -306,6 +339,8 @@ class Site:
         SecondhandError : there are several models, and none of them is for all of these files.
         """
         models = {name: served.kind for name, served in self.models.items()}
+        if not models:
+            raise SecondhandError("This page has no model yet. Train one, or start it with one.")
         if len(models) == 1:
             return next(iter(models))  # its readers report what is wrong with a file
         kinds = {kind_of(file) for file in files}

@@ -28,6 +28,7 @@ from app.server import sweep
 from app.serving import Limits, Served, Site, Traffic
 from datasets.core.errors import SecondhandError
 from learners.inference.predictor import Prediction, Predictor
+from tests.app.conftest import LIMITS
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.pictures import write_pictures
 
@@ -153,13 +154,13 @@ def test_the_kind_of_the_file_selects_the_model(up):
 
 
 def test_no_model_for_the_kind_of_the_file_is_an_error(up, tmp_path):
-    two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path))
+    two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path), LIMITS)
     with pytest.raises(SecondhandError, match=r"picture.*tones.*bursts"):
         two.choose(["a.jpg"])
     with pytest.raises(SecondhandError, match="sound and strain"):
         two.choose(["a.wav", "b.hdf5"])
     assert two.choose(["a.hdf5", "b.h5"]) == "bursts"
-    one = Site({"tones": up.models["tones"]}, str(tmp_path))
+    one = Site({"tones": up.models["tones"]}, str(tmp_path), LIMITS)
     assert one.choose(["a.jpg"]) == "tones"
 
 
@@ -192,7 +193,7 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
 
 def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
     """What the page says a rule gives is what that rule accepts, also beside where it rests."""
-    site = Site({"strict": up.models["strict"]}, str(tmp_path))
+    site = Site({"strict": up.models["strict"]}, str(tmp_path), LIMITS)
     held = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
     own = site.operating_point("strict", site.rule("strict", None))
     assert own.answered == held["label"].ne("unknown").sum() < len(held)
@@ -315,7 +316,9 @@ def test_too_long_requests_are_not_read(up):
 
 def test_a_full_queue_is_busy(up, pictures, tmp_path):
     served = Served("one", Predictor(up.folder / "run" / "model"), limits=Limits(queue=1))
-    app = Starlette(routes=routes(Site({"one": served}, str(tmp_path)), None, Traffic()))
+    app = Starlette(
+        routes=routes(Site({"one": served}, str(tmp_path), served.limits), None, Traffic())
+    )
     with served._ready:  # nobody is answered now
         served._waiting.append((None, None))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from app.training import Training, shown_command
 from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, strain, tone
 from tests.pictures import write_pictures
@@ -346,6 +349,30 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
     assert (kept["label"], kept["predicted"], kept["model"]) == ("blue", "red", "colours")
     assert (up.folder / "kept" / kept["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
+
+
+def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
+    """On a page without a model, while another page of the same folder trains."""
+    from app.server import serve
+
+    training = Training(tmp_path / "runs")
+    write_pictures(tmp_path / "in" / "photos", per_class=5)
+    archive = shutil.make_archive(str(tmp_path / "photos"), "zip", tmp_path / "in")
+    with serve({}, training=training) as url, open(training._lock, "rb") as lock:
+        page = browser.new_page()
+        page.set_default_timeout(WAIT)
+        page.goto(url)
+        page.locator("#train-zip input[type=file]").set_input_files(archive)
+        page.get_by_text("photos: 15 picture files of 3 classes").wait_for()
+        assert page.locator("#look img").count() == 3
+        page.get_by_label("quick:").check()
+        data = next((tmp_path / "runs" / "uploaded").glob("*/photos/photos"))
+        page.get_by_text(shown_command(training.words(data, "quick"))).wait_for()
+        assert page.evaluate(CONTRAST) == []
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        page.get_by_role("button", name="Start the training").click()
+        page.get_by_text("One training runs already").wait_for()
+        page.close()
 
 
 def test_two_tabs_do_not_mix(opened, pictures):

@@ -1,0 +1,278 @@
+"""The tab *Train*: what is in a folder of class folders, and a training that is started, watched and stopped."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gradio as gr
+from markupsafe import Markup
+
+from app.api import raw
+from app.panels import ticks
+from app.pool import QUIET
+from app.serving import Site
+from app.training import CHOICES, Status, Training, shown_command
+from app.unpacking import LIMITS, unpack_zip
+from app.views import note_html
+from datasets.core.errors import SecondhandError
+from datasets.images import open_picture
+from datasets.items import DataSettings, ItemTable, SignalSettings, infer_spectrogram, read_items
+from datasets.items import summary as left_out
+from learners.report import page_picture
+from learners.templates import render
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the files of a running training.
+TICK = 2.0
+#: Classes that are shown with an example.
+EXAMPLES, SIDE = 24, 120
+#: One check of a folder at a time, because each uses all cores.
+_checking = threading.Lock()
+
+
+class Look(NamedTuple):
+    """What is in a folder of class folders.
+
+    ``counts`` : usable files of each class. ``pictures`` : an example of each class, as data URI.
+    ``problems`` : what the command would warn of, and the files that it would leave out.
+    """
+
+    data: Path
+    kind: str
+    counts: dict[str, int]
+    pictures: dict[str, str]
+    problems: list[str]
+
+    def html(self) -> Markup:
+        return render("app", "look.html", look=self, files=sum(self.counts.values()))
+
+
+def look_at(data: Path) -> Look:
+    """Read a folder as the command reads it, without searching for near-duplicates.
+
+    Raises
+    ------
+    SecondhandError : there is no such folder, or it cannot be trained on; the message is the command's.
+    """
+    if not data.is_dir():
+        raise SecondhandError(
+            f"{data}: there is no such folder on this machine. Name one with a folder per class"
+        )
+    with _checking, _warnings() as problems:
+        settings = DataSettings(data=[str(data)], near_duplicates="ignore")
+        table = read_items(settings, SignalSettings(), 0)
+        pictures = _examples(table)
+    counts = table.frame["label"].value_counts()
+    return Look(
+        data, table.kind, {name: int(counts[name]) for name in table.classes}, pictures,
+        [line.replace(f"{data}/", "") for line in (*problems, *left_out(table.rejected))],
+    )  # fmt: skip
+
+
+def _examples(table: ItemTable) -> dict[str, str]:
+    spectrogram = None
+    first = table.frame.groupby("label")["path"].first().head(EXAMPLES)
+    if table.kind != "picture":
+        spectrogram = infer_spectrogram(table.kind, table.frame, SignalSettings())
+    pictures = {}
+    for label, path in first.items():
+        try:
+            if spectrogram is None:
+                picture = open_picture(path, at_least=SIDE)
+            else:
+                picture = spectrogram.image(spectrogram.read(path)).convert("RGB")
+            pictures[str(label)] = page_picture(picture, SIDE)
+        except SecondhandError as error:  # the command says so for each file
+            log.info("no example of %s: %s", label, error)
+    return pictures
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """The warnings that this thread logs about the data."""
+    messages: list[str] = []
+    thread = threading.get_ident()
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.thread == thread:
+                messages.append(record.getMessage())
+
+    logger, keep = logging.getLogger("datasets"), Keep(logging.WARNING)
+    logger.addHandler(keep)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(keep)
+
+
+def status_html(status: Status) -> Markup:
+    """The last training: its step, the accuracy of the first look, the losses, and how it ended."""
+    heads = [row for row in status.history if row["phase"] == "frozen"]
+    losses = {
+        name: [
+            (row, float(row[name]))
+            for row in status.history
+            if row["phase"] == "unfrozen" and row[name]
+        ]
+        for name in ("train_loss", "valid_loss")
+    }
+    points = {
+        name: [(n, loss) for n, (_, loss) in enumerate(rows, 1)] for name, rows in losses.items()
+    }
+    points["valid_loss"] = [(0, float(row["valid_loss"])) for row in heads[-1:]] + points[
+        "valid_loss"
+    ]
+    highest = max((loss for line in points.values() for _, loss in line), default=0.0) or 1.0
+    return render(
+        "app", "training.html", status=status, first=heads[-1] if heads else {}, points=points,
+        highest=highest, last=max(status.epochs, status.done, 1), y_ticks=ticks(0.0, highest, 4),
+    )  # fmt: skip
+
+
+def add_trained(site: Site, training: Training) -> Status:
+    """The last training; its model joins those of the page."""
+    status = training.status()
+    if status.model is not None:
+        try:
+            site.add(status.model, training.device)
+        except (SecondhandError, OSError) as error:
+            log.warning("%s", error)
+    return status
+
+
+def corrections(site: Site) -> tuple[str, int]:
+    """The model that visitors have corrected, and how often; "" and 0 if there is none, or several."""
+    counts = site.feedback.counts() if site.feedback is not None else {}
+    (name, number), *others = [*counts.items()] or [("", 0)]
+    served = site.models.get(name)
+    return ("", 0) if others or served is None or served.folder is None else (name, number)
+
+
+def train_tab(site: Site, training: Training) -> None:
+    """Fill the tab *Train*."""
+    looked, shown = gr.State(None, time_to_live=3600), gr.State("", time_to_live=3600)
+    status_part = gr.HTML("", elem_classes="sh-page", elem_id="training")
+    with gr.Row():
+        stop = gr.Button("Stop the training", variant="stop", visible=False)
+        resume = gr.Button("Resume the training", visible=False)
+        again = gr.Button("Train again", visible=False)
+    message = gr.HTML("", elem_classes="sh-page")
+    with gr.Row():
+        with gr.Column(scale=2, min_width=300):
+            folder = gr.Textbox(
+                label="Folder on this machine", placeholder="/home/me/photos",
+                info="It holds one folder of files per class.",
+            )  # fmt: skip
+            zipped = raw(
+                gr.File(
+                    label="or a zip of such a folder",
+                    file_types=[".zip"],
+                    type="filepath",
+                    elem_id="train-zip",
+                )
+            )
+            gr.HTML(
+                note_html(
+                    f"A zip of up to {site.limits.megabytes} MB (--max-mb), {LIMITS}. It stays unpacked in the folder of the runs."
+                )
+            )
+            look = gr.Button("Look at it")
+        with gr.Column(scale=3, min_width=300):
+            seen = gr.HTML("", elem_classes="sh-page", elem_id="look")
+            choice = gr.Radio(
+                [(f"{name}: {words}", name) for name, (words, _) in CHOICES.items()], value="usual", label="How", interactive=True,
+                visible=False,
+            )  # fmt: skip
+            command = gr.HTML("", elem_classes="sh-page", elem_id="train-command", visible=False)
+            start = gr.Button("Start the training", variant="primary", visible=False)
+
+    def name_command(data: Path | None, choice: str) -> Any:
+        if data is None:
+            return gr.HTML("", visible=False)
+        shown = shown_command(training.words(data, choice))
+        return gr.HTML(render("app", "command.html", command=shown), visible=True)
+
+    def check(folder: str, archive: str | None, choice: str) -> tuple[Any, ...]:
+        try:
+            if not (archive or folder.strip()):
+                raise SecondhandError("Name a folder, or drop a zip.")
+            data = Path(folder.strip()).expanduser()
+            if archive and not folder.strip():
+                data = unpack_zip(Path(archive), training.uploaded)
+            found = look_at(data.absolute())
+        except (SecondhandError, OSError) as error:
+            hidden = gr.update(visible=False)
+            return None, note_html(_words(error), status=True), hidden, hidden, hidden
+        visible = gr.update(visible=True)
+        return found.data, found.html(), visible, name_command(found.data, choice), visible
+
+    def begin(data: Path | None, choice: str) -> str:
+        if data is None:
+            return note_html("Look at a folder first.", status=True)
+        return attempt(lambda: training.start(training.words(data, choice)))
+
+    def begin_again() -> str:
+        name, _ = corrections(site)
+        if not name or site.feedback is None:
+            return note_html("There are no corrections.", status=True)
+        table, model = site.feedback.table.absolute(), site.models[name].folder
+        return attempt(lambda: training.start(training.words(table, "usual", model)))
+
+    def attempt(action: Any) -> str:
+        try:
+            action()
+        except (SecondhandError, OSError) as error:
+            return note_html(_words(error), status=True)
+        return ""
+
+    def watch(before: str) -> tuple[Any, ...]:
+        status = add_trained(site, training)
+        html = status_html(status)
+        _, number = corrections(site)
+        buttons = (
+            gr.Button(visible=status.state == "running"),
+            gr.Button(visible=status.state == "stopped"),
+            gr.Button(
+                f"Train again with {number} correction{'s' * (number > 1)}",
+                visible=bool(number) and not status.runs,
+            ),
+        )
+        new = f"{html}{number}"
+        return (gr.skip(),) * 5 if new == before else (new, html, *buttons)
+
+    parts = [shown, status_part, stop, resume, again]
+    quick: dict[str, Any] = {"queue": False, **QUIET}
+    gr.Timer(TICK).tick(watch, shown, parts, **quick)
+    offered = [looked, seen, choice, command, start]
+    busy: dict[str, Any] = {**QUIET, "show_progress": "minimal", "concurrency_limit": 4}
+    for event in (look.click, folder.submit):
+        event(check, [folder, zipped, choice], offered, **busy)
+    # What was given last counts.
+    zipped.upload(lambda: "", None, folder, **quick).then(
+        check, [folder, zipped, choice], offered, **busy
+    )
+    choice.change(name_command, [looked, choice], command, **quick)
+    for button, action, inputs in (
+        (start, begin, [looked, choice]),
+        (stop, lambda: attempt(training.cancel), None),
+        (resume, lambda: attempt(training.resume), None),
+        (again, begin_again, None),
+    ):
+        button.click(action, inputs, message, **quick).then(watch, shown, parts, **quick)
+    start.click(name_command, [looked, choice], command, **quick)  # the next one has another folder
+
+
+def _words(error: Exception) -> str:
+    """An error for a visitor; of the disk with its file and a remedy."""
+    if isinstance(error, FileNotFoundError):
+        return f"{Path(str(error.filename)).name} is no longer here. Drop it again, or name the folder again."
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}. Free some space, or choose another folder: --train FOLDER"
+    return str(error)

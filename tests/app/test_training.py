@@ -1,0 +1,255 @@
+"""What the tab *Train* does: zips of strangers, folders that are looked at, and one real training."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import app.unpacking
+from app.__main__ import main
+from app.feedback import Feedback
+from app.serving import Limits, Served, Site
+from app.train_tab import add_trained, corrections, look_at, status_html
+from app.training import Training
+from app.unpacking import unpack_zip
+from datasets.core.errors import SecondhandError
+from learners.inference.predictor import Predictor
+from tests.app.sites import colours
+from tests.forks import until
+from tests.pictures import write_pictures
+
+
+def zipped(file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(file, "w", how) as archive:
+        for name in names:
+            archive.writestr(name, content)
+    return file
+
+
+def link(file: Path) -> Path:
+    entry = zipfile.ZipInfo("a/link.jpg")
+    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(entry, "/etc/passwd")
+    return file
+
+
+def changed(file: Path, at: bytes, offset: int, value: bytes) -> Path:
+    """Overwrites bytes behind the last signature ``at``."""
+    data = bytearray(zipped(file, "a/b.jpg", content=bytes(5000)).read_bytes())
+    place = data.rfind(at) + offset
+    data[place : place + len(value)] = value
+    file.write_bytes(data)
+    return file
+
+
+ENTRY, END = b"PK\x01\x02", b"PK\x05\x06"
+HOSTILE = {
+    "absolute": (lambda f: zipped(f, "/tmp/a.jpg"), "outside"),
+    "above": (lambda f: zipped(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
+    "above by backslashes": (lambda f: zipped(f, "a\\..\\..\\b.jpg"), "outside"),
+    "a drive": (lambda f: zipped(f, "C:/a.jpg"), "outside"),
+    "a link": (link, "link"),
+    "encrypted": (lambda f: changed(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
+    "bzip2": (lambda f: zipped(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
+    "too many": (lambda f: zipped(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
+    "a bomb": (
+        lambda f: zipped(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
+        "times its size",
+    ),
+    "too large": (lambda f: zipped(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
+    "a false size": (lambda f: changed(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
+    "an index too long": (lambda f: changed(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
+    "a name too long": (lambda f: zipped(f, f"a/{'b' * 300}.jpg"), "too long"),
+    "a file that is a folder": (lambda f: zipped(f, "a", "a/b.jpg"), "cannot|can be"),
+    "one name twice": (lambda f: zipped(f, "a/b.jpg", "a//b.jpg"), "exists"),
+    "no name": (lambda f: zipped(f, "."), "outside"),
+    "cut off": (lambda f: f.write_bytes(zipped(f, "a/b.jpg").read_bytes()[:-30]) and f, "zip file"),
+    "no zip": (lambda f: f.write_bytes(b"GIF89a") and f, "not a zip"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_zip_is_one_sentence_and_leaves_nothing(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(app.unpacking, "MAX_FILES", 8)
+    monkeypatch.setattr(app.unpacking, "MAX_BYTES", 2 << 20)
+    make, reason = HOSTILE[kind]
+    (tmp_path / "in").mkdir()
+    archive = make(tmp_path / "in" / "photos.zip")
+    with pytest.raises(SecondhandError, match=rf"photos\.zip.*(?:{reason})"):
+        unpack_zip(archive, tmp_path / "runs" / "uploaded")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path != archive]
+    assert not Path("/tmp/a.jpg").exists()
+
+
+def test_a_disk_without_room_keeps_what_it_has(tmp_path, monkeypatch):
+    archive = zipped(tmp_path / "photos.zip", "a/b.jpg")
+    free = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+    with pytest.raises(SecondhandError, match=r"photos\.zip.*0\.0 GB left.*--train"):
+        unpack_zip(archive, tmp_path / "uploaded")
+    assert not [path for path in (tmp_path / "uploaded").rglob("*") if path.is_file()]
+
+
+def test_a_zip_is_unpacked_once_and_looked_at(tmp_path):
+    """Its single folder is entered; files of the system are not written."""
+    photos = write_pictures(tmp_path / "in" / "photos", per_class=5)
+    (photos / "red" / "broken.jpg").write_text("no picture")
+    (photos / "red" / ".DS_Store").write_text("x")
+    (tmp_path / "in" / "__MACOSX").mkdir()
+    (tmp_path / "in" / "__MACOSX" / "._red").write_text("x")
+    archive = Path(shutil.make_archive(str(tmp_path / "my photos"), "zip", tmp_path / "in"))
+    data = unpack_zip(archive, tmp_path / "uploaded")
+    assert data.name == "photos"
+    assert unpack_zip(archive, tmp_path / "uploaded") == data
+    written = {path.relative_to(data).as_posix(): path for path in data.rglob("*.*")}
+    expected = {path.relative_to(photos).as_posix() for path in photos.rglob("[!.]*.*")}
+    assert written.keys() == expected
+    assert all(path.read_bytes() == (photos / name).read_bytes() for name, path in written.items())
+    found = look_at(data)
+    assert (found.kind, found.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
+    assert found.pictures.keys() == found.counts.keys()
+    assert any(line.strip().startswith("red/broken.jpg: not a picture") for line in found.problems)
+    assert "red: 5" in found.html()
+
+
+def test_a_folder_that_cannot_be_trained_on_says_why(tmp_path):
+    one = write_pictures(tmp_path / "one", per_class=4, classes=1)
+    two = write_pictures(tmp_path / "two", per_class=4, classes=2)
+    (tmp_path / "empty").mkdir()
+    for folder, reason in (
+        (one, "only the class 'red'.*two classes"),
+        (two / "red", "folder of one class"),
+        (tmp_path / "empty", "no class folder"),
+        (tmp_path / "missing", "no such folder"),
+    ):
+        with pytest.raises(SecondhandError, match=reason):
+            look_at(folder)
+
+
+def test_what_the_command_warns_of_is_a_problem(tmp_path):
+    photos = write_pictures(tmp_path / "photos", per_class=5)
+    for number, path in enumerate(sorted((photos / "blue").iterdir())):
+        if number:
+            path.unlink()
+    found = look_at(photos)
+    assert found.counts == {"green": 5, "red": 5}
+    assert any("'blue'" in line and "too few" in line for line in found.problems)
+
+
+@pytest.mark.parametrize(
+    "words", [["--host", "0.0.0.0"], ["--share"], ["--allow-host", "photos.example"]]
+)
+def test_nobody_elsewhere_trains_without_a_password(tmp_path, words, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SecondhandError, match=r"--train.*--auth NAME:PASSWORD"):
+        main(["--train", *words])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_after_the_flag_is_not_taken_for_the_folder_of_runs(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SecondhandError, match=rf"app {re.escape(str(tmp_path))} --train"):
+        main(["--train", str(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
+    training, run = Training(tmp_path / "runs"), tmp_path / "runs" / "photos"
+    run.mkdir()
+    rows = ["frozen,1,0.1,0.5,0.9,0,0.1", "unfrozen,1,2,1,0.5,1,10", "unfrozen,2,1,0.6,0.7,1,12"]
+    head = "phase,epoch,train_loss,valid_loss,accuracy,lr,seconds"
+    (run / "history.csv").write_text("\n".join([head, *rows, ""]))
+    os.utime(run / "history.csv", (time.time(), time.time() - 5))
+    (run / "config.yaml").write_text("# python -m …\nfreeze_epochs: fit\nepochs: 5\n")
+    (run / "log.txt").write_text(
+        "now INFO Epoch 3 of 5: 2 of 9 batches\nnow DEBUG x\nnow INFO   a  b\n"
+    )
+    training._state.write_text(json.dumps({"folder": str(run), "words": ["--data", "photos"]}))
+    with open(training._lock, "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the process has it
+        status = training.status()
+        with pytest.raises(SecondhandError, match="One training runs already"):
+            Training(tmp_path / "runs").start(["--data", "x", "--out", "y"])
+    assert (status.state, status.done, status.epochs) == ("running", 2, 5)
+    assert status.step == "Epoch 3 of 5: 2 of 9 batches"
+    assert 3 * 11 - 7 <= int(status.left.removesuffix(" s")) <= 3 * 11 - 5
+    html = status_html(status)
+    assert "<b>90.0\u00a0%</b> of the validation files right" in html
+    assert 'points="44.0,83.0 152.0,8.0 ' not in html  # the highest loss is a training loss
+    assert 'points="152.0,8.0 260.0,83.0 "' in html
+    assert training.status().state == "failed"  # ended without a checkpoint
+
+
+@pytest.mark.slow
+def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path):
+    """In a process of its own, which a second page watches, stops and may resume."""
+    photos = write_pictures(tmp_path / "photos", per_class=6)
+    one = Training(tmp_path / "runs")
+    words = one.words(photos, "usual")
+    assert words == ["--data", str(photos), "--out", str(tmp_path / "runs" / "photos")]
+    small = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8"]
+    one.start([*small, "--epochs", "5000", "--workers", "0", *words])
+    other = Training(tmp_path / "runs")
+    until(lambda: other.status().done > 0 or not other.status().runs)
+    status = other.status()
+    assert (status.state, status.epochs) == ("running", 5000), status
+    with pytest.raises(SecondhandError, match="One training runs already"):
+        other.start(other.words(photos, "quick"))
+    other.cancel()
+    assert other.status().state == "stopping"
+    until(lambda: not one.status().runs)
+    status = other.status()
+    assert (status.state, status.model) == ("stopped", tmp_path / "runs/photos/model"), status
+    assert "Right: " in status.result
+    site = Site({}, str(tmp_path), Limits())
+    for _ in range(2):  # the second time it is there already
+        add_trained(site, other)
+    assert [*site.models] == ["photos"]
+    served = site.models["photos"]
+    (answer,) = served.predictor.predict([sorted(photos.glob("red/*"))[0]])
+    assert answer.best in {"red", "green", "blue"}
+    served.close()
+    other.resume()
+    assert one.status().runs
+    one.cancel()
+    until(lambda: not other.status().runs)
+    assert one.status().state == "stopped"
+    assert (tmp_path / "runs/photos/model/config.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_says_why(tmp_path):
+    training = Training(tmp_path / "runs")
+    training.start(["--data", str(tmp_path / "gone"), "--out", str(tmp_path / "runs" / "gone")])
+    until(lambda: not training.status().runs)
+    status = training.status()
+    assert status.state == "failed"
+    assert str(tmp_path / "gone") in status.step
+    assert "was not trained" in status_html(status)
+
+
+def test_corrections_of_one_model_can_be_trained_on(tmp_path):
+    model, photos = tmp_path / "run" / "model", write_pictures(tmp_path / "photos", per_class=3)
+    feedback = Feedback(tmp_path / "kept")
+    served = Served("run", Predictor(colours()), model)
+    site = Site({"run": served}, str(tmp_path), Limits(), feedback)
+    assert corrections(site) == ("", 0)
+    for file in sorted((photos / "red").iterdir()):
+        feedback.save(str(file), "blue", kind="picture", model="run")
+    assert corrections(site) == ("run", 3)
+    words = Training(tmp_path / "runs").words(feedback.table, "usual", model)
+    assert words[:4] == ["--from", str(model), "--data", str(feedback.table)]
+    assert words[-1] == str(tmp_path / "runs" / "run-corrected")
+    feedback.save(str(file), "green", kind="picture", model="another")
+    assert corrections(site) == ("", 0)
+    served.close()
