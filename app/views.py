@@ -316,7 +316,9 @@ def answers_csv(
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
     out = io.StringIO()
-    hidden = {"windows", "set", "known"} | (set() if any(a.branch for a in answers) else {"branch"})
+    hidden = {"windows", "set", "known", "box", "detection"} | (
+        set() if any(a.branch for a in answers) else {"branch"}
+    )
     fields = [name for name in answers[0]._fields if name not in hidden]
     rows: list[list[object]] = [[*fields]]
     for number, answer in enumerate(answers):
@@ -335,7 +337,7 @@ def under_rule(answer: Prediction, rule: Rule) -> dict[str, Any]:
 def as_json(answer: Prediction) -> dict[str, Any]:
     """A prediction for the API: null for NaN, and the file's name without its folder."""
     values = answer._asdict()
-    del values["known"]
+    del values["known"], values["box"], values["detection"]
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}
     for key in ("top", "branch"):

@@ -88,7 +88,10 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     folder = Path(PASSING.enter_context(tempfile.TemporaryDirectory()))
     store = DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
-    parts = [frame["path"][frame["split"].eq(name)].tolist() for name in ("train", "valid")]
+    parts = [
+        [(path, None) for path in frame["path"][frame["split"].eq(name)]]
+        for name in ("train", "valid")
+    ]
     keep_decoded(PictureOpener(preprocessing, Augmentation().min_scale, store), *parts)
     dls = dataloaders(frame, block, CLASSES, bs=settings.bs, workers=0, path=str(folder))
     precision = callbacks.mixed_precision("fp32", "cpu")

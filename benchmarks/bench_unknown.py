@@ -53,7 +53,7 @@ from benchmarks._shared import demo_files, demo_run, parse, software_and_hardwar
 from datasets.audio.settings import MelSettings
 from datasets.core.scanning import files_below
 from datasets.items import UNKNOWN, load_table
-from datasets.items.checks import TIME_COLUMNS
+from datasets.items.checks import PART_COLUMNS
 from datasets.sources.demos import write_demo
 from learners.active.discovery import benjamini_hochberg, discoveries_of
 from learners.evaluation.calibration_metrics import calibration_figures
@@ -100,7 +100,7 @@ class Run:
             folder / "items.csv",
             dtype={"label": str, "group": str},
             keep_default_na=False,  # a class may be called "NA"
-            na_values={name: [""] for name in TIME_COLUMNS},
+            na_values={name: [""] for name in PART_COLUMNS},
         )
         answers = list(self.predictor.predict_detailed(sources(frame)))
         good = [n for n, answer in enumerate(answers) if answer.logits is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
@@ -15,6 +16,7 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
 
 if TYPE_CHECKING:
+    from datasets.annotations import Detections
     from learners.inference import Predictor
     from learners.model import Bundle
     from learners.predictions import Events, RowSettings
@@ -36,13 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
-    from learners.predictions import Provenance, predict_files
+    from learners.predictions import Provenance, boxes_of, predict_files
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
     options = _options(settings, bundle)
     device = "cpu" if settings.cluster else settings.device
-    predictor = Predictor(bundle, device=device, **options)
+    detections = _detections(settings, bundle)
+    parts = None if detections is None else boxes_of(detections, bundle.classes)
+    predictor = Predictor(bundle, device=device, **options, parts=parts)
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(
             f"--sets: the model {settings.model} has no prediction sets. Fine-tune with --coverage 0.9, or leave --sets out"
@@ -58,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--strain {settings.strain} needs a table of triggers. Give it as --triggers"
         )
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
-    shape = _shape(predictor, settings, format)._replace(provenance=provenance)
+    shape = _shape(predictor, settings, format, detections)._replace(provenance=provenance)
     return predict_files(predictor, settings, options, format, shape)
 
 
@@ -74,6 +78,7 @@ def _parser(argv: Sequence[str]) -> Any:
         examples=(
             "python -m learners.predict runs/photos/model new/            # a table on the terminal",
             "python -m learners.predict runs/photos/model new/ --out predictions.csv",
+            "python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv",
             "python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt",
             "python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4",
         ),
@@ -115,7 +120,37 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     return options
 
 
-def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
+def _detections(settings: Any, bundle: Bundle) -> Detections | None:
+    """The results of a detector, if the call names such a file; raises SecondhandError for settings without one."""
+    from datasets.annotations import is_detections, read_detections
+
+    files = [Path(path) for path in settings.paths if is_detections(Path(path))]
+    if not files:
+        needing = {
+            "--format megadetector": settings.format == "megadetector",
+            "--min-box-confidence": settings.min_box_confidence is not None,
+        }
+        if given := [name for name, is_given in needing.items() if is_given]:
+            raise SecondhandError(
+                f"{given[0]} needs the JSON of MegaDetector as the file to predict. Give it, or leave {given[0]} out"
+            )
+        return None
+    if len(settings.paths) > 1:
+        raise SecondhandError(
+            f"{files[0]} names its pictures itself. Give it alone, and call once for each such file"
+        )
+    if bundle.spectrogram is not None:
+        raise SecondhandError(f"{files[0]} lists pictures, but {settings.model} is for signals")
+    if settings.cluster is not None:
+        raise SecondhandError(
+            f"--cluster {settings.cluster} does not predict the boxes of {files[0]}. Leave it out"
+        )
+    return read_detections(files[0], settings.min_box_confidence)
+
+
+def _shape(
+    predictor: Predictor, settings: Any, format: str, detections: Detections | None
+) -> RowSettings:
     """Rows and fields to write; raises SecondhandError for those that this model or format does not support."""
     from datasets.items import Clock, read_deployments
     from learners.inference import check_moment
@@ -128,7 +163,7 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
         )
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
-    _check_flags(settings, predictor.kind, format)
+    _check_flags(settings, "boxes" if detections else predictor.kind, format)
     tree = predictor.confidence.tree
     clockless = predictor.kind in ("strain", "embedding")  # the files of embeddings are not opened
     if settings.deployments is not None and clockless:
@@ -138,8 +173,11 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
         )
     deployments = settings.deployments and read_deployments(settings.deployments)
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
+    shown |= dict.fromkeys(("box", "detection"), detections is not None)
     return RowSettings(
-        windows=settings.windows or format in ("raven", "audacity"),
+        windows=settings.windows
+        or format in ("raven", "audacity")
+        or (detections is not None and format in ("camtrap-dp", "megadetector")),
         events=_events(settings, exclusive),
         top=settings.top,
         hidden=[name for name, is_shown in shown.items() if not is_shown],
@@ -151,6 +189,7 @@ def _shape(predictor: Predictor, settings: Any, format: str) -> RowSettings:
         classes=predictor.classes if tree is None else tree.names,
         gps=predictor.kind == "strain",
         clock=None if clockless else Clock(deployments),
+        detections=detections,
     )
 
 
@@ -173,6 +212,8 @@ def _events(settings: Any, exclusive: bool) -> Events | None:
 def _check_flags(settings: Any, kind: str, format: str) -> None:
     """Raise SecondhandError for flags that contradict each other or do not suit the kind of data."""
     row_flags = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
+    if kind == "boxes" and row_flags == ["--windows"]:
+        row_flags = []
     if row_flags and kind != "sound":
         moments = ". Strain is predicted at one moment (--at, or the loudest)"
         raise SecondhandError(

@@ -1,10 +1,16 @@
-"""Reads annotations of other programs as items: Raven, Audacity, Camtrap DP, and tables of triggers."""
+"""Reads annotations of other programs as items: Raven, Audacity, Camtrap DP, MegaDetector, and tables of triggers."""
 
 from typing import TYPE_CHECKING
 
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from datasets.annotations.megadetector import (
+        Detections,
+        is_detections,
+        items_of_detections,
+        read_detections,
+    )
     from datasets.annotations.tracks import is_annotated, read_annotations, tab_cell
     from datasets.annotations.triggers import (
         Triggers,

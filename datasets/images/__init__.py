@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from datasets.images.boxes import Box, box_in_picture
     from datasets.images.decoded import (
         DecodedPictures,
         PictureOpener,

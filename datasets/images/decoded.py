@@ -26,6 +26,7 @@ from datasets.core.errors import BadFile
 from datasets.core.file_state import QuickState
 from datasets.core.processes import in_parallel
 from datasets.core.store import MAX_BYTES, CacheError, Store
+from datasets.images.boxes import MARGIN, Box
 from datasets.images.opening import Preprocessing, open_picture
 
 log = logging.getLogger(__name__)
@@ -168,16 +169,16 @@ class PictureOpener:
         fitted = math.prod(self.preprocessing.shape)
         return 3 * (round(train * self.side**2 * 1.4) + (train + others) * fitted)
 
-    def open_for_training(self, path: str) -> Image.Image:
-        return self._through(path, self.larger, self._scaled_down, self._decode)
+    def open_for_training(self, path: str, box: Box | None = None) -> Image.Image:
+        return self._through(path, box, self.larger, self._scaled_down, self._decode)
 
-    def open_for_validation(self, path: str) -> Image.Image:
-        return self._through(path, self.fitted, self.preprocessing.fit, self._decode)
+    def open_for_validation(self, path: str, box: Box | None = None) -> Image.Image:
+        return self._through(path, box, self.fitted, self.preprocessing.fit, self._decode)
 
-    def open_for_page(self, path: str, side: int) -> Image.Image:
-        """The whole picture, scaled down while its short side keeps at least ``side`` pixels."""
-        decode = partial(open_picture, at_least=side)
-        return self._through(path, f"at least {side}", lambda picture: picture, decode)
+    def open_for_page(self, path: str, side: int, box: Box | None = None) -> Image.Image:
+        """The picture, or its box, scaled down while its short side keeps at least ``side`` pixels."""
+        decode = partial(_decode, side)
+        return self._through(path, box, f"at least {side}", lambda picture: picture, decode)
 
     def open_spectrogram(self, path: Path) -> Image.Image:
         """Open a cached spectrogram as the input of the network."""
@@ -189,27 +190,30 @@ class PictureOpener:
         variant = f"spectrogram {self.fitted}"
         return make() if self.store is None else self.store.of_spectrogram(path, variant, make)
 
-    def keep(self, path: str, training: bool) -> None:
+    def keep(self, path: str, training: bool, box: Box | None = None) -> None:
         """Put a picture into the store. A training picture is stored for validation, too: the head is
         fitted on that form."""
         decode = cache(self._decode)
         if training:
-            self._through(path, self.larger, self._scaled_down, decode)
-        self._through(path, self.fitted, self.preprocessing.fit, decode)
+            self._through(path, box, self.larger, self._scaled_down, decode)
+        self._through(path, box, self.fitted, self.preprocessing.fit, decode)
 
     def _through(
         self,
         path: str,
+        box: Box | None,
         variant: str,
         make: Callable[[Image.Image], Image.Image],
-        decode: Callable[[str], Image.Image],
+        decode: Callable[[str, Box | None], Image.Image],
     ) -> Image.Image:
         if self.store is None:
-            return make(decode(path))
-        return self.store.get(path, variant, lambda: make(decode(path)))
+            return make(decode(path, box))
+        if box is not None:
+            variant = f"{variant} {box}, margin {MARGIN}"
+        return self.store.get(path, variant, lambda: make(decode(path, box)))
 
-    def _decode(self, path: str) -> Image.Image:
-        return open_picture(path, at_least=self.preprocessing.needs)
+    def _decode(self, path: str, box: Box | None) -> Image.Image:
+        return _decode(self.preprocessing.needs, path, box)
 
     def _scaled_down(self, picture: Image.Image) -> Image.Image:
         short = min(picture.size)
@@ -219,7 +223,11 @@ class PictureOpener:
         return picture.resize((size[0], size[1]), self.preprocessing.resampling)
 
 
-def keep_decoded(prepared: PictureOpener, train: Sequence[str], others: Sequence[str]) -> None:
+def keep_decoded(
+    prepared: PictureOpener,
+    train: Sequence[tuple[str, Box | None]],
+    others: Sequence[tuple[str, Box | None]],
+) -> None:
     """Decode pictures into the store on all cores before a training.
 
     Training then needs no loader processes, which are forked for every epoch and slow it down by copied
@@ -227,21 +235,28 @@ def keep_decoded(prepared: PictureOpener, train: Sequence[str], others: Sequence
 
     Parameters
     ----------
-    train, others : paths, put into the store by `PictureOpener.keep`; without a store nothing is done.
+    train, others : paths, each with the box in the picture or None, put into the store by `PictureOpener.keep`; without a store nothing is done.
     """
     if prepared.store is None:
         return
-    files = [(path, True) for path in train] + [(path, False) for path in others]
+    files = [(*item, True) for item in train] + [(*item, False) for item in others]
     chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
     for _ in in_parallel(partial(_open_all, prepared), chunks, None, None):
         pass
     prepared.store.recount()
 
 
-def _open_all(prepared: PictureOpener, files: list[tuple[str, bool]]) -> list[None]:
-    for path, training in files:
+def _decode(at_least: int, path: str, box: Box | None) -> Image.Image:
+    """A picture, or its box, whose short side keeps ``at_least`` pixels."""
+    if box is None:
+        return open_picture(path, at_least=at_least)
+    return box.crop(open_picture(path, at_least=box.at_least(at_least)))
+
+
+def _open_all(prepared: PictureOpener, files: list[tuple[str, Box | None, bool]]) -> list[None]:
+    for path, box, training in files:
         with contextlib.suppress(BadFile):
-            prepared.keep(path, training)
+            prepared.keep(path, training, box)
     return [None] * len(files)
 
 

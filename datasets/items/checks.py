@@ -19,6 +19,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
+from datasets.images.boxes import Box
 from datasets.items.labels import UNKNOWN, clean_label
 
 if TYPE_CHECKING:
@@ -31,19 +32,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Time columns and the kinds of file that use them; in a table of photos "gps" would be a position.
-TIME_COLUMNS = {
+#: Columns that say which part of a file an item is, and the kinds of file that use them; in a table of photos
+#: "gps" would be a position.
+PART_COLUMNS = {
     "start": ("sound", "strain", "embedding"),
     "end": ("sound", "strain", "embedding"),
     "gps": ("strain", "embedding"),
+    **dict.fromkeys(Box._fields, ("picture",)),
 }
 #: Columns that a table of predictions has beside path and label: the best class and the reason of a refusal.
 PREDICTION_COLUMNS = ("best", "reason")
 #: Columns of the table of corrections: file, span or moment, old label, new label, and the file of the
 #: row that corrects it.
 CORRECTION_COLUMNS = ("path", "span", "before", "label", "by")
-#: Rows of two sources are the same span or moment if all their times agree to this many seconds; programs
-#: may round times when they save a table.
+#: Rows of two sources are the same span, moment or box if all their times agree to this many seconds, and their
+#: boxes to this fraction of the picture; programs may round them when they save a table.
 SAME_TIME = 1e-3
 #: Columns that a table of clusters has beside path and label.
 CLUSTER_COLUMNS = ("cluster", "p_value")
@@ -179,7 +182,7 @@ def drop_copies(
     rows_of_both["content"] = content_keys(rows_of_both, vectors)
     rows_of_both = rows_of_both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
-    key = ["content", *TIME_COLUMNS]
+    key = ["content", *PART_COLUMNS]
     drop: dict[int, Rejected] = {}
     for _, rows in rows_of_both.loc[rows_of_both.duplicated(key, keep=False)].groupby(
         key, sort=False, dropna=False
@@ -289,10 +292,10 @@ def apply_corrections(
     corrections: list[tuple[str, ...]] = []
     copies: dict[int, Rejected] = {}
     several = len(set(source)) > 1
-    keyed = frame[[*TIME_COLUMNS]].astype(float)
+    keyed = frame[[*PART_COLUMNS]].astype(float)
     keyed["content"] = content_keys(frame, vectors) if several else frame["path"]
     if several:
-        keyed[[*TIME_COLUMNS]], apart = _match_times(keyed, source)
+        keyed[[*PART_COLUMNS]], apart = _match_times(keyed, source)
         if apart:
             separate_rows = frame.iloc[apart].to_dict("records")
             descriptions = [f"{row['path']}, {_span(row) or 'all of it'}" for row in separate_rows]
@@ -303,11 +306,11 @@ def apply_corrections(
                 SAME_TIME, _first_few(descriptions),
             )  # fmt: skip
     items: dict[int, list[int]] = {}
-    numbers = keyed.groupby(["content", *TIME_COLUMNS], sort=False, dropna=False).ngroup()
+    numbers = keyed.groupby(["content", *PART_COLUMNS], sort=False, dropna=False).ngroup()
     for row, number in enumerate(numbers):
         items.setdefault(number, []).append(row)
     paths, labels = frame["path"].tolist(), frame["label"].tolist()
-    times = frame[[*TIME_COLUMNS]].to_dict("records")
+    times = frame[[*PART_COLUMNS]].to_dict("records")
     for rows in items.values():
         sources = {source[row] for row in rows}
         if len(sources) == 1 and len({labels[row] for row in rows}) == 1:
@@ -345,12 +348,12 @@ def apply_corrections(
 
 
 def _match_times(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Times of all rows, float [rows, 3], and the rows that match no item of an earlier source.
+    """Times and boxes of all rows, float [rows, 7], and the rows that match no item of an earlier source.
 
     A later source's times are replaced by those of the nearest earlier item within `SAME_TIME`. The
     unmatched rows are those of files that earlier sources have at other times only.
     """
-    times, content = keyed[[*TIME_COLUMNS]].to_numpy(copy=True), keyed["content"].tolist()
+    times, content = keyed[[*PART_COLUMNS]].to_numpy(copy=True), keyed["content"].tolist()
     earlier_files: set[str] = set()  # files of earlier sources
     near: dict[tuple[str, int], list[int]] = {}  # rows of earlier sources, by file and time
     apart: list[int] = []
@@ -383,7 +386,9 @@ def _seconds(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _span(row: Mapping[Hashable, Any]) -> str:
-    """Times of a row as text; "" if the row is the whole file."""
+    """Times or box of a row as text; "" if the row is the whole file."""
+    if row["x"] == row["x"]:
+        return f"box {', '.join(f'{row[name]:g}' for name in Box._fields)}"
     if row["gps"] == row["gps"]:
         return f"GPS {float(row['gps'])!r}"
     limits = [None if row[name] != row[name] else f"{row[name]:g}" for name in ("start", "end")]

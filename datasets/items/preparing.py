@@ -98,7 +98,12 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
     if data.unknown:
         known = pd.concat([table.frame, table.unknown_items, table.background])
         ood, bad = load_unknown(
-            data.unknown, table.kind, known, picture_info=table.picture_info, vectors=table.vectors
+            data.unknown,
+            table.kind,
+            known,
+            picture_info=table.picture_info,
+            vectors=table.vectors,
+            min_box_confidence=data.min_box_confidence,
         )
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
@@ -166,9 +171,14 @@ def _load_background(
         )
     known = pd.concat([table.frame, table.unknown_items])
     frame, bad = load_unknown(
-        source, table.kind, known, flag="--background", picture_info=table.picture_info,
+        source,
+        table.kind,
+        known,
+        flag="--background",
+        picture_info=table.picture_info,
         vectors=table.vectors,
-    )  # fmt: skip
+        min_box_confidence=data.min_box_confidence,
+    )
     if data.from_ is not None and Path(source) == background_file(data.from_):
         learnt, changed = unchanged_items(Path(source))
         split_of = dict(learnt[["path", "split"]].to_numpy())
@@ -223,6 +233,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         together=() if signal.detectors == "together" else None,
         labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
+        min_box_confidence=data.min_box_confidence,
     )
     table = replace(table, clock=clock_of(data))
     table.rejected = changed + table.rejected

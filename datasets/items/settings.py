@@ -39,8 +39,8 @@ class DataSettings:
     data: str | list[str] = option(
         "",
         "Labelled files: a folder with one folder per class, a table with the columns path,label, Raven or "
-        "Audacity tables, Camtrap DP, embeddings of another network, demo:digits, or a public set (python -m "
-        "datasets.catalog). Several can be given; if two of them label the same file, the later label counts.",
+        "Audacity tables, Camtrap DP, MegaDetector's JSON, embeddings of another network, demo:digits, or a public set "
+        "(python -m datasets.catalog). Several can be given; if two of them label the same file, the later label counts.",
         metavar="SOURCE",
     )
     label_column: str | None = option(
@@ -88,6 +88,12 @@ class DataSettings:
         "Background (negative) class to train on, such as noise or empty scenes: a folder, or a table with "
         "the column path. Files predicted as background become unknown.",
         metavar="PATH",
+    )
+    min_box_confidence: float | None = option(
+        None,
+        "For MegaDetector's JSON in --data: least confidence of a box to crop. Default: the typical threshold that the "
+        "JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
+        limits=Limits(low=0, high=1),
     )
     kind: Literal["auto", "picture", "sound", "strain", "embedding"] = option(
         "auto", "Kind of the files; auto goes by the ends of their names."

@@ -1,7 +1,8 @@
 """Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
 
-The columns are ``path, label, group, split, fold, deployment, time`` (str, "" if unknown; time in ISO 8601) and
-``start, end, gps`` (float seconds, NaN if not given). Rows with the reserved label ``unknown`` are of unknown classes: no network is
+The columns are ``path, label, group, split, fold, deployment, time`` (str, "" if unknown; time in ISO 8601),
+``start, end, gps`` (float seconds, NaN if not given) and ``x, y, width, height`` of a box (fractions of the picture,
+NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
 """
 
@@ -32,11 +33,12 @@ from datasets.core.scanning import (
     walk,
 )
 from datasets.embeddings import Vectors, has_embeddings, read_embeddings
+from datasets.images.boxes import Box, box_in_picture
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
+    PART_COLUMNS,
     PREDICTION_COLUMNS,
-    TIME_COLUMNS,
     PictureInfo,
     apply_corrections,
     corrected_by_hand,
@@ -144,6 +146,7 @@ def load_table(
     labels: str | Sequence[str] | None = None,
     before: pd.DataFrame | None = None,
     vectors: Vectors | None = None,
+    min_box_confidence: float | None = None,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -173,6 +176,7 @@ def load_table(
         of the 0/1 columns, one per class. None: one label per item.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
     vectors : takes the embeddings; others than its own network's are an error.
+    min_box_confidence : least confidence of a box, as in `datasets.annotations.read_detections`.
 
     Returns
     -------
@@ -217,6 +221,7 @@ def load_table(
             learned=learned,
             vectors=vectors,
             alone=len(sources) == 1,
+            min_box_confidence=min_box_confidence,
         )
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
@@ -237,7 +242,7 @@ def load_table(
             f"invalid settings: --kind {kind!r} (must be auto, {', '.join(SUFFIXES)})"
         )
     for number, one in enumerate(names):
-        timed, bad = with_times(rows[number], kind, one)
+        timed, bad = with_parts(rows[number], kind, one)
         rows[number] = with_columns(timed).assign(source=number)
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
@@ -291,6 +296,7 @@ def load_unknown(
     check: bool = True,
     picture_info: dict[str, PictureInfo] | None = None,
     vectors: Vectors | None = None,
+    min_box_confidence: float | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Item table of the files that ``flag`` names, with the label ``unknown``.
 
@@ -306,6 +312,7 @@ def load_unknown(
     flag : flag to name in errors.
     check, picture_info : as in `usable_rows`.
     vectors : embeddings of the known items, to which those of these items are added.
+    min_box_confidence : as in `load_table`.
 
     Returns
     -------
@@ -316,7 +323,13 @@ def load_unknown(
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
     frame, rejected = load_unlabelled(
-        source, kind, flag, check=check, picture_info=picture_info, vectors=vectors
+        source,
+        kind,
+        flag,
+        check=check,
+        picture_info=picture_info,
+        vectors=vectors,
+        min_box_confidence=min_box_confidence,
     )
     frame, copies = drop_copies(frame, known_items, vectors)
     rejected += copies
@@ -339,6 +352,7 @@ def load_unlabelled(
     check: bool = True,
     picture_info: dict[str, PictureInfo] | None = None,
     vectors: Vectors | None = None,
+    min_box_confidence: float | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Item table of the files that ``flag`` names, with the label ``unknown``, and the rejected files.
 
@@ -347,8 +361,10 @@ def load_unlabelled(
     name = os.fspath(source)
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
-    frame, rejected, _ = _read_source(name, label=UNKNOWN, kind=kind, vectors=vectors)
-    frame, short = with_times(frame, kind, name)
+    frame, rejected, _ = _read_source(
+        name, label=UNKNOWN, kind=kind, vectors=vectors, min_box_confidence=min_box_confidence
+    )
+    frame, short = with_parts(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
     if kind == "embedding" and vectors is not None:
         frame, bad = vectors.usable_rows(frame)
@@ -383,6 +399,7 @@ def _read_source(
     learned: bool = False,
     vectors: Vectors | None = None,
     alone: bool = True,
+    min_box_confidence: float | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
@@ -392,7 +409,14 @@ def _read_source(
     ``alone`` : there is no other source. Embeddings without a label are an error only then.
     """
     from datasets import catalog
-    from datasets.annotations import has_triggers, is_annotated, items_of_triggers, read_annotations
+    from datasets.annotations import (
+        has_triggers,
+        is_annotated,
+        is_detections,
+        items_of_detections,
+        items_of_triggers,
+        read_annotations,
+    )
 
     public, path = catalog.is_name(source), Path(source)
     if source.startswith("demo:"):
@@ -413,6 +437,8 @@ def _read_source(
             return *_read_embedded(path, labels, vectors, alone=alone), note
         if vectors is not None and path.is_dir() and _is_of_embeddings(path):
             return *_read_embedded_folder(path, label, vectors), note
+        if is_detections(path):
+            return *items_of_detections(path, min_box_confidence, label), note
         if is_annotated(path):
             return read_annotations(path, label_column)
         if path.is_dir() and label:
@@ -561,7 +587,7 @@ def read_rows(
     cells = read_cells(path) if cells is None else cells
     if columns:
         cells, label_column = _from_columns(path, cells, columns), None
-    names = (*TEXT_COLUMNS, *TIME_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
+    names = (*TEXT_COLUMNS, *PART_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
     column_of = {name: _column(path, cells, name) for name in names}
     if label_column:
         column_of["label"] = _column(path, cells, label_column) or column_of["label"]
@@ -574,7 +600,7 @@ def read_rows(
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}. It has "
             f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}, but needs path,label"
-            "[,group][,split][,fold][,start][,end][,gps]. For a table of triggers, add --strain"
+            "[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. For a table of triggers, add --strain"
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
@@ -642,7 +668,7 @@ def _read_embedded(
     if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
         cells = cells.rename(columns={"at": "gps"})
     rows, rejected = read_rows(path, label=UNKNOWN, cells=cells, resolve=resolve)
-    rows, short = with_times(rows, "embedding", str(path))
+    rows, short = with_parts(rows, "embedding", str(path))
     rows, unusable = vectors.add(path, content, rows)
     rejected += short + unusable
     if labels.label:
@@ -735,7 +761,7 @@ def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
 
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Add the missing columns of an item table, order them, and normalise paths and labels."""
-    empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(TIME_COLUMNS, float("nan"))
+    empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(PART_COLUMNS, float("nan"))
     frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
     frame["path"] = frame["path"].map(
         {path: absolute_path(path) for path in frame["path"].unique()}
@@ -744,15 +770,18 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[[*empty]].reset_index(drop=True)
 
 
-def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Convert the time columns of this kind of file to numbers; rows with too short spans are rejected.
+def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Convert the times, or boxes, of this kind of file to numbers; rows with too short spans and boxes outside of
+    the picture are rejected.
 
     Raises
     ------
-    SecondhandError : a time is not a number, or a start is not before its end; names the row.
+    SecondhandError : a value is not a number, or a start is not before its end; names the row.
     """
-    time_columns = [name for name in TIME_COLUMNS if name in frame and kind in TIME_COLUMNS[name]]
-    unused = [name for name in TIME_COLUMNS if name in frame and name not in time_columns]
+    time_columns = [name for name in PART_COLUMNS if name in frame and kind in PART_COLUMNS[name]]
+    if kind == "picture" and len(time_columns) < len(Box._fields):  # such as the size of the file
+        time_columns = []
+    unused = [name for name in PART_COLUMNS if name in frame and name not in time_columns]
     if filled := [name for name in unused if not frame[name].isin(["", np.nan]).all()]:
         log.info("%s: columns that are not used for %s files: %s", source, kind, ", ".join(filled))
     frame = frame.drop(columns=unused).assign(
@@ -770,15 +799,33 @@ def with_times(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
             for row, path, start, end in frame.loc[short, ["path", "start", "end"]].itertuples()
         ]
         return frame.drop(index=short), rejected
-    return frame, []
+    return _with_boxes(frame, source) if "x" in time_columns else (frame, [])
+
+
+def _with_boxes(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Rows whose boxes lie in their pictures, cut at the edges, and the rejected rows; without a box a row is the
+    whole picture."""
+    columns, rejected, boxes = [*Box._fields], {}, {}
+    given = frame[columns].notna().any(axis=1)
+    for row, path, *values in frame.loc[given, ["path", *columns]].itertuples():
+        try:
+            boxes[row] = box_in_picture(values)
+        except ValueError as error:
+            where = f" (row {row + 2} of {Path(source).name})"
+            rejected[row] = Rejected(str(path), f"{error}{where}")
+    frame = frame.drop(index=[*rejected])
+    if boxes:
+        frame.loc[[*boxes], columns] = [[*box] for box in boxes.values()]
+    return frame, [*rejected.values()]
 
 
 def _seconds(cells: pd.Series, source: str) -> pd.Series:
     """Numbers, NaN for empty cells."""
     numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
+    unit = "" if cells.name in Box._fields else " of seconds"
     for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
         raise SecondhandError(
-            f"{source}, row {row + 2}: {cells.name} {quoted(cells.at[row])} is not a number of seconds"
+            f"{source}, row {row + 2}: {cells.name} {quoted(cells.at[row])} is not a number{unit}"
         )
     return numbers
 
@@ -857,7 +904,7 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, learned: bool) -> 
             f"--data {source}: these are predictions of a model. Check each label, and then delete the columns "
             f"{' and '.join(PREDICTION_COLUMNS)} to use all of them as labels"
         )
-    keys = [name for name in ("path", "start", "end", "gps") if name in frame]
+    keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
         if rows["label"].nunique() > 1:
             one, another = rows["label"].unique()[:2]

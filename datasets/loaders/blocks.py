@@ -75,7 +75,7 @@ class DecodedPicture(PILImage):
 
 
 class OpenPicture(Transform):
-    """Opens a path as an upright RGB picture, with the same reader as prediction.
+    """Opens a picture, or its box, as an upright RGB picture, with the same reader as prediction.
 
     A validation picture has its final size; a training picture is large enough for a crop.
     """
@@ -84,10 +84,10 @@ class OpenPicture(Transform):
         super().__init__()
         self.prepared = prepared
 
-    def __call__(self, path: str, split_idx: int | None = None, **kwargs: Any) -> PILImage:
+    def __call__(self, item: ItemRow, split_idx: int | None = None, **kwargs: Any) -> PILImage:
         if split_idx == 1:
-            return DecodedPicture(self.prepared.open_for_validation(path))
-        return PILImage(self.prepared.open_for_training(path))
+            return DecodedPicture(self.prepared.open_for_validation(item.path, item.box))
+        return PILImage(self.prepared.open_for_training(item.path, item.box))
 
 
 def PictureBlock(
@@ -260,8 +260,6 @@ def dataloaders(
     datablock = DataBlock(
         blocks=(block, target.block),
         dl_type=SeededDL,
-        # A picture needs only its path; a signal or an embedding also needs its span or moment.
-        get_x=None if isinstance(block, SpectrogramBlock | VectorBlock) else attrgetter("path"),
         get_y=target.of,
         splitter=IndexSplitter(valid.tolist()),
     )

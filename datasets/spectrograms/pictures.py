@@ -29,6 +29,7 @@ from datasets.core.store import (
     digest_of,
     hash_shared,
 )
+from datasets.images.boxes import Box
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,12 +44,14 @@ POOL_FROM = 48  # rendering fewer pictures takes less time than starting workers
 
 
 class Source(NamedTuple):
-    """What one spectrogram shows: a file, and the span (s) or the moment in it (GPS time for strain)."""
+    """What one item shows: a file, and the span (s) or the moment (GPS time for strain) in a signal, or the box in a
+    picture."""
 
     path: str
     start: float | None = None
     end: float | None = None
     at: float | None = None
+    box: Box | None = None
 
     def span(self) -> str:
         """The span as JSON for the picture's name; NaN (an empty cell) means no limit."""
@@ -57,9 +60,16 @@ class Source(NamedTuple):
 
 
 def source_of(row: Any) -> Source:
-    """Source of a row with path, start, end and gps; empty cells are None or NaN."""
+    """Source of a row with path, start, end and gps, and maybe the columns of a box; empty cells are None or NaN."""
     times = (row[name] for name in ("start", "end", "gps"))
-    return Source(row["path"], *(None if t is None or t != t else float(t) for t in times))
+    start, end, at = (None if t is None or t != t else float(t) for t in times)
+    return Source(row["path"], start, end, at, box_of(row))
+
+
+def box_of(row: Any) -> Box | None:
+    """The box of a row with the columns of `Box`, or None."""
+    numbers = [row.get(name) for name in Box._fields]
+    return None if any(n is None or n != n for n in numbers) else Box(*map(float, numbers))
 
 
 def key_of(digest: str, fingerprint: str, span: str) -> str:

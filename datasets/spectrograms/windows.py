@@ -13,7 +13,8 @@ import pandas as pd
 from datasets.core import progress
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.processes import cores
-from datasets.spectrograms.pictures import PictureCache, Source, no_signal
+from datasets.images import Box
+from datasets.spectrograms.pictures import PictureCache, Source, box_of, no_signal
 from datasets.spectrograms.settings import SpectrogramSettings
 
 Spans = list[tuple[float | None, float | None]]
@@ -28,12 +29,16 @@ class ItemRow(NamedTuple):
     start: float = math.nan
     end: float = math.nan
     gps: float = math.nan
+    box: Box | None = None
 
 
 def item_rows(frame: pd.DataFrame) -> list[ItemRow]:
     """Rows of a table as the input of the DataBlock."""
     times = [frame.get(name, pd.Series(math.nan, frame.index)) for name in ("start", "end", "gps")]
-    columns = (frame["path"], frame["label"], *times)
+    boxes: list[Box | None] = [None] * len(frame)
+    if {*Box._fields} <= {*frame}:
+        boxes = [box_of(row) for row in frame[[*Box._fields]].to_dict("records")]
+    columns = (frame["path"], frame["label"], *times, boxes)
     return [ItemRow(*row) for row in zip(*columns, strict=True)]
 
 
@@ -111,7 +116,7 @@ def render_rows(
 
 
 def _spans_of(spectrogram: SpectrogramSettings, overlap: float, item: ItemRow) -> Spans | BadFile:
-    start, end, at = (None if t != t else t for t in item[2:])
+    start, end, at = (None if t != t else t for t in item[2:5])
     if at is not None:
         return [(start, end)]
     try:

@@ -423,10 +423,12 @@ class OverrideSettings(ComputeSettings):
 class OutputSettings:
     """output"""
 
-    format: Literal["csv", "jsonl", "table", "raven", "audacity", "camtrap-dp"] | None = option(
+    format: (
+        Literal["csv", "jsonl", "table", "raven", "audacity", "camtrap-dp", "megadetector"] | None
+    ) = option(
         None,
         "Output format. raven and audacity are for sound, with one file for each recording if --out is a "
-        "folder; camtrap-dp writes a folder of tables. Default: table on a terminal, else csv.",
+        "folder; camtrap-dp writes a folder of tables; megadetector adds the classes to a JSON of MegaDetector. Default: table on a terminal, else csv.",
     )
     classes: str | None = option(
         None,
@@ -464,7 +466,14 @@ class OutputSettings:
         "sound (default: the whole recording).",
     )
     windows: bool = option(
-        False, "Write one row per window of a long recording instead of one per file."
+        False,
+        "Write one row per window of a long recording, or per box of a picture, instead of one per file.",
+    )
+    min_box_confidence: float | None = option(
+        None,
+        "For MegaDetector's JSON: least confidence of a box to crop and predict. Default: the typical threshold that "
+        "the JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
+        limits=Limits(low=0, high=1),
     )
     sets: bool = option(
         False,

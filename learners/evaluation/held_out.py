@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core import progress
+from datasets.images import Box
 from datasets.items import TIME_AND_PLACE, UNKNOWN, ItemTable, split_units, targets_of
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
@@ -155,7 +156,9 @@ def predict_held_out(
     predicted = predictor.predict_detailed(sources(rows), bs=bs, workers=workers)
     detailed = list(progress.counted(predicted, "Predicting", len(rows), "items"))
     frame = pd.DataFrame([a.prediction for a in detailed], columns=Prediction._fields)
-    hidden = ["windows", "set", "known"] + ["branch"] * (predictor.confidence.tree is None)
+    hidden = ["windows", "set", "known", "box", "detection"] + ["branch"] * (
+        predictor.confidence.tree is None
+    )
     frame = frame.drop(columns=hidden)
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
@@ -175,6 +178,8 @@ def predict_held_out(
         frame = pd.concat([frame, places], axis=1)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
     frame["gps"] = rows["gps"].astype(object).where(rows["gps"].notna(), None)
+    if rows["x"].notna().any():
+        frame[[*Box._fields]] = rows[[*Box._fields]]
     frame["unit"] = split_units(rows)
     return Evaluation(frame, *stack_outputs(detailed))
 
@@ -192,4 +197,6 @@ def is_correct(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
 
 def sources(frame: pd.DataFrame) -> list[Source]:
     """The rows as sources for the predictor, with span or moment."""
-    return [Source(item.path, item.start, item.end, item.gps) for item in item_rows(frame)]
+    return [
+        Source(item.path, item.start, item.end, item.gps, item.box) for item in item_rows(frame)
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.items import correlation, duplicate_threshold, thumbnails_of
+from datasets.items import PART_COLUMNS, correlation, duplicate_threshold, thumbnails_of
 from datasets.spectrograms import Source, source_of
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
@@ -28,7 +28,7 @@ LOW, HIGH = 0.05, 0.5
 CANDIDATES = 100
 
 DUPLICATE_COLUMNS = ("row", "train_path", "train_label", "similarity", "correlation",
-         "train_start", "train_end", "train_gps")  # fmt: skip
+         *(f"train_{name}" for name in PART_COLUMNS))  # fmt: skip
 
 
 def hardest_items(evaluation: Evaluation, scored: ScoredItems, n: int = 20) -> pd.DataFrame:
@@ -123,7 +123,7 @@ def near_duplicates(
             "train_label": nearest["label"].to_numpy(),
             "similarity": similarity[chosen],
             "correlation": alike.diagonal(),
-            **{f"train_{name}": nearest[name].to_numpy() for name in ("start", "end", "gps")},
+            **{f"train_{name}": nearest[name].to_numpy() for name in PART_COLUMNS},
         }
     )
     duplicates = pairs.loc[pairs["correlation"] >= enough]

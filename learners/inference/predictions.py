@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.images import Box
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.uncertainty import Reason, Why
@@ -36,14 +37,15 @@ class Prediction(NamedTuple):
         background class the probabilities of the classes sum to less than 1. With ``--classes`` those of
         excluded classes are 0.
     reason : why the label is "unknown" or a node above the classes, also as text: "", "ambiguous",
-        "unusual", "out of distribution", "background", "other class", "no signal", "bad file: …" or, for a
-        readable file, "no such moment: …".
+        "unusual", "out of distribution", "background", "other class", "no signal", "blank", "not an animal: …",
+        "bad file: …" or, for a readable file, "no such moment: …".
     top : most probable classes with their probabilities, best first; for multi-label models also all
         predicted labels, with independent probabilities.
     distance_p : fraction of known files at least as far from the training data, in (0, 1]; 1 for training
         files and copies of them, NaN if the model measures no distance.
     start, end : seconds in the file that the prediction is for; NaN for the whole file.
-    windows : predictions of the windows of a recording longer than the model's window.
+    windows : predictions of the windows of a recording longer than the model's window, or of the boxes of a picture
+        with several.
     set : smallest set of classes that contains the right one with the chosen coverage, most probable
         first; empty if the model makes no sets, and for a bad file.
     at : moment of the prediction. GPS time in seconds for strain (the requested or the loudest moment),
@@ -52,6 +54,8 @@ class Prediction(NamedTuple):
         file.
     branch : path down the class tree with the probability of each node, without nodes above all
         classes; `label` is on it. Empty without a tree, and for a bad file.
+    box : the box of the picture that the prediction is for; None for all of it.
+    detection : confidence of the detector in the box, or its largest in the picture, in [0, 1]; NaN without a detector.
     """
 
     path: str
@@ -68,6 +72,8 @@ class Prediction(NamedTuple):
     at: float = NAN
     known: float = NAN
     branch: tuple[tuple[str, float], ...] = ()
+    box: Box | None = None
+    detection: float = NAN
 
     @property
     def sure(self) -> float:
@@ -118,7 +124,9 @@ def refused_prediction(source: Source, why: BadFile | Reason) -> Prediction:
         kind = Why.NO_MOMENT if isinstance(why, OutsideFile) else Why.BAD_FILE
         why = Reason(kind, why.reason)
     limits = seconds(source.start), seconds(source.end)
-    return Prediction(source.path, UNKNOWN, "", NAN, why, [], NAN, *limits, at=seconds(source.at))
+    return Prediction(
+        source.path, UNKNOWN, "", NAN, why, [], NAN, *limits, at=seconds(source.at), box=source.box
+    )
 
 
 def check_moment(kind: str, at: float | None) -> None:
@@ -132,15 +140,16 @@ def check_moment(kind: str, at: float | None) -> None:
 
 
 def reason_not_predicted(windows: Sequence[Prediction]) -> Reason | None:
-    """Why the recording of these windows is not predicted; None if it is.
+    """Why the recording of these windows, or the picture of these boxes, is not predicted; None if it is.
 
-    One unreadable window makes the whole file bad. Silent windows are ignored; if all are silent the
-    reason is "no signal".
+    One unreadable window makes the whole file bad. Silent windows, and boxes of people and vehicles, are ignored; if
+    all are of these the reason is that of the first.
     """
     for window in windows:
         if window.reason.why is Why.BAD_FILE:
             return window.reason
-    return NO_SIGNAL if all(window.reason == NO_SIGNAL for window in windows) else None
+    ignored = (Why.NO_SIGNAL, Why.NOT_ANIMAL)
+    return windows[0].reason if all(w.reason.why in ignored for w in windows) else None
 
 
 def pool_windows(windows: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
@@ -157,6 +166,19 @@ def pool_windows(windows: Sequence[DetailedPrediction]) -> tuple[Floats, Floats,
     supporting = loudest[:, mean_logits.argmax()]
     trained = all(audible[n].prediction.distance_p == 1 for n in supporting)
     return mean_logits, features[supporting].mean(axis=0), trained
+
+
+def pool_boxes(boxes: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
+    """Pool boxes: logits [classes] and features [width] of a picture, and whether all of its boxes were trained on.
+
+    The means over the boxes that the model does not take for background, so that a branch beside an animal does not
+    count; over all if it takes all for it.
+    """
+    usable = [box for box in boxes if box.logits is not None]
+    animals = [box for box in usable if box.prediction.reason.why is not Why.BACKGROUND] or usable
+    logits, features = stack_outputs(animals)
+    trained = all(box.prediction.distance_p == 1 for box in animals)
+    return logits.mean(axis=0), features.mean(axis=0), trained
 
 
 def stack_outputs(

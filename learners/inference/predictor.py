@@ -10,12 +10,12 @@ from __future__ import annotations
 import csv
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, groupby, islice
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +43,7 @@ from learners.inference.predictions import (
     Floats,
     Prediction,
     check_moment,
+    pool_boxes,
     pool_windows,
     reason_not_predicted,
     refused_prediction,
@@ -80,20 +81,27 @@ class Part(NamedTuple):
     ----------
     number : number of the file in the call, because a file may occur twice.
     file : the file or source, as the caller wrote it.
-    source : the whole file or the window, with its moment once it is opened.
+    source : the whole file, or the window or box, with its moment once it is opened.
+    refused : why it is not opened; None if it is.
     """
 
     number: int
     file: Source
     source: Source
+    refused: BadFile | Reason | None = None
+
+
+#: The parts of a picture, each with the reason why it is not predicted, or None.
+Parts = Callable[[Source], Sequence[tuple[Source, BadFile | Reason | None]]]
 
 
 def as_source(file: FileOrSource, at: float | None = None) -> Source:
     """Turn a file name into a source with the moment ``at``; a source is returned without NaN."""
     if isinstance(file, Source):
         # Empty cells of a table are NaN.
-        times = (None if t is None or t != t else t for t in file[1:])
-        return Source(file.path, *times)
+        times = (file.start, file.end, file.at)
+        start, end, moment = (None if t is None or t != t else t for t in times)
+        return Source(file.path, start, end, moment, file.box)
     return Source(os.fspath(file), at=at)
 
 
@@ -107,11 +115,13 @@ class Opener:
     prepared: PictureOpener
     spectrogram: SpectrogramSettings | None
 
-    def __call__(self, source: Source) -> tuple[Opened, float | None]:
-        path, start, end, at = source
+    def __call__(self, source: Source | None) -> tuple[Opened, float | None]:
+        if source is None:  # a part that is refused
+            return NO_SIGNAL, None
+        path, start, end, at, box = source
         try:
             if self.spectrogram is None:
-                return pixels(self.prepared.open_for_validation(path)), at
+                return pixels(self.prepared.open_for_validation(path, box)), at
             if (cached := self.stored(source)) is not None:
                 silent = no_signal(cached)
                 return NO_SIGNAL if silent else pixels(self.prepared.open_spectrogram(cached)), at
@@ -153,7 +163,7 @@ class Cutter:
     overlap: float
 
     def __call__(self, source: Source) -> list[Source]:
-        path, start, end, at = source
+        path, start, end, at, _ = source
         if at is not None:
             return [source]
         try:
@@ -161,6 +171,10 @@ class Cutter:
         except BadFile:  # opening it again reports what is wrong
             return [source]
         return [Source(path, *span) for span in spans]
+
+
+def _whole(file: Source) -> list[tuple[Source, None]]:
+    return [(file, None)]
 
 
 class Decoder:
@@ -171,17 +185,23 @@ class Decoder:
     prepared : how pictures are opened and cached.
     spectrogram : spectrogram settings of signals; None for pictures.
     overlap : overlap of the windows of a long recording, as a fraction of a window.
+    parts : the boxes of a picture; None for whole pictures.
     """
 
     def __init__(
-        self, prepared: PictureOpener, spectrogram: SpectrogramSettings | None, overlap: float
+        self,
+        prepared: PictureOpener,
+        spectrogram: SpectrogramSettings | None,
+        overlap: float,
+        parts: Parts | None = None,
     ) -> None:
+        self._parts: Parts = parts or _whole
         self._opener = Opener(prepared, spectrogram)
         self.stored = self._opener.stored
         self._cutter = (
             Cutter(spectrogram, overlap) if isinstance(spectrogram, MelSettings) else None
         )
-        self._openers: IsolatedCalls[Source, tuple[Opened, float | None]] | None = None
+        self._openers: IsolatedCalls[Source | None, tuple[Opened, float | None]] | None = None
         self._cutters: IsolatedCalls[Source, list[Source]] | None = None
 
     def open(self, source: FileOrSource) -> Opened:
@@ -210,14 +230,21 @@ class Decoder:
         chunk = max(1, bs // (2 * calls.workers))
         batch: list[tuple[Part, Opened]] = []
         in_round, last_number = 0, -1
-        ahead = calls.ahead(chain(start_parts, parts), 3 * bs, of=attrgetter("source"), chunk=chunk)
+        ahead = calls.ahead(
+            chain(start_parts, parts),
+            3 * bs,
+            of=lambda part: part.source if part.refused is None else None,
+            chunk=chunk,
+        )
         with closing(ahead):
             for part, (opened, at) in ahead:
                 if in_round >= ROUND * bs and part.number != last_number:
                     if batch:
                         yield batch
                     batch, in_round = [], 0
-                batch.append((part._replace(source=part.source._replace(at=at)), opened))
+                if part.refused is None:
+                    part = part._replace(source=part.source._replace(at=at))
+                batch.append((part, opened if part.refused is None else part.refused))
                 in_round, last_number = in_round + 1, part.number
                 if len(batch) == bs:
                     yield batch
@@ -226,9 +253,11 @@ class Decoder:
             yield batch
 
     def _cut(self, files: Iterable[Source]) -> Iterator[Part]:
-        """Yield the files, or the windows of long recordings, whose lengths are read ahead."""
+        """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the boxes of pictures."""
         if self._cutter is None:
-            yield from (Part(number, file, file) for number, file in enumerate(files))
+            for number, file in enumerate(files):
+                for source, refused in self._parts(file):
+                    yield Part(number, file, source, refused)
             return
         if self._cutters is None:
             self._cutters = IsolatedCalls(self._cutter, 1, [])
@@ -248,7 +277,7 @@ class Decoder:
 
     def _start_openers(
         self, workers: int | None
-    ) -> IsolatedCalls[Source, tuple[Opened, float | None]]:
+    ) -> IsolatedCalls[Source | None, tuple[Opened, float | None]]:
         count = max(1, workers or cores())
         if self._openers is None or self._openers.workers != count:
             self._openers = IsolatedCalls(self._opener, count, _DIED)
@@ -313,6 +342,7 @@ class Predictor:
     only : class subset: the classes of the model that may be predicted.
     decoded : cache of decoded pixels, shared by the stages of a run.
     vectors : for a model of embeddings, those of the items; `datasets.items.add_embeddings` adds more.
+    parts : gives the boxes of a picture to predict, and why some are not; None for whole pictures.
     """
 
     decoder: Decoder | VectorDecoder
@@ -330,6 +360,7 @@ class Predictor:
         only: Collection[str] | None = None,
         decoded: DecodedPictures | None = None,
         vectors: Vectors | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.device = pick_device(device, engine)
         self._run: Path | None = None
@@ -362,7 +393,7 @@ class Predictor:
         self.decoder = (
             VectorDecoder(self.vectors)
             if self.kind == "embedding"
-            else Decoder(self.prepared, self.spectrogram, self.bundle.overlap)
+            else Decoder(self.prepared, self.spectrogram, self.bundle.overlap, parts)
         )
 
     def predict(
@@ -411,7 +442,7 @@ class Predictor:
         bs: int = 32,
         workers: int | None = None,
     ) -> Iterator[tuple[Source, list[DetailedPrediction]]]:
-        """Yield each file with the detailed predictions of its windows (one for a short file)."""
+        """Yield each file with the detailed predictions of its windows or boxes (one for a short file)."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: expected at least 1")
         check_moment(self.kind, at)
@@ -519,13 +550,14 @@ class Predictor:
     def _pool_windows(
         self, source: Source, windows: list[DetailedPrediction]
     ) -> DetailedPrediction:
-        """Pool the predictions of a recording's windows into one."""
+        """Pool the predictions of a recording's windows, or of a picture's boxes, into one."""
         window_predictions = tuple(window.prediction for window in windows)
         if (reason := reason_not_predicted(window_predictions)) is not None:
             return DetailedPrediction(
                 refused_prediction(source, reason)._replace(windows=window_predictions), None, None
             )
-        logits, features, trained = pool_windows(windows)
+        pool = pool_windows if self.spectrogram is not None else pool_boxes
+        logits, features, trained = pool(windows)
         (prediction,) = self._decide([source], logits[None], features[None], trained)
         return DetailedPrediction(prediction._replace(windows=window_predictions), logits, features)
 
@@ -560,6 +592,7 @@ class Predictor:
                 at=seconds(source.at),
                 known=float(decisions.known[i]),
                 branch=branches[i],
+                box=source.box,
             )
             for i, source in enumerate(sources)
         ]

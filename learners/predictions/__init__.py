@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         read_thresholds,
     )
     from learners.predictions.journal import Journal
+    from learners.predictions.megadetector import boxes_of
     from learners.predictions.provenance import Provenance
     from learners.predictions.rows import Events, RowSettings
     from learners.predictions.triggers import predict_triggers

@@ -55,6 +55,8 @@ TABLES = {
 }  # fmt: skip
 #: Classes that are observation types of the standard; all others are animals.
 _TYPES = ("human", "vehicle", "blank")
+#: Observation types of the categories of a detector.
+_DETECTED = {"person": "human", "vehicle": "vehicle"}
 _ASSUMED = {
     "contributors": [{"title": "not given", "role": "contact"}],
     "project": {
@@ -65,6 +67,9 @@ _ASSUMED = {
         "observationLevel": ["media"],
     },
 }
+
+
+_BOX = ("bboxX", "bboxY", "bboxWidth", "bboxHeight")
 
 
 class _Shot(NamedTuple):
@@ -157,6 +162,7 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
                         "classificationMethod": "machine",
                         "classifiedBy": classifier,
                         "classificationTimestamp": _time(now),
+                        **_bounding_box(row),
                         **observation,
                     }
                 )
@@ -267,11 +273,17 @@ def _observation(row: Prediction) -> dict[str, str]:
             "classificationProbability": f"{row.sure:.6f}",
         }
     word = {
-        Why.BACKGROUND: "blank", Why.NO_SIGNAL: "blank",
+        Why.BACKGROUND: "blank", Why.NO_SIGNAL: "blank", Why.BLANK: "blank",
+        Why.NOT_ANIMAL: _DETECTED.get(row.reason.detail, "unknown"),
         Why.BAD_FILE: "unclassified", Why.NO_MOMENT: "unclassified",
     }.get(row.reason.why, "unknown")  # fmt: skip
     best = f"; the most probable class is {row.best}, {row.probability:.6f}" if row.best else ""
     return {"observationType": word, "observationComments": f"{row.reason}{best}"}
+
+
+def _bounding_box(row: Prediction) -> dict[str, float]:
+    """Columns for the box of an observation."""
+    return {} if row.box is None else dict(zip(_BOX, row.box, strict=True))
 
 
 def _read_shot(prediction: Prediction, clock: Clock) -> _Shot:

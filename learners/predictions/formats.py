@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from datasets.core.cells import write_rows
 from datasets.core.errors import SecondhandError, one_line
 from datasets.core.files import file_beside, write_beside
+from datasets.images import Box
 from datasets.items import JOIN, TIME_AND_PLACE, UNKNOWN
 from learners.files import jsonable
 from learners.inference import Prediction, cell
@@ -43,19 +44,23 @@ _RAVEN_PLACE = tuple(map(str.capitalize, TIME_AND_PLACE))
 
 
 def write_csv(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
-    """Write a CSV header and rows; windows are rows, not a column.
+    """Write a CSV header and rows; windows are rows, not a column, and a box is four columns.
 
     The header depends on the model and the call only: where no file has a time or place, the cells are empty.
     """
-    columns = [name for name in Prediction._fields if name not in ("windows", *shape.hidden)]
+    hidden = ("windows", "box", *shape.hidden)
+    columns = [name for name in Prediction._fields if name not in hidden]
+    boxes = () if "box" in shape.hidden else Box._fields
     place = () if shape.clock is None else TIME_AND_PLACE
     rows = (
-        {name: getattr(row, name) for name in columns} | shape.time_and_place(row)
+        {name: getattr(row, name) for name in columns}
+        | dict(zip(boxes, row.box or [""] * len(boxes), strict=True))
+        | shape.time_and_place(row)
         for prediction in predictions
         for row in shape.rows(prediction)
     )
     cells = ([cell(value, name) for name, value in row.items()] for row in rows)
-    write_rows(stream, chain([[*columns, *place]], cells))
+    write_rows(stream, chain([[*columns, *boxes, *place]], cells))
 
 
 def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
@@ -68,7 +73,8 @@ def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: T
 
 
 def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
-    known = row._asdict() | {"windows": [_as_json(window, hidden) for window in row.windows]}
+    windows = [_as_json(window, hidden) for window in row.windows]
+    known = row._asdict() | {"windows": windows, "box": row.box and row.box._asdict()}
     return {name: jsonable(value) for name, value in known.items() if name not in hidden}
 
 
@@ -209,10 +215,11 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
             "--format"
         )
     if out is None:
-        if format == "camtrap-dp":
-            raise SecondhandError(
-                f"--format {format} writes several tables. Give a folder as --out"
+        if format in ("camtrap-dp", "megadetector"):
+            what = (
+                "several tables. Give a folder" if format == "camtrap-dp" else "a JSON. Give a file"
             )
+            raise SecondhandError(f"--format {format} writes {what} as --out")
         return
     if format not in FOLDERS and out.is_dir():
         raise SecondhandError(
@@ -237,7 +244,12 @@ def write(
 
     An existing file is replaced atomically; other files in a folder stay.
     """
-    if format == "camtrap-dp":
+    if format == "megadetector":
+        from learners.predictions.megadetector import write_megadetector
+
+        assert out is not None  # `check_out` has checked this
+        write_megadetector(predictions, shape, out)
+    elif format == "camtrap-dp":
         from learners.predictions.camtrap import write_camtrap
 
         assert out is not None  # `check_out` has checked this

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
@@ -21,10 +22,12 @@ from learners.cli import console
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
 from learners.predictions.journal import Journal
+from learners.predictions.megadetector import with_detections
 from learners.predictions.rows import RowSettings
 from learners.uncertainty import Why
 
 if TYPE_CHECKING:
+    from datasets.annotations import Detections
     from learners.inference import Predictor
 
 #: Embeddings that are predicted at once.
@@ -46,23 +49,30 @@ def predict_files(
     options : options of the `Predictor`, for the workers of a cluster.
     """
     skipped: Counter[str] = Counter()
-    files = some_files(settings.paths, predictor.kind, skipped)
-    if predictor.kind == "embedding":
-        return _predict_embeddings(predictor, files, settings, format, shape)
+    detections = shape.detections
+    if detections is None:
+        files = some_files(settings.paths, predictor.kind, skipped)
+        if predictor.kind == "embedding":
+            return _predict_embeddings(predictor, files, settings, format, shape)
+    else:
+        files = iter(detections.frames)
+        for file in detections.rejected:
+            print(f"{file.path}: {file.reason}", file=sys.stderr)
     # On a terminal a table shows its bad files by itself.
     shown = settings.out is None and format in ("table", "csv", "jsonl") and sys.stdout.isatty()
     tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
     if settings.out is None:
-        predictions = tally(_predict(predictor, files, settings, options))
+        predictions = tally(_predict(predictor, files, settings, options, detections))
         if not sys.stdout.isatty():  # on a terminal the rows themselves show the progress
-            predictions = _counted(predictions, settings.paths, predictor.kind)
+            predictions = _counted(predictions, _total(settings.paths, predictor.kind, detections))
         write(format, predictions, shape, None)
     else:
-        job_settings = _job_settings(settings, predictor, format, options)
+        job_settings = _job_settings(settings, predictor, format, options, detections)
         with Journal(settings.out, job_settings, overwrite=settings.overwrite) as journal:
-            predictions = _predict(predictor, journal.pending(files), settings, options)
+            pending = journal.pending(files)
+            predictions = _predict(predictor, pending, settings, options, detections)
             with progress.step("Predicting", 0) as advance:
-                total = _total(settings.paths, predictor.kind)
+                total = _total(settings.paths, predictor.kind, detections)
                 for done in journal.add(_rounds(predictions, settings)):
                     advance(done, total())
             write(format, tally(journal), shape, settings.out)
@@ -99,8 +109,12 @@ def _predict_embeddings(
     return tally.status() or (3 if rejected else 0)
 
 
-def _total(paths: Sequence[str], kind: str) -> Callable[[], int | None]:
+def _total(
+    paths: Sequence[str], kind: str, detections: Detections | None
+) -> Callable[[], int | None]:
     """Counts the files in a thread, as listing a large folder takes long; None until they are counted."""
+    if detections is not None:
+        return lambda: len(detections.frames)
     counts: list[int] = []
 
     def count() -> None:
@@ -111,11 +125,10 @@ def _total(paths: Sequence[str], kind: str) -> Callable[[], int | None]:
 
 
 def _counted(
-    predictions: Iterator[Prediction], paths: Sequence[str], kind: str
+    predictions: Iterator[Prediction], total: Callable[[], int | None]
 ) -> Iterator[Prediction]:
     """Yield the predictions and show their progress."""
     with progress.step("Predicting", 0) as advance:
-        total = _total(paths, kind)
         for done, prediction in enumerate(predictions, 1):
             yield prediction
             advance(done, total())
@@ -173,12 +186,21 @@ class Tally:
 
 
 def _predict(
-    predictor: Predictor, files: Iterator[str], settings: Any, options: Mapping[str, Any]
+    predictor: Predictor,
+    files: Iterator[str],
+    settings: Any,
+    options: Mapping[str, Any],
+    detections: Detections | None,
 ) -> Iterator[Prediction]:
-    """Predictions from this machine or from the workers of a cluster."""
+    """Predictions from this machine or from the workers of a cluster, with the detector's confidences."""
     if settings.cluster is None:
         workers = settings.workers
-        yield from predictor.predict(files, at=settings.at, bs=settings.bs, workers=workers)
+        predictions = predictor.predict(files, at=settings.at, bs=settings.bs, workers=workers)
+        yield from (
+            predictions
+            if detections is None
+            else (with_detections(prediction, detections) for prediction in predictions)
+        )
         return
     from datasets.cluster import connect
     from learners.inference import predict_on
@@ -196,12 +218,17 @@ def _rounds(predictions: Iterator[Prediction], settings: Any) -> Iterator[list[P
 
 
 def _job_settings(
-    settings: Any, predictor: Predictor, format: str, options: Mapping[str, Any]
+    settings: Any,
+    predictor: Predictor,
+    format: str,
+    options: Mapping[str, Any],
+    detections: Detections | None,
 ) -> dict[str, Any]:
     """Everything that the predictions depend on, except the files."""
     named = {flag(name): value for name, value in vars(settings).items() if name not in _FREE}
     return {
         "model": model_digest(settings.model)[:12],
+        "detections": detections and hashlib.sha256(detections.file.read_bytes()).hexdigest()[:12],
         "folders": [name for name in settings.paths if os.path.isdir(name)],
         **named,
         "--classes": options.get("only"),

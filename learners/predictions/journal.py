@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.file_state import FileState, is_same
+from datasets.images import Box
 from learners.files import acquire_lock
 from learners.inference import Prediction
 from learners.uncertainty import Reason, Why
@@ -224,4 +225,5 @@ def _from_json(values: list[Any]) -> Prediction:
         windows=tuple(map(_from_json, prediction.windows)),  # type: ignore[arg-type]
         set=tuple(prediction.set),
         branch=tuple((name, p) for name, p in prediction.branch),
+        box=None if prediction.box is None else Box(*prediction.box),
     )

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.core.errors import BadFile
 from datasets.items import UNKNOWN, Clock, names_of
 from learners.inference import Prediction
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import Why
+
+if TYPE_CHECKING:
+    from datasets.annotations import Detections
 
 #: Lower bound of probabilities before taking logarithms.
 _TINY = 1e-12
@@ -115,7 +118,7 @@ class RowSettings(NamedTuple):
 
     Attributes
     ----------
-    windows : a row per window of a long recording.
+    windows : a row per window of a long recording, or per box of a picture.
     events : a row per event instead.
     top : number of classes listed per row.
     hidden : fields of `Prediction` that are left out.
@@ -125,6 +128,7 @@ class RowSettings(NamedTuple):
     gps : moments are GPS times.
     provenance : model, thresholds and call; None if they are not recorded.
     clock : finds time and place of files; None leaves the columns of time and place out.
+    detections : results of the detector whose boxes were predicted; None without one.
     """
 
     windows: bool = False
@@ -137,6 +141,7 @@ class RowSettings(NamedTuple):
     gps: bool = False
     clock: Clock | None = None
     provenance: Provenance | None = None
+    detections: Detections | None = None
 
     def below(self, path: str) -> str:
         """Path of a file relative to the folder of the call that contains it; else its name."""

@@ -18,6 +18,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
 from datasets.images import open_picture
+from datasets.items import PART_COLUMNS
 from datasets.spectrograms import Source, source_of
 from learners.evaluation import OPEN_SET_SPLITS, Changes, Evaluation, ScoredItems
 from learners.files import PathShortener
@@ -66,7 +67,7 @@ class Pictures:
         if self.predictor.kind == "embedding" and kind_of(source.path) != "picture":
             raise BadFile(source.path, "only its embedding was read")
         if spectrogram is None:
-            return self.predictor.prepared.open_for_page(source.path, SIDE)
+            return self.predictor.prepared.open_for_page(source.path, SIDE, source.box)
         if (stored := self.predictor.decoder.stored(source)) is not None:
             return open_picture(stored)
         signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
@@ -246,8 +247,8 @@ def similar(pictures: Pictures, duplicates: pd.DataFrame, evaluation: Evaluation
     figures = []
     for row in duplicates.head(SHOWN).to_dict("records"):
         file = evaluation.predictions.iloc[row["row"]]
-        times = {name: row[f"train_{name}"] for name in ("start", "end", "gps")}
-        trained = source_of({"path": row["train_path"], **times})
+        part = {name: row[f"train_{name}"] for name in PART_COLUMNS}
+        trained = source_of({"path": row["train_path"], **part})
         names = [f"{file['split']}: {file['truth']}", f"train: {row['train_label']}"]
         caption = f"{' · '.join(names)} · similarity {row['correlation']:.3f}"
         figures.append(pictures.pair([source_of(file), trained], caption, names))

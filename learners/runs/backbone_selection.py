@@ -215,7 +215,7 @@ def _pictures(
             f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
         )
     if table.kind == "picture":
-        return [Source(path) for path in rows["path"]], np.arange(len(rows))
+        return [source_of(row) for row in rows.to_dict("records")], np.arange(len(rows))
     spectrogram = infer_spectrogram(table.kind, _training_items(table), settings.signal, mel)
     cache = picture_cache(settings.signal)
     windows, _ = cut_windows(rows, spectrogram, overlap=settings.signal.overlap)

@@ -22,7 +22,14 @@ import yaml
 from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import check_splits, fold_names, folds_of, load_grouped, protocol_of
+from datasets.items import (
+    PART_COLUMNS,
+    check_splits,
+    fold_names,
+    folds_of,
+    load_grouped,
+    protocol_of,
+)
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
 from learners.files import jsonable, locked
@@ -188,7 +195,7 @@ def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
     # Raises for data with their own split.
     frame["fold"] = folds_of(frame, data, seed)
     check_splits(frame, data, seed)
-    items = frame[["path", "label", "group", "fold", "start", "end", "gps"]]
+    items = frame[["path", "label", "group", "fold", *PART_COLUMNS]]
     return items, protocol_of(table, frame, data)
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
-from datasets.images import DecodedPictures
+from datasets.images import Box, DecodedPictures
 from datasets.items import (
     DataSettings,
     ItemTable,
@@ -220,6 +220,7 @@ def load_items(
     loaded = render_items(table, data, signal, seed, trained_on, spectrogram)
     table = loaded.table
     items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
+    items = items.drop(columns=[name for name in Box._fields if items[name].isna().all()])
     others = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
     tables = {"items.csv": items, "background.csv": table.background}
     if table.kind == "embedding":  # the items' own files are not opened

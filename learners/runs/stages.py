@@ -12,7 +12,7 @@ from torch import nn
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
-from datasets.items import UNKNOWN, earlier_items, is_rehearsed, items_of_run
+from datasets.items import PART_COLUMNS, UNKNOWN, earlier_items, is_rehearsed, items_of_run
 from learners import distributed
 from learners.backbones import drop_background_row
 from learners.evaluation import (
@@ -111,7 +111,7 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
     reference_items = reference_rows(run.items.rows, train.seed)
     # The lengths differ if a training file has become unreadable.
     if reference is not None and len(reference_items) == len(reference):
-        columns = ["path", "label", "start", "end", "gps"]
+        columns = ["path", "label", *PART_COLUMNS]
         write_csv(run.folder / REFERENCE, reference_items[columns])
     if run.selection is not None:
         tables = {"Backbones": as_table(run.selection.candidates), **tables}

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import torch
 from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
@@ -21,7 +20,7 @@ from fastai.torch_core import set_seed
 from torch import nn
 
 from datasets.core.errors import SecondhandError
-from datasets.images import DecodedPictures, PictureOpener, Preprocessing, keep_decoded
+from datasets.images import Box, DecodedPictures, PictureOpener, Preprocessing, keep_decoded
 from datasets.items import Loaded, picture_cache, split_units
 from datasets.loaders import (
     Augmentation,
@@ -31,7 +30,7 @@ from datasets.loaders import (
     VectorBlock,
     dataloaders,
 )
-from datasets.spectrograms import cache_root
+from datasets.spectrograms import cache_root, item_rows
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones import (
@@ -294,7 +293,7 @@ def _build_loaders(
         block = PictureBlock(preprocessing, augmentation, decoded)
         if decoded.fits and distributed.is_first():
             keep_decoded(
-                PictureOpener(preprocessing, augment.min_scale, decoded), *_picture_paths(items)
+                PictureOpener(preprocessing, augment.min_scale, decoded), *_pictures(items)
             )
     else:
         signal_augmentation = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
@@ -320,7 +319,7 @@ def decoded_pictures(
     """Cache of decoded pixels that all epochs and stages of a run share."""
     train = other_files = 0
     if items.table.kind == "picture":
-        train, other_files = map(len, _picture_paths(items))
+        train, other_files = map(len, _pictures(items))
     elif items.spectrogram is not None:  # they are not cropped: no larger version is cached
         other_files = len(items.rows) + len(items.table.unknown_items)
     prepared = PictureOpener(preprocessing, settings.augment.min_scale, None)
@@ -331,13 +330,21 @@ def decoded_pictures(
     )
 
 
-def _picture_paths(items: Loaded) -> tuple[list[str], list[str]]:
-    """Paths of the training files, and of all other files of the run."""
+def _pictures(
+    items: Loaded,
+) -> tuple[list[tuple[str, Box | None]], list[tuple[str, Box | None]]]:
+    """Paths and boxes of the training items, and of all other items of the run."""
     table, rows = items.table, items.rows
-    frames = (rows, table.frame, table.background, table.unknown_items)
-    paths = pd.concat(frame["path"] for frame in frames)
-    train = rows["path"][rows["split"].eq("train")].tolist()
-    return train, paths[~paths.isin(train)].unique().tolist()
+    train, *frames = (
+        [(item.path, item.box) for item in item_rows(frame)]
+        for frame in (
+            rows.loc[rows["split"].eq("train")], rows, table.frame, table.background,
+            table.unknown_items,
+        )
+    )  # fmt: skip
+    others = dict.fromkeys(item for frame in frames for item in frame)
+    learnt = {*train}
+    return train, [item for item in others if item not in learnt]
 
 
 def check_disk_space(folder: Path, network: nn.Module, members: int = 1) -> None:

@@ -53,6 +53,8 @@ class Why(StrEnum):
     BACKGROUND = "background"  # the background class is more probable than every other class
     OTHER_CLASS = "other class"  # probably a class that --classes excludes
     NO_SIGNAL = "no signal"
+    BLANK = "blank"  # a picture in which the detector found nothing
+    NOT_ANIMAL = "not an animal"  # a box of another category of the detector, such as a person
     BAD_FILE = "bad file"
     NO_MOMENT = "no such moment"  # a readable file that does not cover this moment or span
 
@@ -67,7 +69,7 @@ DISTANCE_OFF = (
 
 
 class Reason(str):
-    """A `Why`, with a ``detail`` if the file could not be read.
+    """A `Why`, with a ``detail`` if the file could not be read or the box is not of an animal.
 
     Tables, JSON and pages show its text, for example "bad file: empty file". Use ``why`` and ``detail`` instead of
     parsing the text.
@@ -77,7 +79,7 @@ class Reason(str):
     detail: str
 
     def __new__(cls, why: Why = Why.ACCEPTED, detail: str = "") -> Reason:
-        reason = super().__new__(cls, f"{why}: {detail}" if why in FAILURES else why)
+        reason = super().__new__(cls, f"{why}: {detail}" if detail or why in FAILURES else why)
         reason.why, reason.detail = why, detail
         return reason
 

@@ -248,7 +248,8 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
     bad = str(tmp_path / "bad.jpg")
     Path(bad).write_bytes(b"\xff\xd8\xff\xe0 cut short")
     prepared = PictureOpener(LOOK, 0.5, store)
-    keep_decoded(prepared, [*photos[:30], bad], [bad, *photos[30:]])
+    whole = [(photo, None) for photo in photos]
+    keep_decoded(prepared, [*whole[:30], (bad, None)], [(bad, None), *whole[30:]])
     assert opened == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
     assert store._bytes[0] == sum(decoded.decoded_store(tmp_path / "cache").sizes()) > 0

@@ -308,6 +308,7 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
         (1, "b", "other", none, none, moment + 7.9), (1, "c", "first", 1.0, 2.0, none),
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
+    frame[["x", "y", "width", "height"]] = float("nan")
     corrected, corrections, rejected = apply_corrections(frame)
     kept = [0, 1, 2, 3, 4, 8, 9, 11, 12]
     times = ["start", "end", "gps"]

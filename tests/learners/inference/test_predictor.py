@@ -126,7 +126,11 @@ def test_what_is_kept_is_not_opened_again_and_answered_the_same(
     monkeypatch.setattr(file_state, "SETTLED", 0.0)
     store = DecodedPictures(tmp_path, max_bytes=2**24)
     expected = str(list(Predictor(model, device="cpu").predict(pictures)))  # NaN is not NaN
-    keep_decoded(PictureOpener(model.preprocessing, 0.35, store), [], [*map(str, pictures)])
+    keep_decoded(
+        PictureOpener(model.preprocessing, 0.35, store),
+        [],
+        [(str(file), None) for file in pictures],
+    )
     monkeypatch.setattr(decoded, "open_picture", None)
     assert str(list(Predictor(model, device="cpu", decoded=store).predict(pictures))) == expected
 

@@ -1,0 +1,284 @@
+"""Reads MegaDetector's results: boxes around animals, people and vehicles in photos, as one JSON file.
+
+The format (https://lila.science/megadetector-output-format), versions 1.0 to 1.6, is also that of AddaxAI, SpeciesNet
+and Timelapse. Paths are relative to the folder of the JSON, which is the folder that the detector was given.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+import pandas as pd
+
+from datasets.annotations.camtrap import PACKAGE
+from datasets.core.errors import BadFile, Rejected, one_line, quoted
+from datasets.core.scanning import kind_of
+from datasets.images import Box, box_in_picture
+
+log = logging.getLogger(__name__)
+
+#: Least confidence of a box where the JSON names none: what its authors call typical for MegaDetector 5.
+TYPICAL = 0.2
+#: The category whose boxes a model of species classifies.
+ANIMAL = "animal"
+_CATEGORIES = {"1": ANIMAL, "2": "person", "3": "vehicle"}
+
+
+class Detection(NamedTuple):
+    """A box of a picture.
+
+    Attributes
+    ----------
+    number : place in the JSON's list of detections of the picture.
+    category : name of the category, such as "animal".
+    species : the first class that a classifier gave it; "" without one.
+    """
+
+    number: int
+    box: Box
+    confidence: float
+    category: str
+    species: str
+
+
+class Frame(NamedTuple):
+    """What the detector says of a picture.
+
+    Attributes
+    ----------
+    path : the picture; relative paths of the JSON are below the JSON's folder.
+    detections : all usable boxes, of any confidence.
+    number : place in the JSON's list of images.
+    failure : why the detector has no result for it; "" if it has.
+    """
+
+    path: str
+    detections: tuple[Detection, ...]
+    number: int
+    failure: str = ""
+
+
+@dataclass
+class Detections:
+    """The results of a detector.
+
+    Attributes
+    ----------
+    file : the JSON.
+    content : all that it holds.
+    frames : its pictures, by path.
+    limit : least confidence of a box.
+    rejected : boxes and pictures that cannot be used, and why.
+    """
+
+    file: Path
+    content: dict[str, Any]
+    frames: dict[str, Frame]
+    limit: float
+    rejected: list[Rejected]
+
+    def boxes(self, path: str) -> list[Detection]:
+        """The boxes of a picture that reach the limit."""
+        return [one for one in self.frames[path].detections if one.confidence >= self.limit]
+
+    def confidence(self, path: str, box: Box | None) -> float:
+        """Confidence of a box; without one the largest of the picture, 0 if there is none, NaN after a failure."""
+        frame = self.frames[path]
+        if frame.failure:
+            return math.nan
+        found = [one.confidence for one in frame.detections if box in (None, one.box)]
+        return max(found, default=0.0)
+
+    @cached_property
+    def classified(self) -> Collection[str]:
+        """Categories that may hold animals: the one of that name, else all."""
+        names = {one.category for frame in self.frames.values() for one in frame.detections}
+        return {ANIMAL} if ANIMAL in {*_categories(self.content).values()} else names
+
+
+def is_detections(path: Path) -> bool:
+    """Whether a path is a JSON file other than a data package."""
+    return path.suffix.lower() == ".json" and path.name != PACKAGE and path.is_file()
+
+
+def read_detections(file: Path, min_confidence: float | None = None) -> Detections:
+    """Read MegaDetector's results.
+
+    Boxes are cut at the edges of their pictures. A box with an invalid confidence or without area is rejected; a
+    picture without any other box then counts as a failure, because it may not be blank.
+
+    Parameters
+    ----------
+    min_confidence : least confidence of a box. Default: the typical threshold that the JSON names, else `TYPICAL`.
+
+    Raises
+    ------
+    BadFile : it is not JSON, not MegaDetector's, or none of its pictures exists.
+    """
+    content = _content(file)
+    categories, classes = _categories(content), content.get("classification_categories") or {}
+    frames: dict[str, Frame] = {}
+    rejected: list[Rejected] = []
+    for number, image in enumerate(content["images"]):
+        name = image["file"].replace("\\", "/")
+        path = os.path.join(os.path.dirname(file), name)
+        if kind_of(name) != "picture":
+            rejected.append(Rejected(path, "not a picture by its ending"))
+        elif path in frames:
+            rejected.append(Rejected(path, "listed twice"))
+        else:
+            frames[path] = _frame(path, number, image, categories, classes, rejected)
+    if frames and not any(map(os.path.exists, frames)):
+        raise BadFile(
+            file,
+            f"none of its {len(frames)} pictures exists, the first is {next(iter(frames))}. Its paths are relative to "
+            "its folder: move it into the folder that the detector was given",
+        )
+    return Detections(
+        file,
+        content,
+        frames,
+        _limit(content) if min_confidence is None else min_confidence,
+        rejected,
+    )
+
+
+def items_of_detections(
+    file: Path, min_confidence: float | None, label: str = ""
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """One row per box, with path, label, x, y, width and height; and the pictures and boxes that were left out.
+
+    The label is ``label``, else the first of the box's ``classifications`` if the JSON has any, else the name of the
+    picture's class folder: the first folder of its path.
+
+    Raises
+    ------
+    BadFile : as in `read_detections`, or no box has a label.
+    """
+    results = read_detections(file, min_confidence)
+    rows, rejected = [], [*results.rejected]
+    named = any(one.species for frame in results.frames.values() for one in frame.detections)
+    for path, frame in results.frames.items():
+        folders = Path(results.content["images"][frame.number]["file"].replace("\\", "/")).parts[
+            :-1
+        ]
+        folder = "" if os.path.isabs("/".join(folders)) or not folders else folders[0]
+        boxes = results.boxes(path)
+        if frame.failure:
+            rejected.append(Rejected(path, frame.failure))
+        elif not boxes:
+            highest = results.confidence(path, None)
+            rejected.append(
+                Rejected(path, f"no box of at least {results.limit:g} (the highest: {highest:g})")
+            )
+        for one in boxes:
+            name = label or (one.species if named else folder)
+            if not label and one.category not in (*results.classified, name):
+                rejected.append(Rejected(f"{path}, box {one.number + 1}", f"a {one.category}"))
+            elif not name:
+                why = "no classification" if named else "not in a class folder"
+                rejected.append(Rejected(f"{path}, box {one.number + 1}", why))
+            else:
+                rows.append({"path": path, "label": name, **one.box._asdict()})
+    if not rows:
+        first = f" The first one left out: {': '.join(rejected[0])}." if rejected else ""
+        raise BadFile(
+            file,
+            f"no box of at least {results.limit:g} with a label.{first} Put the pictures into class folders beside the "
+            "JSON, add classifications, or use a table with the columns path,label,x,y,width,height",
+        )
+    if named and not label:
+        log.info("%s: labels are its classifications, which a machine may have made", file)
+    return pd.DataFrame(rows), rejected
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """The JSON, with a list of images that all have a file."""
+    try:
+        content = json.loads(file.read_bytes())
+    except OSError as error:
+        raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadFile(file, f"not JSON ({one_line(str(error))[:100]})") from None
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list) or not all(
+        isinstance(image, dict) and isinstance(image.get("file"), str) for image in images
+    ):
+        raise BadFile(
+            file,
+            "not MegaDetector's results: it needs a list 'images' of objects with 'file' and 'detections' "
+            "(https://lila.science/megadetector-output-format)",
+        )
+    return dict(content)
+
+
+def _categories(content: dict[str, Any]) -> dict[str, str]:
+    names = content.get("detection_categories")
+    return {k: str(v).lower() for k, v in names.items()} if isinstance(names, dict) else _CATEGORIES
+
+
+def _limit(content: dict[str, Any]) -> float:
+    info = content.get("info")
+    metadata = info.get("detector_metadata") if isinstance(info, dict) else None
+    typical = metadata.get("typical_detection_threshold") if isinstance(metadata, dict) else None
+    return TYPICAL if typical is None or not _is_fraction(typical) else float(typical)
+
+
+def _frame(
+    path: str,
+    number: int,
+    image: dict[str, Any],
+    categories: dict[str, str],
+    classes: dict[str, str],
+    rejected: list[Rejected],
+) -> Frame:
+    """The boxes of a picture; those that cannot be used go to ``rejected``."""
+    listed = image.get("detections")
+    if image.get("failure") or not isinstance(listed, list):
+        reason = image.get("failure") or "no list of detections"
+        return Frame(path, (), number, f"the detector failed: {one_line(str(reason))}")
+    usable, bad = [], []
+    for place, one in enumerate(listed):
+        try:
+            detection = _detection(place, one, categories, classes)
+        except ValueError as error:
+            bad.append(Rejected(f"{path}, box {place + 1}", str(error)))
+            continue
+        usable += [detection] if detection is not None else []
+    rejected += bad
+    failure = f"none of its boxes can be used: {bad[0].reason}" if bad and not usable else ""
+    return Frame(path, tuple(usable), number, failure)
+
+
+def _detection(
+    number: int, one: Any, categories: dict[str, str], classes: dict[str, str]
+) -> Detection | None:
+    """A box; None for a category that the JSON does not list, which the format counts as no detection.
+
+    Raises
+    ------
+    ValueError : it cannot be used; the text is the reason.
+    """
+    if not isinstance(one, dict) or not isinstance(one.get("bbox"), list):
+        raise ValueError("it has no bbox")
+    confidence, category = one.get("conf"), str(one.get("category"))
+    if not _is_fraction(confidence):
+        raise ValueError(f"its confidence {quoted(confidence)} is not a number from 0 to 1")
+    box = box_in_picture(one["bbox"])
+    if category not in categories:
+        return None
+    best = one.get("classifications") or [[None]]
+    species = str(classes.get(str(best[0][0]), "")) if isinstance(best[0], list) else ""
+    return Detection(number, box, float(confidence), categories[category], species)
+
+
+def _is_fraction(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

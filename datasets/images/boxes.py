@@ -1,0 +1,78 @@
+"""A box in a picture: the part of it that an item shows, such as an animal that a detector found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+#: Margin around a box, as a fraction of its longer side. A backbone's centre crop (`Preprocessing.crop`, 0.875 of
+#: the short side) then still shows the whole box.
+MARGIN = 0.1
+#: Boxes may exceed the picture by rounding errors; beyond this fraction their unit is probably another one.
+_FAR = 0.5
+
+
+class Box(NamedTuple):
+    """Left and upper edge, width and height of a box, as fractions of the upright picture's width and height."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def crop(self, picture: Image.Image) -> Image.Image:
+        """The square around the box with `MARGIN`, moved into the picture; smaller where the picture ends."""
+        side = self._scale * max(self.width * picture.width, self.height * picture.height)
+        left, right = _span(self.x + self.width / 2, side, picture.width)
+        top, bottom = _span(self.y + self.height / 2, side, picture.height)
+        return picture.crop((left, top, right, bottom))
+
+    def at_least(self, pixels: int) -> int:
+        """Short side of the picture, in pixels, at which the crop has a side of ``pixels``."""
+        share = self._scale * max(self.width, self.height)
+        return math.ceil(pixels / min(1.0, share))
+
+    @property
+    def _scale(self) -> float:
+        return 1 + 2 * MARGIN
+
+
+def box_in_picture(values: Sequence[Any]) -> Box:
+    """The box of four numbers, cut at the edges of the picture.
+
+    Raises
+    ------
+    ValueError : the values are not four finite numbers, or the box has no area in the picture; the text is the reason.
+    """
+    numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(values) != 4 or len(numbers) != 4 or not all(map(math.isfinite, numbers)):
+        raise ValueError("its box is not four numbers")
+    x, y, width, height = numbers
+    text = f"its box {x:g}, {y:g}, {width:g}, {height:g}"
+    if min(x, y) < -_FAR or max(x + width, y + height) > 1 + _FAR:
+        raise ValueError(
+            f"{text} is outside of the picture (x, y, width and height are fractions from 0 to 1)"
+        )
+    left, top = max(x, 0.0), max(y, 0.0)
+    # A sum of fractions may exceed 1 by its last bit; a box inside stays as it is.
+    right = min(x + width, 1.0) if x + width > 1 + 1e-9 else x + width
+    bottom = min(y + height, 1.0) if y + height > 1 + 1e-9 else y + height
+    box = Box(
+        left,
+        top,
+        width if (left, right) == (x, x + width) else round(right - left, 6),
+        height if (top, bottom) == (y, y + height) else round(bottom - top, 6),
+    )
+    if not (box.width > 0 and box.height > 0):
+        raise ValueError(f"{text} has no area in the picture")
+    return box
+
+
+def _span(centre: float, side: float, whole: int) -> tuple[int, int]:
+    """First and last pixel of a span of length ``side`` around a centre (a fraction), moved into the picture."""
+    length = min(whole, max(1, round(side)))
+    first = min(max(round(centre * whole - length / 2), 0), whole - length)
+    return first, first + length

@@ -1,0 +1,159 @@
+"""The boxes of a detector: predicted one by one, answered per box and per picture, and written back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from datasets.core.errors import SecondhandError
+from datasets.images import Box
+from learners.backbones.building import NetworkSpec, build
+from learners.inference import Predictor
+from learners.model.bundle import Bundle, save_bundle
+from learners.predict import main
+from tests.learners.confidences import settings
+
+LEFT, RIGHT = [0.0, 0.0, 0.4, 0.8], [0.55, 0.1, 0.4, 0.8]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
+    bundle = Bundle(network, spec, ["fox", "hare", "owl"], preprocessing, confidence=settings(3))
+    return str(save_bundle(bundle, tmp_path_factory.mktemp("models") / "model"))
+
+
+@pytest.fixture
+def camera(tmp_path: Path) -> Path:
+    """The results for a picture with two animals, one with a person beside one, a blank one, a failure, one that is
+    gone, and one whose only box has no confidence."""
+    picture = Image.new("RGB", (200, 100), "orange")
+    picture.paste("navy", (100, 0, 200, 100))
+    for name in ("two", "person", "blank", "failed", "nan"):
+        picture.save(tmp_path / f"{name}.jpg")
+    animals = [
+        {"category": "1", "conf": 0.9, "bbox": LEFT},
+        {"category": "1", "conf": 0.5, "bbox": RIGHT, "classifications": [["9", 1.0]]},
+        {"category": "1", "conf": 0.1, "bbox": [0.1, 0.1, 0.1, 0.1]},
+    ]
+    person = {"category": "2", "conf": 0.8, "bbox": RIGHT}
+    images: list[dict[str, Any]] = [
+        {"file": "two.jpg", "detections": animals},
+        {"file": "person.jpg", "detections": [animals[0], person]},
+        {"file": "blank.jpg", "detections": animals[2:]},
+        {"file": "failed.jpg", "failure": "Failure image access", "detections": None},
+        {"file": "gone.jpg", "detections": animals},
+        {"file": "nan.jpg", "detections": [{**person, "conf": float("nan")}]},
+    ]
+    content = {
+        "info": {"format_version": "1.3", "detector": "md_v5a.0.0.pt"},
+        "detection_categories": {"1": "animal", "2": "person"},
+        "classification_categories": {"9": "yeti"},
+        "images": images,
+    }
+    (tmp_path / "detections.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def rows(model: str, camera: Path, capsys: Any, *flags: str) -> list[dict[str, str]]:
+    status = main([model, str(camera / "detections.json"), "--threshold", "0", *flags])
+    assert status == 3  # some files could not be used
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_a_row_per_box_has_its_box_and_the_probabilities_of_its_crop(model, camera, capsys):
+    by_box = rows(model, camera, capsys, "--windows")
+    names = [Path(row["path"]).stem for row in by_box]
+    assert names == ["two", "two", "person", "person", "blank", "failed", "gone", "nan"]
+    assert [float(by_box[0][name]) for name in Box._fields] == LEFT
+    assert [row["detection"] for row in by_box[:5]] == [
+        "0.900000", "0.500000", "0.900000", "0.800000", "0.100000",
+    ]  # fmt: skip
+    reasons = [row["reason"] for row in by_box]
+    assert reasons[3:5] == ["not an animal: person", "blank"]
+    assert all(reason.startswith("bad file") for reason in reasons[5:])
+
+    with Image.open(camera / "two.jpg") as picture:
+        crops = [Box(*box).crop(picture) for box in (LEFT, RIGHT)]
+    for number, crop in enumerate(crops):
+        crop.save(camera / f"{number}.png")
+    expected = list(Predictor(model).predict([camera / "0.png", camera / "1.png"]))
+    for row, alone in zip(by_box, expected, strict=False):
+        assert row["best"] == alone.best
+        assert float(row["probability"]) == pytest.approx(alone.probability, abs=1e-5)
+
+
+def test_a_row_per_picture_has_the_mean_logits_of_its_boxes(model, camera, capsys):
+    by_box = rows(model, camera, capsys, "--windows", "--format", "csv")
+    two, person, blank, *_ = rows(model, camera, capsys)
+    assert two["x"] == ""
+    assert two["detection"] == "0.900000"
+    logits = [
+        {name: torch.tensor(p).log() for name, p in json.loads(row["top"])} for row in by_box[:2]
+    ]
+    mean = torch.stack([torch.stack([one[n] for n in ("fox", "hare", "owl")]) for one in logits])
+    expected = mean.mean(0).softmax(0)
+    top = dict(json.loads(two["top"]))
+    assert [top[n] for n in ("fox", "hare", "owl")] == pytest.approx(expected.tolist(), abs=1e-4)
+    assert person["best"] == by_box[2]["best"], "the person has no say"
+    assert (blank["label"], blank["reason"]) == ("unknown", "blank")
+
+
+def test_the_classes_are_written_back_and_nothing_else_changes(model, camera, capsys, tmp_path):
+    source, out = camera / "detections.json", tmp_path / "out" / "classified.json"
+    main([model, str(source), "--threshold", "0", "--format", "megadetector", "--out", str(out)])
+    by_box = rows(model, camera, capsys, "--windows")
+    before, after = json.loads(source.read_text()), json.loads(out.read_text())
+    names = after["classification_categories"]
+    assert sorted(names.values()) == ["fox", "hare", "owl"]
+    assert all(key.isdigit() for key in names)
+    two = after["images"][0]["detections"]
+    for detection, row in zip(two, by_box[:2], strict=False):
+        classified = [[names[number], p] for number, p in detection["classifications"]]
+        assert classified == json.loads(row["top"])
+    assert "classifications" not in two[2], "below the limit"
+    assert "classifications" not in after["images"][1]["detections"][1], "a person"
+    assert after["images"][5]["detections"][0]["conf"] is None, "NaN is no JSON"
+    for content in (before, after):
+        del content["classification_categories"]
+        content["images"].pop()
+        for image in content["images"]:
+            for detection in image["detections"] or ():
+                detection.pop("classifications", None)
+    assert after["images"] == before["images"]
+    assert after["info"].items() >= before["info"].items()
+
+
+def test_camtrap_dp_has_the_boxes(model, camera, tmp_path):
+    out = tmp_path / "package"
+    source = str(camera / "detections.json")
+    main([model, source, "--threshold", "0", "--format", "camtrap-dp", "--out", str(out)])
+    found = list(csv.DictReader((out / "observations.csv").open()))
+    assert [one["observationType"] for one in found] == [
+        "animal", "animal", "animal", "human", "blank", *["unclassified"] * 3,
+    ]  # fmt: skip
+    columns = ("bboxX", "bboxY", "bboxWidth", "bboxHeight")
+    assert [float(found[1][name]) for name in columns] == RIGHT
+    assert found[4]["bboxX"] == ""
+    assert len(list(csv.DictReader((out / "media.csv").open()))) == 6
+
+
+@pytest.mark.parametrize(
+    "flags", [["--min-box-confidence", "0.5"], ["--format", "megadetector", "--out", "a.json"]]
+)
+def test_flags_for_boxes_need_boxes(model, camera, flags):
+    with pytest.raises(SecondhandError, match=f"{flags[0]}.*MegaDetector"):
+        main([model, str(camera / "two.jpg"), *flags])
+
+
+def test_a_json_is_given_alone(model, camera):
+    with pytest.raises(SecondhandError, match=r"detections\.json"):
+        main([model, str(camera / "detections.json"), str(camera / "two.jpg")])
