@@ -17,7 +17,8 @@ from learners.cli.settings import OutputSettings, PredictSettings, check_replace
 
 if TYPE_CHECKING:
     from datasets.annotations import Detections
-    from learners.inference import Predictor
+    from datasets.items import Clock
+    from learners.inference import Bursts, Predictor
     from learners.model import Bundle
     from learners.predictions import Events, RowSettings
 
@@ -172,13 +173,19 @@ def _shape(
             "Leave it out"
         )
     deployments = settings.deployments and read_deployments(settings.deployments)
+    clock = None if clockless else Clock(deployments)
+    events, bursts = _events(settings, exclusive), None
+    if events is not None and predictor.kind == "picture":
+        assert clock is not None
+        events, bursts = None, _bursts(predictor, settings, clock)
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shown |= dict.fromkeys(("box", "detection"), detections is not None)
     return RowSettings(
         windows=settings.windows
         or format in ("raven", "audacity")
         or (detections is not None and format in ("camtrap-dp", "megadetector")),
-        events=_events(settings, exclusive),
+        events=events,
+        bursts=bursts,
         top=settings.top,
         hidden=[name for name, is_shown in shown.items() if not is_shown],
         names=settings.paths,
@@ -188,7 +195,7 @@ def _shape(
         ),
         classes=predictor.classes if tree is None else tree.names,
         gps=predictor.kind == "strain",
-        clock=None if clockless else Clock(deployments),
+        clock=clock,
         detections=detections,
     )
 
@@ -198,21 +205,24 @@ def _events(settings: Any, exclusive: bool) -> Events | None:
     from learners.predictions import Events
 
     if not settings.events:
-        if settings.gap or settings.min_length:
+        if settings.gap is not None or settings.min_length:
             raise SecondhandError(
                 "--gap and --min-length need --events. Give it too, or leave them out"
             )
         return None
     for name in ("gap", "min_length"):
-        if not 0 <= (value := getattr(settings, name)) < math.inf:
+        if not 0 <= (value := getattr(settings, name) or 0.0) < math.inf:
             raise SecondhandError(f"{flag(name)} {value:g}: expected seconds, 0 or more")
-    return Events(settings.gap, settings.min_length, exclusive)
+    return Events(settings.gap or 0.0, settings.min_length, exclusive)
 
 
 def _check_flags(settings: Any, kind: str, format: str) -> None:
     """Raise SecondhandError for flags that contradict each other or do not suit the kind of data."""
     row_flags = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
     if kind == "boxes" and row_flags == ["--windows"]:
+        row_flags = []
+    if kind in ("boxes", "picture") and row_flags == ["--events"]:
+        _check_bursts(settings, format)
         row_flags = []
     if row_flags and kind != "sound":
         moments = ". Strain is predicted at one moment (--at, or the loudest)"
@@ -235,6 +245,38 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
         raise SecondhandError(
             f"--sets: --format {format} has no column for sets. Use --format csv or jsonl"
         )
+
+
+def _check_bursts(settings: Any, format: str) -> None:
+    """Raise SecondhandError for flags that events of pictures do not support."""
+    unsupported = {
+        f"--format {format}": format not in ("csv", "jsonl", "table"),
+        "--min-length": bool(settings.min_length),
+        "--threshold-per-class": settings.threshold_per_class is not None,
+        "--sets": settings.sets,
+    }
+    if names := [name for name, given in unsupported.items() if given]:
+        raise SecondhandError(
+            f"{names[0]} cannot be combined with --events of pictures. Leave one of them out"
+        )
+
+
+def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
+    """How frames are merged into events: by the threshold of the call, else by the model's for events."""
+    from learners.inference import GAP, Bursts
+
+    confidence = predictor.confidence
+    if not confidence.exclusive or (settings.threshold is None and confidence.events is None):
+        problem = (
+            "has several labels" if not confidence.exclusive else "has no threshold for events"
+        )
+        remedy = "--events out" if not confidence.exclusive else "it out, or give --threshold"
+        raise SecondhandError(f"--events: the model {settings.model} {problem}. Leave {remedy}")
+    value = settings.threshold
+    threshold = (
+        confidence.events.value if value is None and confidence.events else float(value or 0)
+    )
+    return Bursts(clock, threshold, GAP if settings.gap is None else settings.gap, settings.top)
 
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:

@@ -290,7 +290,7 @@ class Openings:
         batch = np.zeros((2, 3, size, size), np.uint8)
         logits, features = predictor.forward(batch)
         assert np.isfinite(logits).all()
-        for answer in predictor._decide([Source("a"), Source("b")], logits, features):
+        for answer in predictor.decide([Source("a"), Source("b")], logits, features):
             self._check(answer, predictor.classes)
 
     def _check(self, answer: Any, classes: list[str]) -> None:

@@ -19,7 +19,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
-from datasets.images.boxes import Box
+from datasets.images import Box
 from datasets.items.labels import UNKNOWN, clean_label
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from datasets.core.scanning import (
     walk,
 )
 from datasets.embeddings import Vectors, has_embeddings, read_embeddings
-from datasets.images.boxes import Box, box_in_picture
+from datasets.images import Box, box_in_picture
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,

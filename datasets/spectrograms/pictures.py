@@ -29,7 +29,7 @@ from datasets.core.store import (
     digest_of,
     hash_shared,
 )
-from datasets.images.boxes import Box
+from datasets.images import Box
 
 if TYPE_CHECKING:
     from PIL import Image

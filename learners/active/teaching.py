@@ -259,7 +259,8 @@ def _suggestion(predictor: Predictor, window: DetailedPrediction) -> Suggestion:
 def source_predicted(prediction: Prediction) -> Source:
     """The file, or part of it, that a prediction is for."""
     times = (prediction.start, prediction.end, prediction.at)
-    return Source(prediction.path, *(None if x != x else x for x in times))
+    start, end, at = (None if x != x else x for x in times)
+    return Source(prediction.path, start, end, at, prediction.box)
 
 
 def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:

@@ -452,9 +452,13 @@ class OutputSettings:
     )
     events: bool = option(
         False,
-        "Write one row per event of a recording: neighbouring windows with the same class count as one event.",
+        "Write one row per event. In a recording, neighbouring windows with the same class count as one event; of "
+        "photos, the frames that one camera (deployment, else folder) took within --gap seconds of each other.",
     )
-    gap: float = option(0.0, "With --events: longest pause in seconds within one event.")
+    gap: float | None = option(
+        None,
+        "With --events: longest pause in seconds within one event. Default: 0 for sound, 60 for photos.",
+    )
     min_length: float = option(
         0.0, "With --events: shortest event in seconds; shorter ones are dropped."
     )

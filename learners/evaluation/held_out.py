@@ -15,7 +15,7 @@ from datasets.images import Box
 from datasets.items import TIME_AND_PLACE, UNKNOWN, ItemTable, split_units, targets_of
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
-from learners.inference import Floats, Prediction, Predictor, stack_outputs
+from learners.inference import Floats, Prediction, Predictor, fit_event_threshold, stack_outputs
 from learners.uncertainty import Confidence, Outputs, Tree, Why
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,9 @@ def calibrate(
     temperature = fitted.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(paths))
     _set_confidence(predictor, fitted)
+    if predictor.kind == "picture" and tree is None:
+        fitted.events = fit_event_threshold(predictor, calibration, labels, paths, settings)
+        log.debug("Events: %s", fitted.events)
     return replace(reference, logits=reference.logits / temperature)
 
 

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from learners.inference.bursts import GAP, Bursts, fit_event_threshold
     from learners.inference.cluster import model_digest, predict_on
     from learners.inference.embedding import embed, features_of
     from learners.inference.engine import pick_device
     from learners.inference.exporting import export_limitations, export_onnx, write_network
     from learners.inference.gradcam import heatmap, overlay
+    from learners.inference.merging import merge_label_probabilities, merge_probabilities
     from learners.inference.predictions import (
         DetailedPrediction,
         Floats,

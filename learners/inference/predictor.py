@@ -538,7 +538,7 @@ class Predictor:
         predictions: Iterator[DetailedPrediction] = iter(())
         if good:
             logits, features = self.forward(np.stack([opened for _, opened in good]))
-            decided = self._decide([part.source for part, _ in good], logits, features)
+            decided = self.decide([part.source for part, _ in good], logits, features)
             predictions = map(DetailedPrediction, decided, logits, features)
         return [
             (part, next(predictions))
@@ -558,12 +558,24 @@ class Predictor:
             )
         pool = pool_windows if self.spectrogram is not None else pool_boxes
         logits, features, trained = pool(windows)
-        (prediction,) = self._decide([source], logits[None], features[None], trained)
+        (prediction,) = self.decide([source], logits[None], features[None], trained)
         return DetailedPrediction(prediction._replace(windows=window_predictions), logits, features)
 
-    def _decide(
-        self, sources: Sequence[Source], logits: Floats, features: Floats, trained: bool = False
+    def decide(
+        self,
+        sources: Sequence[Source],
+        logits: npt.ArrayLike,
+        features: npt.ArrayLike | None,
+        trained: bool = False,
+        top: int | None = None,
     ) -> list[Prediction]:
+        """Predictions of items from their logits [n, classes] and features [n, width].
+
+        Parameters
+        ----------
+        trained : the items are training items.
+        top : number of classes to list; default: that of the predictor.
+        """
         paths = [source.path for source in sources]
         decisions = self.confidence.decide(logits, features, paths=paths, trained=trained)
         order = np.argsort(-decisions.probabilities, axis=1, kind="stable")
@@ -581,7 +593,7 @@ class Predictor:
                 reason=decisions.reason[i],
                 top=[
                     (self.classes[k], float(decisions.probabilities[i, k]))
-                    for k in order[i, : decisions.listed(i, self.top)]
+                    for k in order[i, : decisions.listed(i, top or self.top)]
                 ],
                 distance_p=float(decisions.distance_p[i]),
                 start=seconds(source.start),

@@ -65,7 +65,7 @@ def predict_files(
         predictions = tally(_predict(predictor, files, settings, options, detections))
         if not sys.stdout.isatty():  # on a terminal the rows themselves show the progress
             predictions = _counted(predictions, _total(settings.paths, predictor.kind, detections))
-        write(format, predictions, shape, None)
+        write(format, _merged(predictions, shape), shape, None)
     else:
         job_settings = _job_settings(settings, predictor, format, options, detections)
         with Journal(settings.out, job_settings, overwrite=settings.overwrite) as journal:
@@ -75,12 +75,14 @@ def predict_files(
                 total = _total(settings.paths, predictor.kind, detections)
                 for done in journal.add(_rounds(predictions, settings)):
                     advance(done, total())
-            write(format, tally(journal), shape, settings.out)
+            write(format, _merged(tally(journal), shape), shape, settings.out)
             if shape.provenance is not None:
                 shape.provenance.write(settings.out, tally.counts())
             journal.finish()
     if shape.events is not None:
         print(shape.events.summary(), file=sys.stderr)
+    if shape.bursts is not None:
+        print(shape.bursts.summary(), file=sys.stderr)
     for line in shape.clock.remarks() if shape.clock else ():
         print(line, file=sys.stderr)
     if skipped:
@@ -107,6 +109,10 @@ def _predict_embeddings(
     counted = progress.counted(predictions, "Predicting", len(sources), "items")
     write(format, tally(counted), shape, settings.out)
     return tally.status() or (3 if rejected else 0)
+
+
+def _merged(predictions: Iterable[Prediction], shape: RowSettings) -> Iterable[Prediction]:
+    return predictions if shape.bursts is None else shape.bursts(predictions)
 
 
 def _total(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,15 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.core.errors import BadFile
 from datasets.items import UNKNOWN, Clock, names_of
-from learners.inference import Prediction
+from learners.inference import Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import Why
 
 if TYPE_CHECKING:
     from datasets.annotations import Detections
-
-#: Lower bound of probabilities before taking logarithms.
-_TINY = 1e-12
+    from learners.inference import Bursts
 
 
 @dataclass
@@ -128,6 +125,7 @@ class RowSettings(NamedTuple):
     gps : moments are GPS times.
     provenance : model, thresholds and call; None if they are not recorded.
     clock : finds time and place of files; None leaves the columns of time and place out.
+    bursts : merges frames into events, a row each; None for a row per file.
     detections : results of the detector whose boxes were predicted; None without one.
     """
 
@@ -142,6 +140,7 @@ class RowSettings(NamedTuple):
     clock: Clock | None = None
     provenance: Provenance | None = None
     detections: Detections | None = None
+    bursts: Bursts | None = None
 
     def below(self, path: str) -> str:
         """Path of a file relative to the folder of the call that contains it; else its name."""
@@ -185,41 +184,6 @@ def with_full_span(prediction: Prediction) -> Prediction:
         return prediction._replace(start=0.0, end=probe(prediction.path).duration)
     except BadFile:
         return prediction
-
-
-def merge_probabilities(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
-    """Classes of an event with their probabilities, most probable first.
-
-    The normalised geometric mean of the windows' probabilities (with that of the background class, if
-    there is one), which is the softmax of their mean logits:
-
-        log p(c) = mean over windows w of log p_w(c) - log of the sum over c
-
-    Neighbouring windows overlap and share noise and errors, so their agreement adds no evidence: they are
-    averaged, not multiplied. If windows overlap strongly, this probability is calibrated, and the largest
-    of the windows' would be too high; if their noise is independent, it is too cautious.
-    """
-    names = [name for name, _ in windows[0].top]
-    log_means = dict.fromkeys(names, 0.0)
-    log_background = 0.0
-    for window in windows:
-        for name, p in window.top:
-            log_means[name] += math.log(max(p, _TINY)) / len(windows)
-        log_background += math.log(max(1 - sum(p for _, p in window.top), _TINY)) / len(windows)
-    shares = {name: math.exp(value) for name, value in log_means.items()}
-    total = sum(shares.values()) + math.exp(log_background)
-    return sorted(((name, p / total) for name, p in shares.items()), key=lambda pair: -pair[1])
-
-
-def merge_label_probabilities(windows: Sequence[Prediction]) -> list[tuple[str, float]]:
-    """`merge_probabilities` of each label of a multi-label model, with the classes present and absent."""
-    merged = [
-        merge_probabilities(
-            [window._replace(top=[(name, dict(window.top)[name])]) for window in windows]
-        )
-        for name, _ in windows[0].top
-    ]
-    return sorted((pair for (pair,) in merged), key=lambda pair: -pair[1])
 
 
 def _boundaries(windows: Sequence[Prediction]) -> list[float]:

@@ -36,6 +36,7 @@ from learners.uncertainty.thresholds import (
     design_effects,
     effective_counts,
     risk_coverage,
+    threshold_for_accuracy,
     threshold_for_coverage,
 )
 from learners.uncertainty.tree import Tree, read_tree

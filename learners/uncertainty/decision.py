@@ -119,6 +119,7 @@ class Confidence:
     subset : restricts the classes that may be predicted; None allows all.
     naming : names items by the nodes of a class tree; None without a tree.
     sets : makes prediction sets; None without them.
+    events : threshold on the probability of an event of pictures; None if there is none.
     notes : sentences on what is off or could not be guaranteed.
     """
 
@@ -130,6 +131,7 @@ class Confidence:
     subset: ClassSubsetGate | None = None
     naming: Naming | None = None
     sets: PredictionSets | None = None
+    events: Threshold | None = None
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -437,6 +439,7 @@ class Confidence:
             "score": self.score_gate.to_dict(),
             "tree": self.naming and self.naming.to_dict(),
             "sets": jsonable(self.sets),
+            "events": jsonable(self.events),
             "notes": list(self.notes),
         }
 
@@ -478,6 +481,9 @@ class Confidence:
         sets = None
         if read.sets is not None:
             sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
+        events = None
+        if read.events is not None:
+            events = Threshold.from_dict(read.events, "confidence.events", low=0, high=1)
         naming = None if tree is None else Naming.from_dict(read.tree, tree)
         distance, distance_notes = DistanceGate.from_dict(read.distance, arrays)
         notes += distance_notes
@@ -517,6 +523,7 @@ class Confidence:
             score_gate,
             naming=naming,
             sets=sets,
+            events=events,
             notes=notes,
         )
 
@@ -532,4 +539,5 @@ class _StoredConfidence:
     score: object
     tree: object
     sets: object
+    events: object = None
     notes: list[str]

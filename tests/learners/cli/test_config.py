@@ -301,7 +301,7 @@ CALLS = {
     ("finetune", "--data"): "--data needs a value.",
     ("predict", "model a.jpg --formt csv"): "there is no flag --formt. Did you mean --format?",
     ("predict", "model a.jpg --format pdf"): (
-        "--format pdf: must be csv, jsonl, table, raven, audacity, camtrap-dp"
+        "--format pdf: must be csv, jsonl, table, raven, audacity, camtrap-dp, megadetector"
     ),
     ("evaluate", "model --dta x"): "there is no flag --dta. Did you mean --data?",
     ("export", "model --overwirte"): "there is no flag --overwirte. Did you mean --overwrite?",

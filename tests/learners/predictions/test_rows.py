@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from datasets.items import UNKNOWN
-from learners.inference import Prediction
+from learners.inference import Prediction, merge_probabilities
 from learners.predictions import Events
-from learners.predictions.rows import merge_probabilities
 from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_predictions import tone
 

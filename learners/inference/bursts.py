@@ -1,0 +1,200 @@
+"""Events of pictures: the frames that one camera took within a few seconds of each other are answered once."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from itertools import groupby
+
+import numpy as np
+
+from datasets.items import UNKNOWN, Clock
+from datasets.spectrograms import Source
+from learners.cli.settings import ConfidenceSettings
+from learners.inference.merging import merge_probabilities
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import Predictor
+from learners.uncertainty import Outputs, Reason, Threshold, Why, threshold_for_accuracy
+
+#: Seconds without a frame that end an event, if ``--gap`` names no others: a common setting of camera-trap studies.
+GAP = 60.0
+#: Reasons to take a frame for something that the model does not know.
+_STRANGE = (Why.OUT_OF_DISTRIBUTION, Why.UNUSUAL, Why.OTHER_CLASS)
+#: What an event without any animal is, the first of these reasons that a frame has.
+_EMPTY = (Why.NOT_ANIMAL, Why.BACKGROUND, Why.BLANK, Why.BAD_FILE)
+
+
+@dataclass
+class Bursts:
+    """Merges the predictions of frames into events.
+
+    Attributes
+    ----------
+    clock : times of the files, and their deployments. A camera is a deployment of ``--deployments``, else a folder.
+    threshold : least probability of an answered event.
+    gap : seconds without a frame that end an event.
+    top : number of classes to list.
+    counts : number of events, by number of frames.
+    """
+
+    clock: Clock
+    threshold: float
+    gap: float = GAP
+    top: int = 3
+    counts: Counter[int] = field(default_factory=Counter)
+
+    def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
+        """Events, ordered by time within a camera whose files come one after the other.
+
+        An event has the path of its first frame, ``end`` seconds after it the last one, and the frames as
+        ``windows``. Its other fields are those of `merge_frames`.
+        """
+        for _, group in groupby(predictions, lambda one: camera_of(one.path, self.clock)):
+            frames = list(group)
+            for numbers in events_of([frame.path for frame in frames], self.clock, self.gap):
+                members = [frames[n] for n in numbers]
+                self.counts[len(members)] += 1
+                merged = merge_frames(members, self.threshold)
+                first, last = (_second(members[n].path, self.clock) for n in (0, -1))
+                length = math.nan if first is None or last is None else last - first
+                yield merged._replace(
+                    path=members[0].path,
+                    box=None,
+                    top=merged.top[: self.top],
+                    windows=tuple(one._replace(top=one.top[: self.top]) for one in members),
+                    detection=max(one.detection for one in members),
+                    start=0 * length,
+                    end=length,
+                )
+
+    def summary(self) -> str:
+        frames = sum(n * count for n, count in self.counts.items())
+        return (
+            f"Events: {self.counts.total()} of {frames} files, {self.counts[1]} of them of one file "
+            f"(pauses of more than {self.gap:g} s end an event)"
+        )
+
+
+def camera_of(path: str, clock: Clock) -> str:
+    """The camera of a file: its deployment, else its folder."""
+    return clock.of(path).deployment or os.path.dirname(path)
+
+
+def events_of(paths: Sequence[str], clock: Clock, gap: float = GAP) -> list[list[int]]:
+    """Numbers of the files of each event: of one camera, with at most ``gap`` seconds between neighbours.
+
+    A file without a time is an event by itself. Files in an event are ordered by time.
+    """
+    cameras: dict[str, list[tuple[float, int]]] = {}
+    alone = []
+    for number, path in enumerate(paths):
+        second = _second(path, clock)
+        if second is None:
+            alone.append([number])
+        else:
+            cameras.setdefault(camera_of(path, clock), []).append((second, number))
+    events: list[list[int]] = []
+    for frames in cameras.values():
+        last = -np.inf
+        for second, number in sorted(frames):
+            if second - last > gap:
+                events.append([])
+            events[-1].append(number)
+            last = second
+    return events + alone
+
+
+def _second(path: str, clock: Clock) -> float | None:
+    time = clock.of(path).time
+    if time is None:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def merge_frames(frames: Sequence[Prediction], threshold: float) -> Prediction:
+    """The prediction of an event; each frame lists all classes.
+
+    Frames that are empty (blank or background), show people or vehicles, or cannot be read have no say. The others
+    are merged by `merge_probabilities`, the softmax of their mean logits. If the model does not know more than half
+    of them, it does not know the event either.
+    """
+    shown = [frame for frame in frames if frame.top and frame.reason.why is not Why.BACKGROUND]
+    if not shown:
+        order = {why: rank for rank, why in enumerate(_EMPTY)}
+        return min(frames, key=lambda frame: order.get(frame.reason.why, len(order)))
+    top = merge_probabilities(shown)
+    best, probability = top[0]
+    strange = Counter(one.reason.why for one in shown if one.reason.why in _STRANGE)
+    why = Why.ACCEPTED
+    if 2 * strange.total() > len(shown):
+        why = strange.most_common(1)[0][0]
+    elif probability < threshold:
+        why = Why.AMBIGUOUS
+    surest = max(shown, key=lambda frame: dict(frame.top)[best])
+    return surest._replace(
+        label=best if why is Why.ACCEPTED else UNKNOWN,
+        best=best,
+        probability=probability,
+        reason=Reason(why),
+        top=top,
+    )
+
+
+def fit_event_threshold(
+    predictor: Predictor,
+    calibration: Outputs,
+    labels: Sequence[str],
+    paths: Sequence[str],
+    settings: ConfidenceSettings,
+) -> Threshold:
+    """The threshold on the probability of an event, from the events that the calibration files form.
+
+    With a target accuracy it is guaranteed on events (`threshold_for_accuracy`, with the groups of their first
+    files); where they are too few, the larger of target and threshold is used, with a ``message``. Without a target
+    it is the threshold of the settings. Events whose files have different labels are left out.
+
+    Parameters
+    ----------
+    calibration : outputs of the n calibration items, with groups.
+    labels, paths : their n labels and files.
+    """
+    frames = predictor.decide(
+        [Source(path) for path in paths],
+        calibration.logits,
+        calibration.features,
+        top=len(predictor.classes),
+    )
+    events = [
+        numbers
+        for numbers in events_of(paths, Clock())
+        if len({labels[number] for number in numbers}) == 1
+    ]
+    merged = [merge_frames([frames[number] for number in numbers], 0.0) for numbers in events]
+    passed = np.array([not event.reason for event in merged], bool)
+    sure = np.array([event.probability for event in merged])[passed]
+    right = [
+        event.best == labels[numbers[0]] for event, numbers in zip(merged, events, strict=True)
+    ]
+    correct = np.array(right, bool)[passed]
+    share = float(passed.mean()) if len(passed) else 0.0
+    least, target = float(settings.threshold), settings.target_accuracy
+    if target is not None:
+        units = calibration.groups
+        groups = None if units is None else units[[numbers[0] for numbers in events]][passed]
+        fitted = threshold_for_accuracy(sure, correct, target, groups=groups)
+        if not fitted.message:
+            return replace(fitted, coverage=fitted.coverage * share)
+        least = max(least, target)
+        message = fitted.message.replace("calibration item", "calibration event")
+    answered = sure >= least
+    return Threshold(
+        least,
+        float(answered.mean()) * share if len(sure) else float("nan"),
+        float(correct[answered].mean()) if answered.any() else float("nan"),
+        message="" if target is None else message,
+        target=float("nan") if target is None else target,
+    )
