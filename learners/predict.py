@@ -140,8 +140,10 @@ def _detections(settings: Any, bundle: Bundle) -> Detections | None:
         raise SecondhandError(
             f"{files[0]} names its pictures itself. Give it alone, and call once for each such file"
         )
-    if bundle.spectrogram is not None:
-        raise SecondhandError(f"{files[0]} lists pictures, but {settings.model} is for signals")
+    if bundle.kind != "picture":
+        raise SecondhandError(
+            f"{files[0]} lists pictures, but {settings.model} is for {bundle.kind}"
+        )
     if settings.cluster is not None:
         raise SecondhandError(
             f"--cluster {settings.cluster} does not predict the boxes of {files[0]}. Leave it out"

@@ -16,9 +16,8 @@ import pandas as pd
 
 from datasets.core.cells import file_named, read_cells, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
-from datasets.core.scanning import kind_of
+from datasets.core.scanning import PACKAGE, kind_of
 
-PACKAGE = "datapackage.json"
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
 _OBSERVATIONS = ("deploymentID", "mediaID", "eventStart", "eventEnd", "observationType", "scientificName")  # fmt: skip
 #: Types of observation that are labels; the label of an animal is its name.

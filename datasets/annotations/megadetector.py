@@ -14,14 +14,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-import pandas as pd
-
-from datasets.annotations.camtrap import PACKAGE
 from datasets.core.errors import BadFile, Rejected, one_line, quoted
-from datasets.core.scanning import kind_of
+from datasets.core.scanning import PACKAGE, kind_of
 from datasets.images import Box, box_in_picture
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +163,8 @@ def items_of_detections(
     ------
     BadFile : as in `read_detections`, or no box has a label.
     """
+    import pandas as pd  # prediction, which reads detections too, does without it
+
     results = read_detections(file, min_confidence)
     rows, rejected = [], [*results.rejected]
     named = any(one.species for frame in results.frames.values() for one in frame.detections)

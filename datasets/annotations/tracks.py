@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from datasets.annotations.camtrap import PACKAGE, read_package
+from datasets.annotations.camtrap import read_package
 from datasets.core.cells import file_named, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
-from datasets.core.scanning import files_below, is_user_file, kind_of, walk
+from datasets.core.scanning import PACKAGE, files_below, is_user_file, kind_of, walk
 
 #: Raven's columns; the last three are in tables of several recordings.
 BEGIN, END = "Begin Time (s)", "End Time (s)"

@@ -22,6 +22,8 @@ SUFFIXES = {
     "embedding": (".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),  # before strain: ".txt"
     "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".together"),
 }  # fmt: skip
+#: The file that describes a data package, such as Camtrap DP.
+PACKAGE = "datapackage.json"
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
 

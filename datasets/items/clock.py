@@ -26,6 +26,8 @@ _HEXADECIMAL = re.compile(r"[0-9A-F]{8}\.wav", re.IGNORECASE)
 _FIRST_HEXADECIMAL = datetime(2014, 1, 1, tzinfo=UTC)  # no AudioMoth is older
 #: Clocks of one recorder that differ by less are the same: a name has the time at which the file was created.
 SAME_CLOCK = timedelta(minutes=5)
+#: Files whose time and place are remembered, about 40 MiB; events ask for those of a whole camera again.
+_REMEMBERED = 1 << 17
 
 
 class TimeAndPlace(NamedTuple):
@@ -57,7 +59,7 @@ class Clock:
         self.deployments = deployments
         self.checked: Mapping[str, PictureInfo] = {}
         self.used: set[str] = set()  # deployments with a file
-        self._last: tuple[str, TimeAndPlace] | None = None
+        self._found: dict[str, TimeAndPlace] = {}
         self.files = 0
         self._counts: dict[str, tuple[int, str]] = {}
 
@@ -68,9 +70,11 @@ class Clock:
         ----------
         readable : look into the file. False for one that a decoder has refused: it may crash this process, too.
         """
-        if self._last is None or self._last[0] != path:
-            self._last = path, self._find(path, readable)
-        return self._last[1]
+        if path not in self._found:
+            if len(self._found) == _REMEMBERED:
+                del self._found[next(iter(self._found))]
+            self._found[path] = self._find(path, readable)
+        return self._found[path]
 
     def columns(
         self, path: str, start: float = 0.0, *, readable: bool = True

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from datasets.core import progress
 from datasets.images import Box
-from datasets.items import TIME_AND_PLACE, UNKNOWN, ItemTable, split_units, targets_of
+from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, ItemTable, split_units, targets_of
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, fit_event_threshold, stack_outputs
@@ -73,11 +73,13 @@ def calibrate(
     settings: ConfidenceSettings,
     train: TrainSettings,
     tree: Tree | None = None,
+    clock: Clock | None = None,
 ) -> Outputs:
     """Fit the model's temperature, threshold and distance to the calibration split.
 
     Distances are measured to the training items in ``rows``, opened as in prediction: without augmentation, and long
-    recordings in windows. Returns the outputs of these items, with logits divided by the temperature.
+    recordings in windows. The ``clock`` tells which photos are one event. Returns the outputs of these items, with
+    logits divided by the temperature.
     """
     calibration, labels, paths = outputs_of_rows(
         predictor, frame.loc[frame["split"].eq("calibration")], train.bs
@@ -99,7 +101,9 @@ def calibrate(
     log.debug("Temperature %.2f from %d items", temperature, len(paths))
     _set_confidence(predictor, fitted)
     if predictor.kind == "picture" and tree is None:
-        fitted.events = fit_event_threshold(predictor, calibration, labels, paths, settings)
+        fitted.events = fit_event_threshold(
+            predictor, calibration, labels, paths, settings, clock or Clock()
+        )
         log.debug("Events: %s", fitted.events)
     return replace(reference, logits=reference.logits / temperature)
 

@@ -110,6 +110,9 @@ def near_duplicates(
     chosen = np.argsort(-similarity, kind="stable")[:CANDIDATES]
     held_out = evaluation.predictions.iloc[scored.rows[chosen]]
     nearest = trained.iloc[index[chosen]]
+    parts = nearest.reindex(columns=[*PART_COLUMNS]).add_prefix(
+        "train_"
+    )  # NaN where there are none
     sources = [source_of(row) for rows in (held_out, nearest) for row in rows.to_dict("records")]
     n = len(chosen)
     thumbnails = thumbnails_of(sources, draw)
@@ -123,7 +126,7 @@ def near_duplicates(
             "train_label": nearest["label"].to_numpy(),
             "similarity": similarity[chosen],
             "correlation": alike.diagonal(),
-            **{f"train_{name}": nearest[name].to_numpy() for name in PART_COLUMNS},
+            **{name: part.to_numpy() for name, part in parts.items()},
         }
     )
     duplicates = pairs.loc[pairs["correlation"] >= enough]

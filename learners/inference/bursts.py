@@ -53,7 +53,7 @@ class Bursts:
         An event has the path of its first frame, ``end`` seconds after it the last one, and the frames as
         ``windows``. Its other fields are those of `merge_frames`.
         """
-        for _, group in groupby(predictions, lambda one: camera_of(one.path, self.clock)):
+        for _, group in groupby(predictions, self._camera):
             frames = list(group)
             for numbers in events_of([frame.path for frame in frames], self.clock, self.gap):
                 members = [frames[n] for n in numbers]
@@ -70,6 +70,10 @@ class Bursts:
                     start=0 * length,
                     end=length,
                 )
+
+    def _camera(self, frame: Prediction) -> str:
+        self.clock.of(frame.path, readable=frame.reason.why is not Why.BAD_FILE)  # and remembers it
+        return camera_of(frame.path, self.clock)
 
     def summary(self) -> str:
         frames = sum(n * count for n, count in self.counts.items())
@@ -150,6 +154,7 @@ def fit_event_threshold(
     labels: Sequence[str],
     paths: Sequence[str],
     settings: ConfidenceSettings,
+    clock: Clock,
 ) -> Threshold:
     """The threshold on the probability of an event, from the events that the calibration files form.
 
@@ -161,6 +166,7 @@ def fit_event_threshold(
     ----------
     calibration : outputs of the n calibration items, with groups.
     labels, paths : their n labels and files.
+    clock : times of the files, and their deployments.
     """
     frames = predictor.decide(
         [Source(path) for path in paths],
@@ -170,7 +176,7 @@ def fit_event_threshold(
     )
     events = [
         numbers
-        for numbers in events_of(paths, Clock())
+        for numbers in events_of(paths, clock)
         if len({labels[number] for number in numbers}) == 1
     ]
     merged = [merge_frames([frames[number] for number in numbers], 0.0) for numbers in events]

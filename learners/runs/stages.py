@@ -76,7 +76,7 @@ def _write_first_model(run: Run, network: nn.Sequential) -> None:
     notes = provenance(items.table, run.command, run.began) | {"kept": "the head alone"}
     bundle = replace(run.bundle, network=network, spec=spec, provenance=notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
-    run.task.calibrate(predictor, items.table.frame, items.rows, run.settings)
+    run.task.calibrate(predictor, items.table, items.rows, run.settings)
     predictor.close()
     save_bundle(bundle, run.folder / "model")
     log.info("Usable now: %s, with the head alone. The training continues", run.folder / "model")
@@ -89,7 +89,7 @@ def calibrate(run: Run) -> Outputs | None:
     """
     items = run.items
     reference: Outputs | None = run.task.calibrate(
-        run.predictor, items.table.frame, items.rows, run.settings
+        run.predictor, items.table, items.rows, run.settings
     )
     return reference
 

@@ -52,10 +52,8 @@ class Task(Protocol):
     def uncalibrated(self, classes: Sequence[str]) -> Any:
         """The confidence of a model that is not calibrated yet; None for the default one."""
 
-    def calibrate(
-        self, predictor: Any, frame: pd.DataFrame, rows: pd.DataFrame, settings: Any
-    ) -> Any:
-        """Fit the model's confidence to the calibration split of ``frame``.
+    def calibrate(self, predictor: Any, table: Any, rows: pd.DataFrame, settings: Any) -> Any:
+        """Fit the model's confidence to the calibration split of the run's ``table``.
 
         Returns the outputs of the training items in ``rows``, which `measure` needs to compare scores, or None.
         """

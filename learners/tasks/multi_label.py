@@ -89,9 +89,9 @@ class MultiLabel:
         return Confidence.uncalibrated(len(classes), exclusive=False)
 
     def calibrate(
-        self, predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
+        self, predictor: Predictor, table: ItemTable, rows: pd.DataFrame, settings: Settings
     ) -> None:
-        measuring.calibrate_labels(predictor, frame, rows, settings)
+        measuring.calibrate_labels(predictor, table.frame, rows, settings)
 
     def measure(self, evaluation: Evaluation, model: Bundle, reference: None) -> Evaluation:
         scored = measuring.score_labels(evaluation, model)

@@ -61,10 +61,16 @@ class SingleLabel:
         return None
 
     def calibrate(
-        self, predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
+        self, predictor: Predictor, table: ItemTable, rows: pd.DataFrame, settings: Settings
     ) -> Outputs:
         return measuring.calibrate(
-            predictor, frame, rows, settings.confidence, settings.train, self.tree
+            predictor,
+            table.frame,
+            rows,
+            settings.confidence,
+            settings.train,
+            self.tree,
+            table.clock,
         )
 
     def measure(

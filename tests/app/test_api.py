@@ -218,7 +218,8 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(described) == {"/predict", "/predict_many", "/models"}
     returns = described["/predict"]["returns"][0]["type"]["items"]["properties"]
-    assert set(returns) == {*Prediction._fields} - {"path", "known"} | {"file", "rule"}
+    hidden = {"path", "known", "box", "detection"}
+    assert set(returns) == {*Prediction._fields} - hidden | {"file", "rule"}
     assert returns["probability"] == {"type": "number"}
     models = client.predict(api_name="/models")
     assert [model["name"] for model in models] == list(up.models)

@@ -60,6 +60,18 @@ def test_frames_of_one_camera_within_the_gap_are_one_event(tmp_path):
     assert events_of(paths, Clock(), gap=0) == [[0], [2], [5], [1], [3], [4]]
 
 
+def test_each_frame_is_counted_and_read_once(tmp_path):
+    paths = [photo(tmp_path / f"{n}.jpg", f"06:00:0{n}") for n in range(3)]
+    lost = photo(tmp_path / "lost.jpg", "06:00:09")
+    clock = Clock()
+    frames = [frame(path, [4.0, 0.0, 0.0]) for path in paths]
+    events = [*Bursts(clock, 0.5)([*frames, empty(lost, Why.BAD_FILE)])]
+    assert [clock.columns(event.path)["time"] for event in events] == ["2024-05-01T06:00:00", ""]
+    assert clock.files == 4
+    # A file that a decoder has refused is not opened for its time.
+    assert clock.remarks()[0].endswith(f"1 of 4, such as {lost}")
+
+
 def test_an_event_has_the_softmax_of_the_mean_logits():
     logits = [[4.0, 1.0, 0.0], [1.0, 2.0, 0.0], [3.0, 0.0, 1.0]]
     merged = merge_frames([frame("a", one) for one in logits], 0.5)
@@ -116,7 +128,7 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
     units = np.repeat(np.arange(200), 2)
     calibration = Outputs(np.array(logits), None, features, units)
     ours = ConfidenceSettings(target_accuracy=0.9)
-    fitted = fit_event_threshold(predictor, calibration, labels, paths, ours)
+    fitted = fit_event_threshold(predictor, calibration, labels, paths, ours, Clock())
     scaled = predictor.confidence.calibrator.scaled(np.array(logits))
     mean = softmax(log_softmax(scaled, axis=1).reshape(200, 2, 3).mean(axis=1), axis=1)
     right = mean.argmax(axis=1) == np.arange(200) % 3
@@ -125,7 +137,7 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
     assert fitted.accuracy_low == pytest.approx(expected.accuracy_low)
     assert fitted.accuracy_low >= 0.9
     few = Outputs(np.array(logits[:20]), None, features[:20], units[:20])
-    missed = fit_event_threshold(predictor, few, labels[:20], paths[:20], ours)
+    missed = fit_event_threshold(predictor, few, labels[:20], paths[:20], ours, Clock())
     assert "10 calibration events" in missed.message
     assert missed.value == max(0.9, float(ours.threshold))
 
