@@ -191,6 +191,7 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long("unpacking, status and failures of a training are tried")
 def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path):
     """In a process of its own, which a second page watches, stops and may resume."""
     photos = write_pictures(tmp_path / "photos", per_class=6)

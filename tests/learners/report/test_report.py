@@ -20,6 +20,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
+from datasets.items import PART_COLUMNS
 from datasets.spectrograms import Source
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
@@ -135,8 +136,8 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     table.rejected = [Rejected("<u>bad.jpg", "damaged <em>badly</em>")]
     duplicates = pd.DataFrame(
         {"row": [2], "train_path": [str(photos[5])], "train_label": [classes[0]],
-         "similarity": [0.99], "correlation": [0.97], "train_start": [np.nan],
-         "train_end": [np.nan], "train_gps": [np.nan]}
+         "similarity": [0.99], "correlation": [0.97],
+         **{f"train_{name}": [np.nan] for name in PART_COLUMNS}}
     )  # fmt: skip
     page, found = written(
         tmp_path, bundle, evaluation, table=table, history=history, duplicates=duplicates,
@@ -278,8 +279,7 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     paths[evaluation.predictions.index[gone][0]].unlink()
     duplicates = pd.DataFrame(
         {"row": [2], "train_path": [str(paths[5])], "train_label": ["a"], "similarity": [0.99],
-         "correlation": [0.97], "train_start": [np.nan], "train_end": [np.nan],
-         "train_gps": [np.nan]}
+         "correlation": [0.97], **{f"train_{name}": [np.nan] for name in PART_COLUMNS}}
     )  # fmt: skip
     page, found = written(
         tmp_path, bundle, evaluation, table=table, duplicates=duplicates,
