@@ -141,9 +141,6 @@ def _main(argv: Sequence[str] | None) -> int:
             file=sys.stderr,
         )
     models = load(folders, limits=limits, device=options.device)
-    if training is not None:
-        # A training inherits what a shell ignores for a program in the background: Ctrl-C, which stops it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A plain kill lets the uploads be deleted, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with serve(

@@ -95,6 +95,9 @@ class Training:
             raise SecondhandError(
                 "--train works on Linux and macOS. Use python -m learners.finetune"
             )
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # A shell ignores Ctrl-C for a program in the background, whose processes would inherit that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self.root = self.root.absolute()
         self._own = self.root / ".training"
         self._state, self._lock, self._output, self._result = (

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import time
 import zipfile
@@ -26,6 +27,14 @@ from learners.inference.predictor import Predictor
 from tests.app.sites import colours
 from tests.forks import until
 from tests.pictures import write_pictures
+
+
+@pytest.fixture
+def in_the_background():
+    """Ignores Ctrl-C, as a shell does for a program that it starts with ``&``."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def zipped(file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED) -> Path:
@@ -191,8 +200,7 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.long("unpacking, status and failures of a training are tried")
-def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path):
+def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path, in_the_background):
     """In a process of its own, which a second page watches, stops and may resume."""
     photos = write_pictures(tmp_path / "photos", per_class=6)
     one = Training(tmp_path / "runs")
