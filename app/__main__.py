@@ -75,7 +75,8 @@ def _main(argv: Sequence[str] | None) -> int:
     add("--train", nargs="?", type=str, const="runs", default=None, metavar="FOLDER", help=train)
     label = (
         "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
-        "table that learners.audit drew. Default: off."
+        "table that learners.audit drew, which gets the labels. Those of a folder go to NAME-labels.csv in the "
+        "folder of --feedback, else in the current one. Default: off."
     )
     add("--label", type=str | None, default=None, metavar="PATH", help=label)
     pool = (

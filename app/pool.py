@@ -11,7 +11,7 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ import gradio as gr
 from app.feedback import Corrections, check_label
 from app.panels import input_panels, panel_svg
 from app.serving import Served
-from app.views import Query, note_html, without_paths
+from app.views import UNKNOWN, Query, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from datasets.images import open_picture
@@ -37,6 +37,7 @@ from learners.active import (
     read_audit,
     suggest,
 )
+from learners.cli.console import as_typed
 from learners.inference import Predictor
 from learners.report import Pictures, flac, page_picture, time_span
 from learners.templates import data_uri, render
@@ -48,6 +49,8 @@ QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 #: Most files that are put in order for labelling, beside those that have a label.
 MOST = 1000
 SIDE = 640  # pixels of a picture to label
+#: Keys of classes, in their order. The others have a meaning: skip, unknown, undo.
+KEYS = "1234567890abcdefghijklmnopqrtvwxy"
 
 
 class Pool(ABC):
@@ -143,24 +146,39 @@ class Pool(ABC):
 
 
 class Labelling(Pool):
-    """The files to label next, and the labels, in a table beside the pool: ``new-labels.csv`` for ``new/``.
+    """The files to label next, and the labels, in a table: ``new-labels.csv`` for ``new/``.
 
-    Nothing else is stored, so labelling continues where it stopped.
+    Nothing else is stored, so labelling continues where it stopped. Skipped files come again last.
+
+    Parameters
+    ----------
+    tables : existing folder for the table; None for the current one.
     """
 
     flag = "--label"
+    #: The command that uses the labels.
+    then: ClassVar[str] = "learners.finetune --from {model} --data {table}"
 
-    def __init__(self, served: Served, folder: Path) -> None:
+    def __init__(self, served: Served, folder: Path, tables: Path | None = None) -> None:
         super().__init__(served, folder)
         self.classes = served.predictor.classes
-        self.table = self._open_table(served.kind)
+        self.table = self._open_table(served.kind, (tables or Path()).absolute())
         self.table.rows()  # an error if it is another table
         self.order: list[Suggestion] = []
+        self.candidates = 0  # of which `order` has the most useful
         self._labels: dict[tuple[str, ...], str] = {}
+        self._skipped: set[int] = set()
+        log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
 
-    def _open_table(self, kind: str) -> Corrections:
+    def _open_table(self, kind: str, folder: Path) -> Corrections:
         columns = ("path", "label", *TIMES[kind], "predicted", "model", "time")
-        return Corrections(self.folder.parent / f"{self.folder.name}-labels.csv", columns)
+        return Corrections(folder / f"{self.folder.name}-labels.csv", columns)
+
+    def next_command(self, name: Callable[[Path], str]) -> str:
+        """The command that uses the labels, with paths as ``name`` gives them."""
+        module, *words = self.then.split()
+        paths = {"model": name(self.model), "table": name(self.table.file)}
+        return as_typed(module, [word.format(**paths) for word in words])
 
     def prepare(self, files: Iterator[str]) -> None:
         _, rows = self.table.rows()
@@ -173,6 +191,7 @@ class Labelling(Pool):
         suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
         for bad in suggested.rejected:
             log.warning("%s: %s", bad.path, bad.reason)
+        self.candidates = suggested.judged
         return suggested.rows
 
     @property
@@ -181,13 +200,19 @@ class Labelling(Pool):
         return sum(self._item(number) in self._labels for number in range(len(self.order)))
 
     def after(self, number: int) -> int | None:
-        """The next existing file without a label, starting again at the end; None if there is none."""
+        """The next existing file without a label, starting again at the end, skipped ones last; None if there is
+        none."""
         count = len(self.order)
-        for other in (*range(number + 1, count), *range(min(number + 1, count))):
+        turns = (*range(number + 1, count), *range(min(number + 1, count)))
+        for other in sorted(turns, key=self._skipped.__contains__):
             exists = os.path.exists(self.order[other].source.path)
             if exists and self._item(other) not in self._labels:
                 return other
         return None
+
+    def skip(self, number: int) -> None:
+        """Leave a file for the end."""
+        self._skipped.add(number)
 
     def save(self, number: int, label: object) -> None:
         """Save the label of a file.
@@ -204,9 +229,13 @@ class Labelling(Pool):
         }
         self._write(row)
         self._labels[self.table.key(row)] = row["label"]
+        self._skipped.discard(number)
 
     def undo(self, number: int) -> None:
-        """Remove the label of a file."""
+        """Remove the label of a file, or undo its skip."""
+        if number in self._skipped:
+            self._skipped.remove(number)
+            return
         self._write(self._row(number), drop=True)
         self._labels.pop(self._item(number), None)
 
@@ -227,13 +256,15 @@ class Labelling(Pool):
         return render(
             "app", "label.html", file=self.name(source), panels=panels, player=player, error=error_message,
             plain=self.predictor.spectrogram is None, guess=suggestion.guess, why=suggestion.why,
-            labelled=self.labelled, count=len(self.order), turn=turn,
+            labelled=self.labelled, skipped=len(self._skipped), again=number in self._skipped,
+            count=len(self.order), candidates=self.candidates, turn=turn,
         )  # fmt: skip
 
     def _row(self, number: int) -> dict[str, str]:
         source = self.order[number].source
         times = {"start": source.start, "end": source.end, "gps": source.at}
-        path = Path(source.path).relative_to(self.table.file.parent).as_posix()
+        file, folder = Path(source.path), self.table.file.parent
+        path = (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix()
         cells = {name: "" if t is None else repr(float(t)) for name, t in times.items()}
         return {"path": path, **{n: cell for n, cell in cells.items() if n in self.table.columns}}
 
@@ -267,32 +298,37 @@ class Auditing(Labelling):
     The model's guesses are not shown, so that they do not influence the labels.
     """
 
-    def __init__(self, served: Served, folder: Path) -> None:
+    then = "learners.audit {model} --labels {table}"
+
+    def __init__(self, served: Served, folder: Path, tables: Path | None = None) -> None:
         self._audit = read_audit(folder, served.folder or folder)
-        super().__init__(served, folder)
+        super().__init__(served, folder, tables)
 
     def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
         files = [source.path for source in self._audit.sources]
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
 
-    def _open_table(self, kind: str) -> Corrections:
-        return AuditRows(self._audit.file, ())
+    def _open_table(self, kind: str, folder: Path) -> Corrections:
+        return AuditRows(self._audit.file.absolute(), ())
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
+        self.candidates = len(self._audit.sources)
         return [Suggestion(source, 0.0, "", "") for source in self._audit.sources]
-
-    def undo(self, number: int) -> None:
-        self._write(self._row(number))
-        self._labels.pop(self._item(number), None)
 
     def _row(self, number: int) -> dict[str, str]:
         return self._audit.rows[number] | {"label": ""}
 
 
-def open_labelling(served: Served, path: Path) -> Labelling:
-    """The files of a folder, or of the table of an audit, to label."""
-    return (Auditing if path.is_file() else Labelling)(served, path)
+def open_labelling(served: Served, path: Path, tables: Path | None = None) -> Labelling:
+    """The files of a folder, or of the table of an audit, to label; ``tables`` as for `Labelling`."""
+    return (Auditing if path.is_file() else Labelling)(served, path, tables)
+
+
+def name_here(path: Path) -> str:
+    """Name of a path for visitors: from the current folder if it is inside, else only its last part."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else f"…/{path.name}"
 
 
 class Alike(Pool):
@@ -364,9 +400,11 @@ class Turn:
 
 
 def keys_of(classes: Sequence[str]) -> dict[str, str]:
-    """The class of each key: classes named as digits have theirs, else the first nine have 1 to 9."""
-    digits = {name: name for name in classes if name in tuple("0123456789")}
-    return digits or {str(key): name for key, name in enumerate(classes[:9], start=1)}
+    """The class of each key: a class named as a key has that one, the others have the remaining `KEYS` in
+    their order."""
+    own = {name: name for name in classes if name in tuple(KEYS)}
+    free = (key for key in KEYS if key not in own)
+    return own | dict(zip(free, (name for name in classes if name not in own), strict=False))
 
 
 def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[object]) -> None:
@@ -378,22 +416,30 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
             shown = gr.HTML(note_html("Loading."), elem_id="label-shown", elem_classes="sh-page")
         with gr.Column(scale=2, min_width=300):
             with gr.Row():
-                key_labels = [*keys_of(labelling.classes).items(), ("u", "unknown")]
+                key_of = {name: key for key, name in keys_of(labelling.classes).items()}
                 keys = {
                     name: gr.Button(
                         name if name == key else f"{key}  {name}", elem_id=f"label-{key}", **small
                     )
-                    for key, name in key_labels
+                    for name in (*labelling.classes, UNKNOWN)
+                    if (key := "u" if name == UNKNOWN else key_of.get(name))
                 }
-            other = gr.Dropdown(
-                labelling.classes, value=None, allow_custom_value=True, label="Another class",
-                info="Type to find it, or write a new one.",
-            )  # fmt: skip
             with gr.Row():
-                use = gr.Button("Use this label", **small)
+                skip = gr.Button("s  skip", elem_id="label-s", **small)
                 back = gr.Button("z  undo", elem_id="label-z", **small)
+            other = gr.Dropdown(
+                labelling.classes, value=None, allow_custom_value=True, label="/  Another class",
+                info="Type to find it, or write a new one.", elem_id="label-other",
+            )  # fmt: skip
+            use = gr.Button("Use this label", **small)
             message = gr.HTML("", elem_classes="sh-page")
-            gr.HTML(note_html(f"Labels are saved in {labelling.table.file.name}."))
+            gr.HTML(
+                render(
+                    "app", "saved.html", file=name_here(labelling.table.file),
+                    command=labelling.next_command(name_here),
+                ),
+                elem_classes="sh-page",
+            )  # fmt: skip
 
     def show(turn: Turn) -> str:
         if turn.number is None:
@@ -424,7 +470,16 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
             labelling.save(turn.number, label)
         except SecondhandError as error:
             return stay(turn, str(error))
-        turn = turn.to(labelling.after(turn.number), (*turn.done, turn.number))
+        return onward(turn, turn.number)
+
+    def leave(turn: Turn) -> tuple[Any, ...]:
+        if turn.number is None:
+            return stay(turn, "There is no file to skip.")
+        labelling.skip(turn.number)
+        return onward(turn, turn.number)
+
+    def onward(turn: Turn, number: int) -> tuple[Any, ...]:
+        turn = turn.to(labelling.after(number), (*turn.done, number))
         return turn, show(turn), None, ""
 
     def undo(turn: Turn) -> tuple[Any, ...]:
@@ -442,6 +497,7 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
     for name, button in keys.items():
         button.click(partial(save, label=name), turn, out, **QUIET)
     use.click(save, [turn, other], out, **QUIET)
+    skip.click(leave, turn, out, **QUIET)
     back.click(undo, turn, out, **QUIET)
 
 

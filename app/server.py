@@ -66,7 +66,7 @@ def serve(
     limits : limits of the page; default: those of the first model.
     port : 0 selects a free port.
     auth : names and passwords; None lets everybody in.
-    feedback : the folder for corrections.
+    feedback : the folder for corrections, and for the table of labels of a folder.
     label : a folder, or the table of an audit, to label for the first model.
     pool : a folder, or a file of embeddings, in which the first model searches similar files.
     training : shows the tab *Train*, and adds the models that are trained there.
@@ -104,7 +104,9 @@ def serve(
         labelling = alike = None
         if first is not None:
             labelling = (
-                opened.enter_context(closing(open_labelling(first, label))) if label else None
+                opened.enter_context(closing(open_labelling(first, label, feedback)))
+                if label
+                else None
             )
             alike = opened.enter_context(closing(Alike(first, pool))) if pool else None
         elif label or pool:

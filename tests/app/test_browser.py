@@ -161,7 +161,7 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
         page.locator(f"#label-shown [data-turn]:not([data-turn='{before}'])").wait_for()
 
     def kept() -> list[str]:
-        return pd.read_csv(up.folder / "new-labels.csv")["label"].tolist()
+        return pd.read_csv(up.folder / "kept" / "new-labels.csv")["label"].tolist()
 
     turn.get_by_text("0 of 7").wait_for()
     page.keyboard.press("4")  # there are three classes
@@ -170,8 +170,12 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     assert kept() == ["green", "unknown"]
     press("z")
     assert kept() == ["green"]
-    turn.get_by_text("1 of 7").wait_for()
-    page.get_by_label("Another class").fill("u21")  # no keys while it is written
+    skipped = turn.locator("img").get_attribute("src")
+    press("s")
+    turn.get_by_text("1 of 7 labelled, 1 skipped.").wait_for()
+    assert turn.locator("img").get_attribute("src") != skipped
+    page.keyboard.press("/")
+    page.keyboard.type("u21")  # no keys while it is written
     page.get_by_role("button", name="Use this label").press("Enter")
     turn.get_by_text("2 of 7").wait_for()
     assert kept() == ["green", "u21"]

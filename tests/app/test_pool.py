@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from app.pool import Alike, Labelling, Pool, keys_of, open_labelling
+from app.pool import Alike, Labelling, Pool, keys_of, name_here, open_labelling
 from app.serving import Served
 from datasets.core.errors import SecondhandError
 from datasets.items.table import read_rows
@@ -58,7 +59,7 @@ def ready(pool: Pool) -> None:
 
 
 def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, served: Served) -> None:
-    labelling = Labelling(served, pool)
+    labelling = Labelling(served, pool, pool.parent)
     assert labelling.waiting == "Reading the pool: 0 of 6 files."
     ready(labelling)
     assert labelling.waiting == ""
@@ -82,12 +83,57 @@ def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, serv
     assert (rows["label"].tolist(), rejected) == (["unknown", "green", "cyan"], [])
     assert rows["path"].tolist() == [labelling.order[n].source.path for n in (2, 1, 0)]
 
-    again = Labelling(served, pool)
+    again = Labelling(served, pool, pool.parent)
     ready(again)
     assert [s.source for s in again.order] == [s.source for s in labelling.order]
     assert (again.after(-1), again.labelled) == (3, 3)
     Path(again.order[3].source.path).unlink()
     assert again.after(-1) == 4, "one that has gone is passed over"
+
+
+def test_labels_are_written_where_the_page_was_started_or_where_told(
+    pool: Path, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Nothing beside the pool; labelling is taken up from there, and the next command reads it."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "told").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    before = sorted(pool.parent.iterdir())
+    for tables in (None, Path("../told")):
+        caplog.clear()
+        with caplog.at_level("INFO", logger="app"):
+            labelling = open_labelling(served, pool, tables)
+        ready(labelling)
+        labelling.save(2, "red")
+        table = (tables or Path()).resolve() / "new-labels.csv"
+        rows, _ = read_rows(table)
+        assert rows["path"].tolist() == [labelling.order[2].source.path]
+        assert str(labelling.table.file) in caplog.text
+        assert "--data" in labelling.next_command(str)
+        again = open_labelling(served, pool, tables)
+        ready(again)
+        assert again.labelled == 1
+    assert sorted(pool.parent.iterdir()) == before
+    assert name_here(tmp_path / "here/new-labels.csv") == "new-labels.csv"
+    assert str(tmp_path) not in labelling.next_command(name_here)
+
+
+def test_skipped_files_come_again_last(pool: Path, served: Served, tmp_path: Path) -> None:
+    labelling = Labelling(served, pool, tmp_path)
+    ready(labelling)
+    labelling.skip(0)
+    labelling.skip(1)
+    assert labelling.after(1) == 2
+    for number in (2, 3, 4):
+        labelling.save(number, "red")
+    assert labelling.after(4) == 0
+    page = labelling.html(0, 1)
+    assert "3 of 5</b> labelled, 2 skipped. Only skipped files are left." in page
+    labelling.save(0, "red")
+    labelling.undo(1)
+    page = labelling.html(1, 1)
+    assert "4 of 5</b> labelled.<" in page, "a skip is undone, and a label ends it"
+    assert labelling.labelled == 4
 
 
 def test_no_folder_above_the_pool_is_on_the_page(pool: Path, served: Served) -> None:
@@ -118,7 +164,7 @@ def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> 
         Labelling(Served("bare", Predictor(colours())), pool)
     (pool.parent / "new-labels.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SecondhandError, match=r"new-labels.csv"):
-        Labelling(served, pool)
+        Labelling(served, pool, pool.parent)
     (pool.parent / "new-labels.csv").unlink()
     kept = pool.parent / "kept.parquet"
     with pytest.raises(SecondhandError, match=r"kept.parquet"):
@@ -147,6 +193,7 @@ def test_an_audit_is_labelled_in_its_own_table(
     assert "data:image/" in page
     assert str(pool.parent) not in page
     assert f"{drawn['guess'][0]}?" not in page, "the guess would influence the label"
+    assert labelling.next_command(name_here).endswith("--labels audit.csv")
     labelling.save(2, "red")
     labelling.save(0, "unknown")
     labelling.save(1, "blue")
@@ -178,5 +225,15 @@ def test_errors_of_a_pool_contain_no_folder(
 
 def test_a_key_labels_the_class_of_its_name() -> None:
     assert keys_of(["red", "blue"]) == {"1": "red", "2": "blue"}
-    assert len(keys_of([f"class {n}" for n in range(20)])) == 9
     assert keys_of([*"0123456789"]) == {key: key for key in "0123456789"}
+    assert keys_of(["7", "dog"]) == {"7": "7", "1": "dog"}
+
+
+def test_the_tenth_and_further_classes_have_keys() -> None:
+    classes = [f"class {n}" for n in range(1, 41)]
+    keys = keys_of(classes)
+    assert (keys["0"], keys["a"], keys["r"], keys["t"]) == tuple(
+        f"class {n}" for n in (10, 11, 28, 29)
+    )
+    assert len(keys) == 33
+    assert not {"s", "u", "z"} & set(keys), "skip, unknown and undo"
