@@ -9,15 +9,19 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 import os
+import re
 import shutil
 import sys
 import threading
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datasets.core.cells import read_dicts, write_rows
 from datasets.core.errors import SecondhandError, quoted
@@ -25,9 +29,14 @@ from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
 from datasets.items import clean_label, label_error
 
-COLUMNS = ("path", "label", "gps", "predicted", "probability", "model", "time")
+if TYPE_CHECKING:
+    from learners.inference import Prediction
+
+COLUMNS = ("path", "label", "gps", "predicted", "best", "probability", "model", "time")
 #: Limit of a folder that visitors write to.
 MAX_BYTES = 2 << 30
+#: Bytes of a file's name without its suffix; file systems take 255, and a temporary name is longer.
+MAX_NAME = 180
 
 
 class Feedback:
@@ -43,7 +52,8 @@ class Feedback:
         self.table = self.folder / "feedback.csv"
         self._corrections = Corrections(self.table)
         (self.folder / "files").mkdir(parents=True, exist_ok=True)
-        self._bytes = sum(f.stat().st_size for f in (self.folder / "files").iterdir())
+        files = (self.folder / "files").rglob("*")
+        self._bytes = sum(f.stat().st_size for f in files if f.is_file())
 
     def counts(self) -> Counter[str]:
         """Number of corrections by the model that was corrected. Empty if the table is not one of corrections."""
@@ -58,14 +68,18 @@ class Feedback:
         *,
         kind: str,
         gps: float | None = None,
-        predicted: str = "",
-        probability: float = float("nan"),
+        shown: Prediction | None = None,
         model: str = "",
     ) -> Path:
-        """Save a file, named by its content, with its right label.
+        """Save a file with its right label, under its own name in a folder named by its content.
 
-        The later of two corrections of the same content (of strain: at the same moment) counts, because
-        training leaves out files with contradictory labels.
+        The name is kept because ``--group-by`` finds recordings, sites or speakers in names; of two names of
+        one content the first. The later of two corrections of the same content (of strain: at the same
+        moment) counts, because training leaves out files with contradictory labels.
+
+        Parameters
+        ----------
+        shown : the prediction that the label corrects, under the rule that was in use.
 
         Raises
         ------
@@ -85,10 +99,14 @@ class Feedback:
                     "The folder for corrections is full. Tell the owner of this page."
                 )
             with open(source, "rb") as stream:
-                name = hashlib.file_digest(stream, "sha256").hexdigest()[:24]
-            copy = self.folder / "files" / f"{name}{_suffix(source.name, kind)}"
+                content = hashlib.file_digest(stream, "sha256").hexdigest()[:24]
+            folder = self.folder / "files" / content
+            copies = [
+                f for f in folder.glob("*") if not f.name.startswith(".")
+            ]  # no unfinished one
+            copy = copies[0] if copies else folder / _file_name(source.name, kind)
             self._corrections.rows()  # an error if it is another table
-            if not copy.exists():
+            if not copies:
                 with file_beside(copy) as beside:
                     shutil.copyfile(source, beside)
                 self._bytes += size
@@ -96,8 +114,7 @@ class Feedback:
                 "path": copy.relative_to(self.folder).as_posix(),
                 "label": label,
                 "gps": "" if gps is None else repr(gps),
-                "predicted": predicted,
-                "probability": "" if probability != probability else f"{probability:.4f}",
+                **({} if shown is None else _of_prediction(shown)),
                 "model": model,
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
             }
@@ -145,10 +162,8 @@ class Corrections:
         write_beside(self.file, out.getvalue().encode())
 
     def key(self, row: dict[str, str]) -> tuple[str, ...]:
-        """The item of a row: the content without the file's ending, and the span or moment."""
-        path = row["path"]
-        name = path.partition(".")[0] if path.startswith("files/") else path
-        return name, *(row.get(key, "") for key in ("start", "end", "gps"))
+        """The item of a row: its file, and the span or moment."""
+        return tuple(row.get(key, "") for key in ("path", "start", "end", "gps"))
 
     def rows(self) -> tuple[list[str], list[dict[str, str]]]:
         """Columns and rows of the table, with columns added by others."""
@@ -169,6 +184,15 @@ class Corrections:
         return [*fields, *(name for name in self.columns if name not in fields)], rows
 
 
+def _of_prediction(shown: Prediction) -> dict[str, str]:
+    probability = shown.probability
+    return {
+        "predicted": shown.label,
+        "best": shown.best,
+        "probability": "" if math.isnan(probability) else f"{probability:.4f}",
+    }
+
+
 def check_label(label: object) -> str:
     """A label, cleaned as training cleans it.
 
@@ -184,7 +208,11 @@ def check_label(label: object) -> str:
     return plain
 
 
-def _suffix(name: str, kind: str) -> str:
-    """Suffix of a name if the kind has it, else the kind's first suffix."""
+def _file_name(name: str, kind: str) -> str:
+    """A visitor's name of a file with letters, digits and harmless signs only, and a suffix of the kind."""
     ends = sorted(SUFFIXES[kind], key=len, reverse=True)
-    return next((end for end in ends if name.lower().endswith(end)), SUFFIXES[kind][0])
+    suffix = next((end for end in ends if name.lower().endswith(end)), "")
+    bare = unicodedata.normalize("NFC", name[: len(name) - len(suffix)])
+    plain = re.sub(r"[^\w .,()+-]", "_", bare)
+    stem = plain.encode()[:MAX_NAME].decode(errors="ignore").strip(". ")
+    return f"{stem or 'file'}{suffix or SUFFIXES[kind][0]}"

@@ -178,7 +178,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
                 similar = alike_part(alike, query, site.rendering)
                 file.change(lambda: "", None, similar, queue=False, **QUIET)
             if site.feedback is not None:
-                _correction(site, name, query)
+                _correction(site, name, query, by_model, threshold)
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, threshold: float
@@ -308,6 +308,9 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         html = table(answers, {}, by_model, threshold)
         return answers, {}, gr.Dropdown(choices=rows, value=None), "", html
 
+    def shown(answer: Any, by_model: bool, threshold: float) -> Any:
+        return judge(answer, site.rule(name, None if by_model else threshold))
+
     def save(
         answers: list[Any], labels: dict[int, str], row: int | None, label: str | None, *rule: Any
     ) -> tuple[Any, ...]:
@@ -319,9 +322,13 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
                 site.feedback.save(
-                    answer.path, label, kind=served.kind, gps=gps, predicted=answer.best,
-                    probability=answer.probability, model=name,
-                )  # fmt: skip
+                    answer.path,
+                    label,
+                    kind=served.kind,
+                    gps=gps,
+                    shown=shown(answer, *rule),
+                    model=name,
+                )
         except SecondhandError as error:
             return labels, gr.skip(), note_html(str(error), status=True)
         labels = {**labels, row: label}
@@ -342,7 +349,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     )
 
 
-def _correction(site: Site, name: str, query: Any) -> None:
+def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any) -> None:
     served = site.models[name]
     with gr.Accordion("This is wrong", open=False):
         label = gr.Dropdown(
@@ -352,20 +359,20 @@ def _correction(site: Site, name: str, query: Any) -> None:
         button = gr.Button("Save the correction")
         thanks = gr.HTML("", elem_classes="sh-page")
 
-    def save(last: Query, label: str | None) -> str:
+    def save(last: Query, label: str | None, by_model: bool, threshold: float) -> str:
         assert site.feedback is not None
         if last.answer is None:
             return note_html("Choose a file first.", status=True)
         try:
+            shown = judge(last.answer, site.rule(name, None if by_model else threshold))
             site.feedback.save(
-                last.file, label or "", kind=served.kind, gps=last.at, predicted=last.answer.best,
-                probability=last.answer.probability, model=name,
-            )  # fmt: skip
+                last.file, label or "", kind=served.kind, gps=last.at, shown=shown, model=name
+            )
         except SecondhandError as error:
             return note_html(str(error), status=True)
         return note_html("Saved. Thank you.", status=True)
 
-    button.click(save, [query, label], thanks, **QUIET)
+    button.click(save, [query, label, by_model, threshold], thanks, **QUIET)
 
 
 def theme() -> Any:

@@ -345,13 +345,17 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     model(page, "colours")
     choose(page, pictures["red"][1])
     shows(page, "red")
+    page.get_by_role("slider", name="Threshold").first.focus()
+    page.keyboard.press("End")
+    shows(page, "unknown")
     page.get_by_text("This is wrong").first.click()
     page.get_by_label("It is").first.fill("blue")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Save the correction").first.click()
     page.get_by_text("Saved. Thank you.").wait_for()
     kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (kept["label"], kept["predicted"], kept["model"]) == ("blue", "red", "colours")
+    assert (kept["label"], kept["predicted"], kept["model"]) == ("blue", "unknown", "colours")
+    assert (kept["best"], Path(kept["path"]).name) == ("red", Path(pictures["red"][1]).name)
     assert (up.folder / "kept" / kept["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
 
 

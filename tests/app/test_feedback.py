@@ -12,7 +12,10 @@ import pytest
 import app.feedback
 from app.feedback import Feedback
 from datasets.core.errors import SecondhandError
+from datasets.items.splits import groups_from_names
 from datasets.items.table import load_table
+from learners.inference import Prediction
+from learners.uncertainty import AMBIGUOUS
 from tests.app.sites import strain
 from tests.pictures import write_pictures
 
@@ -26,12 +29,40 @@ def pictures(tmp_path):
 def test_fine_tuning_reads_what_was_kept(tmp_path, pictures):
     feedback = Feedback(tmp_path / "kept")
     for i, file in enumerate(pictures):
-        feedback.save(file, ["dog", "cat", "unknown"][i % 3], kind="picture", predicted="cow")
+        feedback.save(file, ["dog", "cat", "unknown"][i % 3], kind="picture")
     table = load_table(tmp_path / "kept" / "feedback.csv")
     assert table.kind == "picture"
     assert table.classes == ["cat", "dog"]
     assert (len(table.frame), len(table.unknown_items)) == (6, 3)
     assert not table.rejected
+
+
+def test_corrections_are_grouped_by_the_names_of_their_files(tmp_path, pictures):
+    """Two files of one name stay apart, and so do groups."""
+    feedback = Feedback(tmp_path / "kept")
+    for i, file in enumerate(pictures):
+        (tmp_path / str(i)).mkdir()
+        named = tmp_path / str(i) / f"site-{i % 3} Mänd_001.JPG"
+        named.write_bytes(Path(file).read_bytes())
+        feedback.save(str(named), ["dog", "cat"][i % 2], kind="picture")
+    table = load_table(feedback.table)
+    assert len(table.frame) == len(pictures)
+    assert {Path(path).name for path in table.frame["path"]} == {
+        f"site-{i} Mänd_001.jpg" for i in range(3)
+    }
+    groups = groups_from_names(table.frame["path"], "^site-([0-9])")
+    assert sorted(groups) == sorted(str(i % 3) for i in range(len(pictures)))
+    assert len(feedback_bytes := list((tmp_path / "kept/files").rglob("*.jpg"))) == len(pictures)
+    assert Feedback(tmp_path / "kept")._bytes == sum(f.stat().st_size for f in feedback_bytes)
+
+
+def test_the_prediction_that_was_shown_is_kept_with_the_best_guess(tmp_path, pictures):
+    feedback = Feedback(tmp_path / "kept")
+    shown = Prediction(pictures[0], "unknown", "cow", 0.61, AMBIGUOUS, (), float("nan"))
+    feedback.save(pictures[0], "dog", kind="picture", shown=shown, model="farm")
+    (row,) = pd.read_csv(feedback.table, dtype=str).to_dict("records")
+    assert (row["label"], row["predicted"], row["best"]) == ("dog", "unknown", "cow")
+    assert (row["probability"], row["model"]) == ("0.6100", "farm")
 
 
 def test_the_last_correction_of_a_file_counts(tmp_path, pictures):
@@ -90,10 +121,19 @@ def test_names_never_become_paths(tmp_path, pictures):
     evil = tmp_path / "..%2f..;rm -rf $(x) .PNG.exe"
     evil.write_bytes(Path(pictures[0]).read_bytes())
     kept = Feedback(tmp_path / "kept").save(str(evil), "cat", kind="picture")
-    assert kept.parent == tmp_path / "kept" / "files"
-    assert kept.stem.isalnum()
-    assert kept.suffix == ".jpg"
+    assert kept.parent.parent == tmp_path / "kept" / "files"
+    assert kept.name == "_2f.._rm -rf _(x) .PNG.exe.jpg"
     assert kept.stat().st_mode & 0o111 == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [(".png", "file.png"), ("é" * 120 + ".png", "é" * 90 + ".png"), ("a\\b\n.PNG", "a_b_.png")],
+)
+def test_any_name_can_be_kept(tmp_path, pictures, name, kept):
+    odd = tmp_path / name
+    odd.write_bytes(Path(pictures[0]).read_bytes())
+    assert Feedback(tmp_path / "kept").save(str(odd), "cat", kind="picture").name == kept
 
 
 @pytest.mark.parametrize(
@@ -144,7 +184,7 @@ def test_parallel_corrections_lose_no_row(tmp_path):
         list(pool.map(save, range(30)))
     rows = pd.read_csv(pages[0].table)
     assert sorted(rows["label"]) == sorted(f"l{i}" for i in range(30))
-    assert len(list((tmp_path / "kept" / "files").iterdir())) == 30
+    assert len(list((tmp_path / "kept" / "files").rglob("*.jpg"))) == 30
 
 
 def test_a_full_folder_and_a_deleted_file_are_errors(tmp_path, pictures, monkeypatch):
