@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from learners.inference import Prediction, Predictor, embed
     from learners.model import load_model
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "Embeddings", "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model",
     "suggest",

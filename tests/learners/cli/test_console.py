@@ -48,6 +48,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TERM", "xterm")
     root, handlers = logging.getLogger(), logging.getLogger().handlers
     levels = {name: logging.getLogger(name).level for name in ("", *console.OURS)}
+    root.handlers = []  # each test closes what is there: log.txt of another test's run would be opened again
     yield
     root.handlers = handlers
     progress.show_with(None)

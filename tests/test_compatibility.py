@@ -1,0 +1,59 @@
+"""What 1.0 wrote and offered (`tests.kept`), every 1.x reads and offers: see docs/compatibility.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from secondhand import __version__
+from tests.kept.make import ANSWERS, INTERFACE, MODEL, answers, interface
+
+ROOT = Path(__file__).parents[1]
+#: Keys at the top of Citation File Format 1.2.0.
+REQUIRED = {"cff-version", "message", "title", "authors"}
+OPTIONAL = {
+    "abstract", "commit", "contact", "date-released", "doi", "identifiers", "keywords", "license",
+    "license-url", "preferred-citation", "references", "repository", "repository-artifact",
+    "repository-code", "type", "url", "version",
+}  # fmt: skip
+
+
+def test_a_model_folder_of_1_0_gives_the_answers_of_1_0(tmp_path: Path) -> None:
+    kept = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    found = answers(MODEL, tmp_path)
+    assert {row["reason"] for row in kept} >= {"", "ambiguous", "out of distribution", "no signal"}
+    for now, then in zip(found, kept, strict=True):
+        assert now.pop("probability") == pytest.approx(then.pop("probability"), abs=1e-3), then
+        assert now == then
+
+
+def test_flags_columns_and_names_of_1_0_are_still_there() -> None:
+    kept, now = json.loads(INTERFACE.read_text(encoding="utf-8")), interface()
+    gone = {
+        command: missing
+        for command, flags in kept["flags"].items()
+        if (missing := {*flags} - {*now["flags"].get(command, [])})
+    }
+    assert gone == {}
+    assert {*kept["columns"]} <= {*now["columns"]}
+    assert {*kept["names"]} <= {*now["names"]}
+
+
+def test_each_place_names_the_same_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {*citation} >= REQUIRED
+    assert {*citation} <= REQUIRED | OPTIONAL
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    assert all(
+        {*author} <= {"name", "alias", "email"} for author in citation["authors"]
+    )  # entities
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", changes, re.MULTILINE)
+    assert newest
+    assert str(citation["version"]) == newest[1] == __version__
+    assert len(changes.splitlines()) <= 60
