@@ -1,15 +1,15 @@
-"""Heat maps of the evidence for a class: Grad-CAM (arXiv:1610.02391), by the package grad-cam.
+"""Heat maps of the evidence for a class: Grad-CAM (arXiv:1610.02391).
 
 For a convolutional body the maps are its last feature map. A transformer pools inside its body, so its maps are the
 patch tokens of the last layer norm on which the class depends, arranged as a grid.
 
-The hooks are set on a copy that shares the weights, so that other threads can use the network meanwhile.
+Written out here, because the package grad-cam imports scikit-learn, SciPy's statistics and matplotlib's pyplot first. The
+hooks are set on a copy that shares the weights, so that other threads can use the network meanwhile.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +55,6 @@ def heatmap(
     SecondhandError : the shape is wrong, the class does not exist, or the backbone has no feature map.
     """
     import torch
-    from torch import nn
 
     from learners.backbones import first_member
 
@@ -70,15 +69,13 @@ def heatmap(
                 raise SecondhandError(
                     f"the feature map of a picture of {x.shape[-1]} pixels is a single point. Use a larger --size"
                 )
-            head = _detached(network[1])
-            _check_class(head(out), class_index)
-            # The body has been computed. Its feature map is the input of the head.
-            small = _grad_cam(nn.Sequential(nn.Identity(), head), "0", out, class_index, None)
+            maps = out.detach().requires_grad_()
+            logits = _detached(network[1])(maps.clone())
+            _check_class(logits, class_index)
+            (gradient,) = torch.autograd.grad(logits[0, class_index], maps)
         else:
-            private = _detached(network)
-            name, prefix = _last_grid(private, x, out.shape[1], class_index)
-            lay_out = _to_maps(out.shape[1], prefix)
-            small = _grad_cam(private, name, x, class_index, lay_out)
+            maps, gradient = _last_grid(_detached(network), x, out.shape[1], class_index)
+    small = _grad_cam(maps[0], gradient[0])
     return _enlarged(small, (int(x.shape[-2]), int(x.shape[-1])))
 
 
@@ -146,27 +143,17 @@ def _detached(module: nn.Module) -> Any:
     return copy.deepcopy(module, memo).eval()
 
 
-def _grad_cam(
-    model: nn.Module,
-    name: str,
-    x: Tensor,
-    class_index: int,
-    lay_out: Callable[[Tensor], Tensor] | None,
-) -> Heat:
-    """Grad-CAM at the module ``name`` of a private model, at the resolution of its grid."""
-    from pytorch_grad_cam import GradCAM
-    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
-
-    layer = model.get_submodule(name)
-    # Gradients start here, so the backward pass skips everything before.
-    layer.register_forward_hook(lambda _m, _i, out: out.detach().requires_grad_().clone())
-    with GradCAM(model=model, target_layers=[layer], reshape_transform=lay_out) as cam:
-        maps = cam(input_tensor=x, targets=[ClassifierOutputTarget(class_index)])
-    return np.asarray(maps[0], np.float32)
+def _grad_cam(maps: Tensor, gradient: Tensor) -> Heat:
+    """Positive part of the maps [n, h, w], weighted by the mean of their gradients, scaled to [0, 1]."""
+    heat = (gradient.mean((1, 2), keepdim=True) * maps).sum(0).relu()
+    heat = heat - heat.min()
+    return np.asarray((heat / (heat.max() + 1e-7)).detach().cpu(), np.float32)
 
 
-def _last_grid(network: nn.Sequential, x: Tensor, width: int, class_index: int) -> tuple[str, int]:
-    """Name of the last norm layer with patch tokens that the class depends on, and its number of prefix tokens.
+def _last_grid(
+    network: nn.Sequential, x: Tensor, width: int, class_index: int
+) -> tuple[Tensor, Tensor]:
+    """Maps [1, width, h, w] of the last norm layer with patch tokens that the class depends on, and their gradients.
 
     After the last attention only the class token is used, so the class does not depend on patches of later layers.
 
@@ -178,34 +165,29 @@ def _last_grid(network: nn.Sequential, x: Tensor, width: int, class_index: int) 
 
     body = network[0]
     declared = getattr(body, "num_prefix_tokens", 1 if hasattr(body, "class_token") else None)
-    candidates: list[tuple[str, int, Tensor]] = []
+    candidates: list[tuple[Tensor, int]] = []
 
-    def keeper(name: str) -> Callable[[nn.Module, Any, Any], Tensor | None]:
-        def keep(_module: nn.Module, _inputs: Any, out: Any) -> Tensor | None:
-            prefix = _prefix(out, width, declared) if isinstance(out, torch.Tensor) else None
-            if prefix is None:
-                return None
-            # The first one starts the graph; later layers may overwrite the clone.
-            out = out if out.requires_grad else out.detach().requires_grad_()
-            candidates.append((name, prefix, out))
-            return out.clone()
+    def keep(_module: nn.Module, _inputs: Any, out: Any) -> Tensor | None:
+        prefix = _prefix(out, width, declared) if isinstance(out, torch.Tensor) else None
+        if prefix is None:
+            return None
+        # The first one starts the graph, so the backward pass skips everything before; later layers may overwrite
+        # the clone.
+        out = out if out.requires_grad else out.detach().requires_grad_()
+        candidates.append((out, prefix))
+        return out.clone()
 
-        return keep
-
-    norms = {name: m for name, m in network.named_modules() if "norm" in type(m).__name__.lower()}
-    hooks = [module.register_forward_hook(keeper(name)) for name, module in norms.items()]
-    try:
-        logits = network(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    for module in network.modules():
+        if "norm" in type(module).__name__.lower():
+            module.register_forward_hook(keep)
+    logits = network(x)
     _check_class(logits, class_index)
     if candidates and logits.requires_grad:
-        tensors = [out for _, _, out in candidates]
+        tensors = [out for out, _ in candidates]
         gradients = torch.autograd.grad(logits[0, class_index], tensors, allow_unused=True)
-        for (name, prefix, _), gradient in reversed(list(zip(candidates, gradients, strict=True))):
-            if gradient is not None and _to_maps(width, prefix)(gradient).any():
-                return name, prefix
+        for (tokens, prefix), gradient in reversed(list(zip(candidates, gradients, strict=True))):
+            if gradient is not None and (grid := _to_maps(gradient, width, prefix)).any():
+                return _to_maps(tokens, width, prefix), grid
     raise SecondhandError(NO_MAP)
 
 
@@ -224,18 +206,13 @@ def _prefix(out: Tensor, width: int, declared: int | None) -> int | None:
     return None
 
 
-def _to_maps(width: int, prefix: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that turns tokens [n, tokens, width], or maps with channels first or last, into
-    maps [n, width, h, w]."""
-
-    def lay_out(tokens: Tensor) -> Tensor:
-        if tokens.ndim == 4:
-            return tokens.permute(0, 3, 1, 2) if tokens.shape[3] == width else tokens
-        places = tokens[:, prefix:]
-        side = round(places.shape[1] ** 0.5)
-        return places.transpose(1, 2).reshape(len(tokens), width, side, side)
-
-    return lay_out
+def _to_maps(tokens: Tensor, width: int, prefix: int) -> Tensor:
+    """Tokens [n, tokens, width], or maps with channels first or last, as maps [n, width, h, w]."""
+    if tokens.ndim == 4:
+        return tokens.permute(0, 3, 1, 2) if tokens.shape[3] == width else tokens
+    places = tokens[:, prefix:]
+    side = round(places.shape[1] ** 0.5)
+    return places.transpose(1, 2).reshape(len(tokens), width, side, side)
 
 
 def _enlarged(heat: Heat, size: tuple[int, int]) -> Heat:

@@ -92,6 +92,39 @@ def test_backbones_give_a_map(backbone):
     assert not np.allclose(heats[0], heats[1]), "the map does not depend on the class"
 
 
+@pytest.mark.parametrize(
+    ("backbone", "layer", "grid"),
+    [
+        ("test_resnet", "0", None),
+        (
+            "test_vit",
+            "0.blocks.5.norm1",
+            lambda tokens: tokens[:, 1:].unflatten(1, (6, 6)).permute(0, 3, 1, 2),
+        ),
+    ],
+)
+def test_the_map_is_that_of_the_package_grad_cam(backbone, layer, grid):
+    from pytorch_grad_cam import GradCAM
+    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+
+    class AtTheGrid(GradCAM):
+        def get_target_width_height(self, input_tensor: torch.Tensor) -> None:
+            """It is not resized."""
+
+    torch.manual_seed(0)
+    network, _, _ = build(NetworkSpec(backbone, 3, size=96), pretrained=False)
+    network.eval()
+    x = torch.randn(1, 3, 96, 96)
+    mine = [heatmap(network, x, k) for k in range(3)]
+    layers = [network.get_submodule(layer)]
+    with AtTheGrid(model=network, target_layers=layers, reshape_transform=grid) as cam:
+        theirs = [cam(input_tensor=x, targets=[ClassifierOutputTarget(k)])[0] for k in range(3)]
+    for own, other in zip(mine, theirs, strict=True):
+        resized = Image.fromarray(other).resize((96, 96), Image.Resampling.BICUBIC)
+        np.testing.assert_allclose(own, np.asarray(resized).clip(0, 1), atol=1e-4)
+    assert max(own.max() for own in mine) > 0.9
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "size"),
