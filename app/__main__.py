@@ -10,7 +10,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from app.starting import Starting
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
 from learners.acceleration import keep_memory_on_cpu
@@ -109,17 +111,8 @@ def _main(argv: Sequence[str] | None) -> int:
     options = parser.parse_args(argv)
     console.log_to_terminal()
     keep_memory_on_cpu(options.device)
-    from app.server import serve
-    from app.serving import Limits, load
-    from learners.model import model_folder
-
-    limits = Limits(
-        options.max_mb, options.max_files, options.queue, options.bs, keep=60 * options.keep
-    )
     auth = [_name_and_password(pair) for pair in options.auth]
     local = options.host in ("127.0.0.1", "localhost", "::1")
-    folders = [model_folder(name) for name in options.models]
-    training = None
     if options.train is not None:
         if not auth and (options.share or options.allow_host or not local):
             raise SecondhandError(
@@ -130,25 +123,48 @@ def _main(argv: Sequence[str] | None) -> int:
             raise SecondhandError(
                 f"--train {options.train} is a model folder. Name models first: python -m app {options.train} --train"
             )
-        from app.training import Training
-
-        training = Training(Path(options.train), options.device)
-    elif not folders:
-        folders = [newest_model() or train_demo()]
     if not local and not auth:
         print(
             f"warning: --host {options.host} lets everybody who reaches this machine use the page; "
             "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
-    models = load(folders, limits=limits, device=options.device)
+    with Starting(options.host, options.port) as starting:
+        return _serve(options, auth, starting)
+
+
+def _serve(options: Any, auth: list[tuple[str, str]], starting: Starting) -> int:
+    """Open the models and serve the page until Ctrl-C."""
+    address = f"[{options.host}]" if ":" in options.host else options.host
+    starting.tell(f"Starting on http://{address}:{starting.port}")
+    from app.server import serve
+    from app.serving import Limits, load_each
+
+    limits = Limits(
+        options.max_mb, options.max_files, options.queue, options.bs, keep=60 * options.keep
+    )
+    training = None
+    folders = list(options.models)
+    if options.train is not None:
+        from app.training import Training
+
+        training = Training(Path(options.train), options.device)
+    elif not folders:
+        folders = [newest_model() or train_demo()]
+    models, failed = load_each(folders, limits=limits, device=options.device, tell=starting.tell)
+    for error in failed.values():
+        # Labels and pools belong to the first model that is named.
+        if (not models and training is None) or options.label or options.pool:
+            raise error
+        print(f"warning: {error}", file=sys.stderr)
+    starting.tell("Building the page.")
     # A plain kill lets the uploads be deleted, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with serve(
         models,
         limits=limits,
         host=options.host,
-        port=options.port,
+        port=starting.port,
         share=options.share,
         auth=auth,
         feedback=Path(options.feedback) if options.feedback else None,
@@ -156,6 +172,8 @@ def _main(argv: Sequence[str] | None) -> int:
         pool=Path(options.pool) if options.pool else None,
         training=training,
         names=options.allow_host,
+        failed=failed,
+        starting=starting,
     ) as url:
         gc.freeze()
         gc.enable()

@@ -192,8 +192,15 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic)
     async def health(request: Request) -> JSONResponse:
         waiting = sum(served.waiting for served in site.models.values())
         counts = {"arriving": traffic.arriving, "disconnected": traffic.disconnected}
+        failed = list(site.not_opened())
         return JSONResponse(
-            {"status": "ok", "models": len(site.models), "waiting": waiting, **counts}
+            {
+                "status": "ok",
+                "models": len(site.models),
+                "failed": failed,
+                "waiting": waiting,
+                **counts,
+            }
         )
 
     async def predict(request: Request) -> JSONResponse:

@@ -73,6 +73,8 @@ def _models(
         from app.train_tab import add_trained, train_tab
 
         add_trained(site, training)
+    for name, reason in site.not_opened().items():
+        gr.HTML(note_html(f"{name} could not be opened: {reason}"))
     names = list(site.models)
     if training is None and len(names) == 1:
         _model(site, names[0], labelling, alike)

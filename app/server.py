@@ -32,6 +32,7 @@ from learners.templates import render
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from app.starting import Starting
     from app.training import Training
 
 #: Bytes of all uploads together; the oldest are deleted first.
@@ -57,6 +58,8 @@ def serve(
     pool: Path | None = None,
     training: Training | None = None,
     names: Sequence[str] = (),
+    failed: Mapping[str, SecondhandError] | None = None,
+    starting: Starting | None = None,
 ) -> Iterator[str]:
     """Serve the models until the context ends.
 
@@ -71,6 +74,8 @@ def serve(
     pool : a folder, or a file of embeddings, in which the first model searches similar files.
     training : shows the tab *Train*, and adds the models that are trained there.
     names : host names of the page besides `names_of` its host.
+    failed : the error of each model folder that could not be opened, for the page to tell.
+    starting : answers at the port until this page does, and is closed then.
 
     Yields
     ------
@@ -88,7 +93,6 @@ def serve(
                 f"{' and '.join(flags)}: {name} is a multi-label model, and a file gets only one label here; "
                 f"leave {' and '.join(flags)} out"
             )
-    port = free_port(host, port)
     first = next(iter(models.values()), None)
     limits = limits or (Limits() if first is None else first.limits)
     traffic, stop = Traffic(names_of(host, names)), threading.Event()
@@ -100,7 +104,9 @@ def serve(
         from app.pool import Alike, open_labelling
 
         opened.callback(_close, models)
-        site = Site(models, uploads, limits, Feedback(feedback) if feedback else None)
+        site = Site(
+            models, uploads, limits, Feedback(feedback) if feedback else None, dict(failed or {})
+        )
         labelling = alike = None
         if first is not None:
             labelling = (
@@ -115,6 +121,9 @@ def serve(
         opened.callback(page.close, verbose=False)
         opened.callback(stop.set)
         page.queue(max_size=8 * limits.queue, api_open=False)
+        if starting is not None:
+            starting.close()
+        port = free_port(host, port)
         with wait_for_gradio_server():
             _, url, link = page.launch(
                 server_name=host,

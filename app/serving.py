@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from datasets.core.processes import call_isolated
 from datasets.core.scanning import kind_of
 from datasets.spectrograms import Source
 from learners.inference import refused_prediction
+from learners.model import model_folder
 from learners.uncertainty import Reason
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def load(
     served: dict[str, Served] = {}
     for folder in folders:
         resolved = folder.resolve()
-        name = resolved.parent.name if resolved.name == "model" else resolved.name
+        name = name_of(resolved)
         names = chain([name], (f"{name} {i}" for i in count(2)))
         unused = next(other for other in names if other not in served and other not in taken)
         predictor = Predictor(folder, top=5, device=device)
@@ -231,6 +232,38 @@ def load(
             predictor.top = len(predictor.classes)  # another threshold may select any of them
         served[unused] = Served(unused, predictor, resolved, limits=limits)
     return served
+
+
+def load_each(
+    folders: Sequence[str | Path],
+    *,
+    limits: Limits | None = None,
+    device: str = "auto",
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[dict[str, Served], dict[str, SecondhandError]]:
+    """The models of these folders as `load` gives them, and the error of each folder that cannot be opened.
+
+    Parameters
+    ----------
+    folders : model folders, or ``hf:USER/NAME``.
+    tell : called with what is being done.
+    """
+    served: dict[str, Served] = {}
+    failed: dict[str, SecondhandError] = {}
+    for number, named in enumerate(folders, start=1):
+        tell(f"Opening model {number} of {len(folders)}.")
+        folder = Path(named)
+        try:
+            folder = model_folder(named).resolve()
+            served |= load([folder], limits=limits, device=device, taken=served.keys())
+        except SecondhandError as error:
+            failed[str(folder)] = error
+    return served, failed
+
+
+def name_of(folder: Path) -> str:
+    """A model's name on the page: that of its run, else of its folder."""
+    return folder.parent.name if folder.name == "model" else folder.name
 
 
 @dataclass
@@ -259,6 +292,7 @@ class Site:
     limits : limits of the page.
     uploads : folder of uploaded files; nothing outside it is opened.
     feedback : where corrections are kept; None switches them off.
+    failed : the error of each model folder that could not be opened.
     evidence : predictions and items of each model's run.
     rendering : lets two heat maps or spectrograms be rendered at a time.
     """
@@ -267,6 +301,7 @@ class Site:
     uploads: str
     limits: Limits
     feedback: Feedback | None = None
+    failed: dict[str, SecondhandError] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     rendering: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
 
@@ -299,14 +334,26 @@ class Site:
             if known == written:
                 return
             taken = self.models.keys() - {name}
-            ((new, served),) = load(
-                [folder], limits=self.limits, device=device, taken=taken
-            ).items()
+            try:
+                ((new, served),) = load(
+                    [folder], limits=self.limits, device=device, taken=taken
+                ).items()
+            except SecondhandError as error:
+                self.failed[str(folder)] = error
+                raise
+            self.failed.pop(str(folder), None)
             self._read_evidence(name or new, served)
             old = self.models.get(name)
             self.models[name or new] = served
             if old is not None:
                 old.close()
+
+    def not_opened(self) -> dict[str, str]:
+        """Why models could not be opened, by their names, without folders of this machine."""
+        return {
+            name_of(Path(folder)): without_paths(str(error), folder)
+            for folder, error in self.failed.items()
+        }
 
     def rule(self, name: str, threshold: float | None) -> Rule:
         """The model's rule, or that of a threshold on the probability."""

@@ -239,7 +239,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
 def test_health(up):
     answer = web.get(f"{up.url}/health")
     counts = {"waiting": 0, "arriving": 0, "disconnected": 0}
-    assert answer.json() == {"status": "ok", "models": 4, **counts}
+    assert answer.json() == {"status": "ok", "models": 4, "failed": [], **counts}
 
 
 def test_only_uploaded_files_are_opened(up, pictures, tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -34,14 +35,15 @@ def test_the_newest_model_is_the_one_written_last(tmp_path):
 )
 def test_errors_name_the_wrong_argument(tmp_path, words, named):
     with pytest.raises(SecondhandError, match=named or re.escape(str(tmp_path))):
-        main([str(tmp_path), *words])
+        main([str(tmp_path), "--port", "0", *words])
 
 
 def test_on_all_addresses_without_a_password_it_warns(tmp_path, capsys):
     for words in ([], ["--auth", "alice:secret"]):
         with pytest.raises(SecondhandError, match=re.escape(str(tmp_path))):
-            main([str(tmp_path), "--host", "0.0.0.0", *words])
-    (line,) = capsys.readouterr().err.splitlines()
+            main([str(tmp_path), "--port", "0", "--host", "0.0.0.0", *words])
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if "warning" in line]
     assert "0.0.0.0" in line
     assert "--auth NAME:PASSWORD" in line
 
@@ -58,13 +60,15 @@ def test_help_loads_nothing_heavy():
 
 
 @pytest.mark.slow
-def test_the_command_serves_the_newest_run_until_it_is_ended(tmp_path):
-    """To nobody without the password; ended, it says nothing and leaves no upload."""
+def test_the_command_serves_until_it_is_ended(tmp_path):
+    """To nobody without the password, and without a model that cannot be opened; ended, it leaves no upload."""
     write_run(tmp_path / "runs" / "colours")
+    torn = shutil.copytree(tmp_path / "runs" / "colours", tmp_path / "torn") / "model"
+    (torn / "config.json").write_text("{")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     process = Program(
-        "-m", "app", "--port", "0", "--auth", "alice:secret",
+        "-m", "app", str(torn), "runs/colours/model", "--port", "0", "--auth", "alice:secret",
         cwd=tmp_path, env={**os.environ, "TMPDIR": str(temporary)},
     )  # fmt: skip
     try:
@@ -72,15 +76,22 @@ def test_the_command_serves_the_newest_run_until_it_is_ended(tmp_path):
         found = re.search(r"colours on (http://\S+:\d+)", process.out)
         assert found, process.out + process.err
         with httpx.Client(base_url=found[1], timeout=30, verify=False) as visitor:
-            health = {"status": "ok", "models": 1, "waiting": 0, "arriving": 0, "disconnected": 0}
-            assert visitor.get("/health").json() == health
+            counts = {"waiting": 0, "arriving": 0, "disconnected": 0}
+            assert visitor.get("/health").json() == {
+                "status": "ok", "models": 1, "failed": ["torn"], **counts
+            }  # fmt: skip
             nobody_gets_in_without_the_password(visitor)
         assert [path.name[:11] for path in temporary.iterdir()] == ["secondhand-"]
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert stderr == ""  # no traceback and no report of leaks
+    address, torn_file = re.escape(found[1]), re.escape(str(torn / "config.json"))
+    told = (
+        rf"Starting on {address}\nOpening model 1 of 2\.\nOpening model 2 of 2\.\n"
+        rf"warning: {torn_file}.*\nBuilding the page\.\n"
+    )
+    assert re.fullmatch(told, stderr)  # no traceback and no report of leaks
     assert process.returncode == 0
     assert not [path for path in temporary.iterdir() if path.name.startswith("secondhand-")]
 

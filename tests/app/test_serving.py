@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from app.interface import build_page
 from app.server import serve
-from app.serving import Busy, Limits, Served, load
+from app.serving import Busy, Limits, Served, Site, load, load_each
 from datasets.core.errors import SecondhandError
 from datasets.spectrograms.pictures import Source
 from learners.inference.predictor import Predictor
@@ -145,6 +146,36 @@ def test_models_are_named_by_their_runs(tmp_path):
         each.close()
     with pytest.raises(SecondhandError, match="not a model folder"):
         load([tmp_path])
+
+
+def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_path):
+    folders = [tmp_path / name / "model" for name in ("one", "torn", "two")]
+    for folder in folders:
+        save_bundle(colours(), folder)
+    (folders[1] / "config.json").write_text("{")
+    told: list[str] = []
+    served, failed = load_each([*folders, "gone"], tell=told.append)
+    site = Site(served, str(tmp_path), Limits(), failed=failed)
+    assert [*site.models] == ["one", "two"]
+    assert [*site.not_opened()] == ["torn", "gone"]
+    assert site.not_opened()["torn"].startswith("model/config.json")
+    assert str(tmp_path) not in site.not_opened()["torn"]
+    assert told == [f"Opening model {n} of 4." for n in range(1, 5)]
+    page = build_page(site)
+    assert any(
+        "torn could not be opened" in str(block.value)
+        for block in page.blocks.values()
+        if hasattr(block, "value")
+    )
+    page.close(verbose=False)
+    # One that was trained here: named until it has been written again.
+    with pytest.raises(SecondhandError):
+        site.add(folders[1], "cpu")
+    save_bundle(colours(), folders[1])
+    site.add(folders[1], "cpu")
+    assert [*site.models, *site.not_opened()] == ["one", "two", "torn", "gone"]
+    for each in site.models.values():
+        each.close()
 
 
 def test_limits_are_checked():
