@@ -90,7 +90,7 @@ class Asker:
 
     def ask(self, file: str) -> tuple[int, dict[str, Any]]:
         """The status of the answer, and what it says."""
-        answer = self.post("/ask", "file", file)
+        answer = self.post("/predict", "file", file)
         return answer.status, answer.json()
 
 
@@ -103,7 +103,7 @@ class PageAsker(Asker):
         (path,) = self.post("/gradio_api/upload", "files", file).json()
         data = [{"path": path, "meta": {"_type": "gradio.FileData"}}, self.model, None, None]
         call = {"data": data, "session_hash": secrets.token_hex(8)}
-        answer = self.http.request("POST", "/gradio_api/run/ask", json=call)
+        answer = self.http.request("POST", "/gradio_api/run/predict", json=call)
         replies = answer.json()
         return answer.status, replies["data"][0][0] if "data" in replies else replies
 

@@ -25,6 +25,7 @@ from datasets.core.errors import SecondhandError
 from learners.distributed import ranks
 from learners.distributed.shards import Shard
 from learners.finetune import main
+from learners.runs import has_progress
 from learners.training import learner
 from tests.forks import Program, until
 from tests.pictures import write_pictures
@@ -234,9 +235,7 @@ def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, told):
     words = ["--data", str(pictures), *QUICK, "--epochs", "3", "--lr", "1e-3"]
     run, whole = tmp_path / "run", tmp_path / "whole"
     with two_processes([*words, "--out", str(run)]) as both:
-        until(
-            lambda: (run / "history.csv").is_file() and len(epochs(run / "history.csv")) >= 1, 300
-        )
+        until(lambda: has_progress(run), 300)
         both[1].kill()
         if told:
             both[0].send_signal(signal.SIGTERM)
