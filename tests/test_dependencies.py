@@ -40,6 +40,8 @@ UNSEEN = {
 }
 #: A file that lies beside `learners/inference/shared_program.py` in the archive that it travels in.
 BESIDE = "picture"
+#: Programs that run in environments of their own, which they name.
+ELSEWHERE = ROOT / "benchmarks" / "peers"
 DISTRIBUTIONS = packages_distributions()
 
 
@@ -55,6 +57,8 @@ def imported(*rooms: str) -> dict[str, set[str]]:
         return {name: by for room in rooms for name, by in imported(room).items()}
     names: set[str] = set()
     for path in (ROOT / rooms[0]).rglob("*.py"):
+        if ELSEWHERE in path.parents:
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
