@@ -62,7 +62,9 @@ class Set:
         )
         bundle = Bundle(
             network=network.eval(), spec=spec, classes=list(names), overlap=0.0,
-            preprocessing=replace(preprocessing, squish=spectrogram is not None),
+            preprocessing=replace(
+                preprocessing, resize="crop" if spectrogram is None else "squash"
+            ),
             spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         )  # fmt: skip
         self.predictor = Predictor(bundle)

@@ -28,6 +28,7 @@ from datasets.core.processes import in_parallel
 from datasets.core.store import MAX_BYTES, CacheError, Store
 from datasets.images.boxes import MARGIN, Box
 from datasets.images.opening import Preprocessing, open_picture
+from datasets.images.standalone import fit
 
 log = logging.getLogger(__name__)
 
@@ -161,8 +162,8 @@ class PictureOpener:
         self.side = min(math.ceil(preprocessing.size / narrowest), preprocessing.needs)
         p = preprocessing
         size = p.size if p.width is None else "{} x {}".format(*p.shape)
-        self.fitted = f"fit {size} {p.crop} {p.interpolation} {p.squish} {p.needs}"
-        self.larger = f"short side {self.side} {p.interpolation} {p.needs}"
+        how = f"{p.interpolation} {p.resize} {p.mean} {p.needs}"
+        self.fitted, self.larger = f"fit {size} {p.crop} {how}", f"short side {self.side} {how}"
 
     def bytes_for(self, train: int, others: int) -> int:
         """Estimated bytes of this many pictures, assuming large photos."""
@@ -216,11 +217,14 @@ class PictureOpener:
         return _decode(self.preprocessing.needs, path, box)
 
     def _scaled_down(self, picture: Image.Image) -> Image.Image:
+        p = self.preprocessing
+        if p.resize != "crop":  # crops are cut from the whole picture made square
+            return fit(picture, {**p.to_dict(), "size": min(self.side, max(picture.size))})
         short = min(picture.size)
         if short <= 1.1 * self.side:  # not worth a second resampling
             return picture
         size = [round(length * self.side / short) for length in picture.size]
-        return picture.resize((size[0], size[1]), self.preprocessing.resampling)
+        return picture.resize((size[0], size[1]), p.resampling)
 
 
 def keep_decoded(

@@ -31,6 +31,8 @@ MAX_PIXELS = 120_000_000
 MAX_SIDE = 65_500
 #: Limit for HEIC and AVIF files, which are read completely to get at their header; no photo is as large.
 MAX_BYTES = 256 << 20
+#: Ways to make a picture square, of `Preprocessing`.
+RESIZE = ("crop", "pad", "squash")
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -58,8 +60,8 @@ class Preprocessing:
     mean, std : per channel (R, G, B), in the range [0, 1] of the picture divided by 255.
     interpolation : "nearest", "bilinear", "bicubic" or "lanczos".
     crop : fraction of the short side that the centred square keeps, 0.01 to 1.
-    squish : squeeze the whole picture into the square instead of cropping it (for spectrograms, whose
-        edges are data).
+    resize : how a picture becomes square: "crop" (its centre), "squash" (all of it, squeezed; so are spectrograms,
+        whose edges are data) or "pad" (all of it in its shape, with borders of the colour ``mean``).
     width : width in pixels, 8 to 4096, of an input of ``size`` x ``width`` that is not square; then the
         whole picture is squeezed. None: square.
 
@@ -73,7 +75,7 @@ class Preprocessing:
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     interpolation: str = "bilinear"
     crop: float = 0.875
-    squish: bool = False
+    resize: str = "crop"
     width: int | None = None
 
     def __post_init__(self) -> None:
@@ -96,9 +98,8 @@ class Preprocessing:
                 problems.append(
                     f"{name} {quoted(values)} (must be three numbers from {low:g} to {high:g})"
                 )
-        squish: object = self.squish
-        if type(squish) is not bool:
-            problems.append(f"squish {quoted(squish)} (must be true or false)")
+        if type(self.resize) is not str or self.resize not in RESIZE:
+            problems.append(f"resize {quoted(self.resize)} (must be one of {', '.join(RESIZE)})")
         if problems:
             raise SecondhandError("invalid preprocessing: " + "; ".join(problems))
 
@@ -116,13 +117,8 @@ class Preprocessing:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def fit(self, picture: Image.Image) -> Image.Image:
-        """Resize to ``size`` x ``size``: the centred square, or the whole picture squished.
-
-        The square is cut and scaled in one resampling step.
-        """
-        if self.width is not None:
-            return picture.resize((self.width, self.size), self.resampling)
-        return fit(picture, self.size, self.interpolation, self.crop, self.squish)
+        """Resize to ``size`` x ``size`` as ``resize`` says, in one resampling step."""
+        return fit(picture, self.to_dict())
 
     @property
     def needs(self) -> int:

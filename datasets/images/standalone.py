@@ -18,14 +18,9 @@ def model_input(file: Any, preprocessing: dict[str, Any]) -> np.ndarray:
     ``preprocessing`` is the model's metadata ``secondhand.preprocessing``, as a dict. Nothing is checked,
     so use it for trusted files only.
     """
-    size, crop = preprocessing["size"], preprocessing["crop"]
     with Image.open(file) as opened:
-        picture = rgb(opened, at_least=short_side(size, crop))
-    if "width" in preprocessing:  # the input is not square
-        resampling = Image.Resampling[preprocessing["interpolation"].upper()]
-        fitted = picture.resize((preprocessing["width"], size), resampling)
-    else:
-        fitted = fit(picture, size, preprocessing["interpolation"], crop, preprocessing["squish"])
+        needs = short_side(preprocessing["size"], preprocessing["crop"])
+        fitted = fit(rgb(opened, at_least=needs), preprocessing)
     return np.ascontiguousarray(np.asarray(fitted).transpose(2, 0, 1)[None])
 
 
@@ -66,17 +61,29 @@ def rgb(picture: Image.Image, at_least: int = 0) -> Image.Image:
     return picture.convert("RGB")
 
 
-def fit(
-    picture: Image.Image, size: int, interpolation: str, crop: float, squish: bool
-) -> Image.Image:
-    """Resize to a square in one step: the centre, ``crop`` of the short side, or the whole picture squeezed."""
+def fit(picture: Image.Image, preprocessing: dict[str, Any]) -> Image.Image:
+    """Resize to the network's input in one step, as ``resize`` of the preprocessing says.
+
+    "crop": the centred square, ``crop`` of the short side. "squash": the whole picture, squeezed. "pad": the whole
+    picture in its shape, in the middle of a square of the colour ``mean``. An input with a ``width`` is not square:
+    the whole picture is squeezed into it.
+    """
+    size, resize = preprocessing["size"], preprocessing["resize"]
+    resampling = Image.Resampling[preprocessing["interpolation"].upper()]
     width, height = picture.size
-    box = (0.0, 0.0, float(width), float(height))
-    if not squish:
-        side = min(width, height) * crop
-        x, y = (width - side) / 2, (height - side) / 2
-        box = (x, y, x + side, y + side)
-    return picture.resize((size, size), Image.Resampling[interpolation.upper()], box=box)
+    if "width" in preprocessing or resize == "squash":
+        return picture.resize((preprocessing.get("width", size), size), resampling)
+    if resize == "pad":
+        scale = size / max(width, height)
+        width, height = max(1, round(scale * width)), max(1, round(scale * height))
+        red, green, blue = (round(255 * value) for value in preprocessing["mean"])
+        square = Image.new("RGB", (size, size), (red, green, blue))
+        corner = round((size - width) / 2), round((size - height) / 2)
+        square.paste(picture.resize((width, height), resampling), corner)
+        return square
+    side = min(width, height) * preprocessing["crop"]
+    x, y = (width - side) / 2, (height - side) / 2
+    return picture.resize((size, size), resampling, box=(x, y, x + side, y + side))
 
 
 def _grey(values: np.ndarray) -> Image.Image:

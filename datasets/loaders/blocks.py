@@ -151,7 +151,7 @@ class SpectrogramBlock(TransformBlock):
     Parameters
     ----------
     spectrogram : the spectrogram settings.
-    preprocessing : must have ``squish=True``, because the edges of a spectrogram are data.
+    preprocessing : must have ``resize`` "squash", because the edges of a spectrogram are data.
     augmentation : augmentation of training batches.
     cache : cache of spectrograms, which `render_rows` fills in parallel before training.
     store : cache of decoded pixels at the network's size, so that each file is decoded once.
@@ -169,9 +169,9 @@ class SpectrogramBlock(TransformBlock):
         cache: PictureCache,
         store: DecodedPictures | None = None,
     ) -> None:
-        if not preprocessing.squish:
+        if preprocessing.resize != "squash":
             raise SecondhandError(
-                "invalid preprocessing: spectrograms need squish=True, because they must not be cropped"
+                "invalid preprocessing: spectrograms need resize 'squash', because they must not be cropped"
             )
         super().__init__(
             type_tfms=[OpenSpectrogram(spectrogram, preprocessing, cache, store)],

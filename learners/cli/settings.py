@@ -66,6 +66,11 @@ class NetworkSettings:
         "backbone offers its stages, else linear.",
     )
     dropout: float = option(0.2, "Dropout probability before the classification layer.")
+    resize: Literal["crop", "pad", "squash"] | None = option(
+        None,
+        "How photos become square: crop (the centre), squash (the whole photo, squeezed) or pad (the whole photo in its "
+        "shape, with borders). Default: crop; spectrograms are squashed.",
+    )
 
     @property
     def candidates(self) -> list[str]:

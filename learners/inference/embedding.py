@@ -59,7 +59,9 @@ def embed(
         spec=spec,
         classes=["first", "second"],  # of the untrained head, whose output is not used
         # Spectrograms are not cropped: their edges are data.
-        preprocessing=replace(preprocessing, squish=spectrogram is not None),
+        preprocessing=preprocessing
+        if spectrogram is None
+        else replace(preprocessing, resize="squash"),
         spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         overlap=0.0,
     )

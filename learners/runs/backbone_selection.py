@@ -37,6 +37,7 @@ from learners.files import jsonable, last_part
 from learners.inference import Predictor, features_of
 from learners.model import Bundle
 from learners.runs.folder import BACKBONES
+from learners.runs.resize import resize_of
 from learners.training import explain_errors, fit_probe
 
 log = logging.getLogger(__name__)
@@ -239,7 +240,7 @@ def _evaluate_candidate(
     pictures, items = _pictures(name, rows, table, settings)
     size = settings.network.size or native_size(name)
     network, spec, preprocessing = build(NetworkSpec(name, len(table.classes), size, head="linear"))
-    preprocessing = replace(preprocessing, squish=table.kind != "picture")
+    preprocessing = replace(preprocessing, resize=resize_of(table, settings.network.resize))
     predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)
     try:
         features, _ = features_of(predictor, pictures)  # NaN where a picture cannot be read

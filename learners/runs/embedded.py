@@ -30,7 +30,7 @@ def settings_for_embeddings(
     if typed is None:
         typed = {name: value for name, value in flat.items() if value != defaults[name]}
     fixed = {"backbone": EMBEDDING + vectors.network, "size": vectors.width, "epochs": 0}
-    meaningless = (*fixed, "weights", "tta", "spectrogram", "detectors", "from")
+    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "detectors", "from")
     wrong = [
         f"{flag(name)} {flat[name]}"
         for name in meaningless

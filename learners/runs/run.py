@@ -37,6 +37,7 @@ from learners.machine import keep_thread_count
 from learners.model import WEIGHTS, Bundle, tta_views_for
 from learners.runs.embedded import settings_for_embeddings
 from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
+from learners.runs.resize import resize_of
 from learners.runs.warm_start import apply_warm_start
 from learners.tasks.base import Task
 from learners.tasks.choose import choose_task
@@ -141,6 +142,7 @@ def prepare(
     if kind == "embedding":
         settings = settings_for_embeddings(settings, typed, table.vectors)
     elif origin is None:
+        settings = settings.but(resize=resize_of(table, settings.network.resize))
         comparable = task.exclusive and not signal.of(kind)
         settings = replace(settings, network=settings.network.of(kind, comparable=comparable))
         if settings.network.candidates or (folder / BACKBONES).is_file():

@@ -78,7 +78,7 @@ def settings_from_origin(
         typed = {name: v for name, v in settings.flat().items() if v != defaults[name]}
     spec, spectrogram = origin.spec, origin.spectrogram or {}
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
-    network |= {"weights": "published"}
+    network |= {"weights": "published", "resize": origin.preprocessing.resize}
     data = {"kind": spectrogram.get("kind", "picture"), "overlap": origin.overlap}
     if data["kind"] == "strain":
         data["detectors"] = "together" if spectrogram.get("together") else "separate"

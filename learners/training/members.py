@@ -248,8 +248,8 @@ def build_network(
             f"--backbone {settings.network.backbone} is a network for sounds, but the data are of kind "
             f"{items.table.kind}. Choose another --backbone"
         )
-    elif items.spectrogram is not None:
-        preprocessing = replace(preprocessing, squish=True)
+    elif settings.network.resize is not None:
+        preprocessing = replace(preprocessing, resize=settings.network.resize)
     return plain_network, spec, preprocessing
 
 

@@ -126,7 +126,7 @@ def _trained(
         network=network.eval(),
         spec=spec,
         classes=classes,
-        preprocessing=replace(own, squish=spectrogram is not None),
+        preprocessing=replace(own, resize="crop" if spectrogram is None else "squash"),
         spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         confidence=settings(len(classes), threshold=0.8),
         provenance={

@@ -22,7 +22,7 @@ from datasets.spectrograms.windows import item_rows, render_rows
 
 pytestmark = pytest.mark.slow
 
-LOOK = Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), squish=True)
+LOOK = Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), resize="squash")
 
 
 def table(kind: str, folder: Path) -> pd.DataFrame:
@@ -112,5 +112,5 @@ def test_rows_that_cannot_be_rendered_are_left_out(case: Any) -> None:
 
 def test_spectrograms_are_not_cropped(case: Any) -> None:
     _, spectrogram, cache = case
-    with pytest.raises(SecondhandError, match="squish=True"):
+    with pytest.raises(SecondhandError, match="resize 'squash'"):
         SpectrogramBlock(spectrogram, Preprocessing(size=48), SignalAugmentation(), cache)

@@ -49,7 +49,7 @@ def bundle(backbone: str = "test_resnet", head: str = "auto", members: int = 1) 
 def plain_bundle() -> Bundle:
     """It takes pictures of its own size as they are."""
     model = bundle()
-    return replace(model, preprocessing=replace(model.preprocessing, crop=1.0, squish=True))
+    return replace(model, preprocessing=replace(model.preprocessing, crop=1.0, resize="squash"))
 
 
 def noise(n: int, seed: int = 0) -> np.ndarray:

@@ -110,7 +110,7 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     assert config["spectrogram"]["window"] == 63 * 60 / 4000
     assert config["network"]["backbone"] == "test_vit?global_pool=avg"
     assert config["network"]["size"] == 64
-    assert config["preprocessing"]["squish"]
+    assert config["preprocessing"]["resize"] == "squash"
     log = (out / "log.txt").read_text()
     assert (
         "spectrogram settings of the backbone's training: window 0.945, size (64, 64), rate 4000"

@@ -110,9 +110,10 @@ def test_another_preprocessing_is_another_picture(photo, store):
         PictureOpener(look, 0.35, store).open_for_validation(str(photo)).tobytes()
         for look in (LOOK, Preprocessing(size=32, interpolation="bilinear", crop=0.9),
                      Preprocessing(size=32, interpolation="bicubic", crop=0.8),
-                     Preprocessing(size=32, interpolation="bicubic", crop=0.9, squish=True))
+                     Preprocessing(size=32, interpolation="bicubic", crop=0.9, resize="squash"),
+                     Preprocessing(size=32, interpolation="bicubic", crop=0.9, resize="pad"))
     }  # fmt: skip
-    assert len(seen) == len(files(store)) == 4
+    assert len(seen) == len(files(store)) == 5
 
 
 def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, monkeypatch):

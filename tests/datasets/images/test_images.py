@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.images import opening
+from datasets.images import PictureOpener, opening
 from datasets.images.opening import MAX_PIXELS, Preprocessing, open_picture, pixels
+from datasets.images.standalone import model_input
 from tests.phones import avif, heic
 
 RNG = np.random.default_rng(0)
@@ -267,7 +269,7 @@ def test_fit_cuts_the_centred_square() -> None:
     np.testing.assert_array_equal(np.asarray(fitted), np.asarray(picture)[:, 20:80])
     inner = Preprocessing(size=48, crop=0.8).fit(picture)
     np.testing.assert_array_equal(np.asarray(inner), np.asarray(picture)[6:54, 26:74])
-    squished = Preprocessing(size=30, squish=True, interpolation="bicubic").fit(picture)
+    squished = Preprocessing(size=30, resize="squash", interpolation="bicubic").fit(picture)
     expected = picture.resize((30, 30), Image.Resampling.BICUBIC)
     np.testing.assert_array_equal(np.asarray(squished), np.asarray(expected))
 
@@ -306,3 +308,53 @@ def test_a_jpeg_of_any_side_may_be_scaled_down_to_a_pixel(tmp_path: Path) -> Non
     for side in (49, 98, 103, 107):  # of which 1 / side * side is less than 1
         Image.new("RGB", (side, side + 20), "red").save(file)
         assert min(open_picture(file, at_least=1).size) >= 1
+
+
+SHAPES = [(160, 60), (61, 97), (40, 40), (24, 31)]
+
+
+def noise(shape: tuple[int, int]) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (*shape[::-1], 3), np.uint8))
+
+
+def padded(picture: Image.Image, size: int) -> Image.Image:
+    method = Image.Resampling.BICUBIC
+    return ImageOps.pad(picture, (size, size), method, color=(51, 102, 153))
+
+
+def squashed(picture: Image.Image, size: int) -> Image.Image:
+    from torchvision.transforms import InterpolationMode, Resize
+
+    return Resize((size, size), InterpolationMode.BICUBIC)(picture)
+
+
+@pytest.mark.parametrize(("resize", "oracle"), [("pad", padded), ("squash", squashed)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_whole_picture_is_padded_as_by_pillow_or_squashed_as_by_torchvision(
+    resize: str, oracle: Callable[..., Image.Image], shape: tuple[int, int], tmp_path: Path
+) -> None:
+    look = Preprocessing(size=32, resize=resize, mean=(0.2, 0.4, 0.6), interpolation="bicubic")
+    picture = noise(shape)
+    picture.save(file := str(tmp_path / "it.png"))
+    np.testing.assert_array_equal(look.fit(picture), oracle(picture, 32))
+    # Random crops are cut from a larger one, which is whole, too, and no larger than the file.
+    large = PictureOpener(look, 0.35, None).open_for_training(file)
+    np.testing.assert_array_equal(large, oracle(picture, min(63, max(shape))))
+
+
+def test_a_line_of_pixels_is_padded() -> None:
+    fitted = Preprocessing(size=32, resize="pad", mean=(0.2, 0.4, 0.6)).fit(
+        Image.new("RGB", (700, 3), "white")
+    )
+    assert sorted(fitted.getcolors()) == [(32, (255, 255, 255)), (31 * 32, (51, 102, 153))]
+
+
+@pytest.mark.parametrize("resize", ["crop", "pad", "squash"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_program_of_a_shared_model_makes_the_same_pixels(
+    resize: str, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    noise(shape).save(file := tmp_path / "it.png")
+    look = Preprocessing(size=32, resize=resize)
+    expected = pixels(look.fit(open_picture(file)))
+    np.testing.assert_array_equal(model_input(file, look.to_dict())[0], expected)

@@ -221,7 +221,7 @@ def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: 
     assert fbank.shape == (1024, 128)
     theirs = torch.from_numpy((fbank + 4.2677393) / (2 * 4.5689974)).float()[None, None]
     picture = pixels(
-        replace(preprocessing, squish=True).fit(spectrogram.image(signal).convert("RGB"))
+        replace(preprocessing, resize="squash").fit(spectrogram.image(signal).convert("RGB"))
     )
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
     ours = (torch.from_numpy(picture)[None] / 255 - mean) / std

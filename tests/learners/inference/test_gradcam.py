@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 from datasets.core.errors import SecondhandError
-from datasets.images.opening import Preprocessing
+from datasets.images.opening import Preprocessing, pixels
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.gradcam import heatmap, overlay
 
@@ -72,6 +72,25 @@ def test_tokens_are_laid_out_as_the_patches_they_came_from():
     assert np.unravel_index(heat.argmax(), heat.shape)[1] in range(48, 64)
     assert heat[:, :32].max() < 0.05
     assert heat[44:].max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("resize", "rows", "columns"),
+    [("squash", range(64), range(16)), ("pad", range(16, 48), range(16)), ("crop", [], [])],
+)
+def test_heat_lies_on_the_subject_however_the_picture_became_square(resize, rows, columns):
+    """The subject is the left quarter of a picture 2 : 1, which the centre square leaves out."""
+    network = nn.Sequential(Tokens(), linear(6)).eval()
+    wide = Image.new("RGB", (256, 128))
+    wide.paste((255, 255, 255), (0, 0, 64, 128))
+    look = Preprocessing(
+        size=64, mean=(0, 0, 0), std=(1, 1, 1), interpolation="nearest", crop=1, resize=resize
+    )
+    heat = heatmap(network, pixels(look.fit(wide)), 0, preprocessing=look)
+    warm = np.argwhere(heat > 0.5)
+    assert {*warm[:, 0]} == {*rows}
+    assert {*warm[:, 1]} >= {*columns}
+    assert not (heat[:, 24:] > 0.1).any()
 
 
 @pytest.mark.parametrize(

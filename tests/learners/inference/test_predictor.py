@@ -99,7 +99,10 @@ def same(first: list[Prediction], second: list[Prediction]) -> None:
     "preprocessing",
     [
         Preprocessing(size=48, interpolation="bicubic", crop=0.9),
-        Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2), crop=1.0, squish=True),
+        Preprocessing(
+            size=48, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2), crop=1.0, resize="squash"
+        ),
+        Preprocessing(size=48, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2), resize="pad"),
     ],
 )
 def test_the_network_sees_what_validation_saw(pictures, preprocessing):

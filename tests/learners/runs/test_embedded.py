@@ -183,6 +183,7 @@ def test_search_ranks_by_cosine(world, capsys):
     [
         (["--epochs", "3"], ["--epochs 3"]),
         (["--epochs", "5", "--backbone", "resnet18", "--tta", "4"], ["--epochs 5", "--backbone resnet18", "--tta 4"]),
+        (["--resize", "pad"], ["--resize pad"]),
         (["--kind", "picture"], ["known.parquet", "picture"]),
         (["--head", "stages"], ["--head stages"]),
         (["--from", "run/model"], ["--from", "run/model"]),

@@ -325,7 +325,7 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     extra.save(strange / "extra.png")
     out = tmp_path / "run"
     main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
-          "--score", "rmds", "--target-accuracy", "0.6", "--coverage", "0.8", *QUICK,
+          "--score", "rmds", "--target-accuracy", "0.6", "--coverage", "0.8", "--resize", "pad", *QUICK,
           "--epochs", "1"])  # fmt: skip
     items = pd.read_csv(out / "items.csv")
     ood = items.loc[items.split.eq("unknown")]
@@ -337,6 +337,7 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     config = json.loads((out / "model/config.json").read_text())
     assert config["confidence"]["threshold"]["on"] == "rmds"
     assert config["confidence"]["sets"]["coverage"] == 0.8
+    assert config["preprocessing"]["resize"] == "pad"
     title, rows = next(iter(config["metrics"]["scores"].items()))
     assert title.startswith("Scores: 7 files of unknown classes")
     assert len(rows) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -148,13 +149,14 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
     folder = str(root / "old/model")
     words = ["--from", folder, "--data", "x", "--size", "64", "--backbone", "embedded"]
     with pytest.raises(SecondhandError) as error:
-        main([*words, "--kind", "picture", "--weights", "none"])
+        main([*words, "--kind", "picture", "--weights", "none", "--resize", "pad"])
     said = str(error.value)
     assert said.startswith(
         f"--from {folder} cannot be combined with --backbone embedded (the model has test_resnet"
     )
     assert "--size 64 (the model has 32)" in said
     assert "--weights none (the model has published)" in said
+    assert "--resize pad (the model has crop)" in said
     assert "--kind" not in said
     same_ones = Settings().but(**{"from": root / "old/model"}, size=32, kind="picture")
     assert settings_from_origin(same_ones, origin).network.backbone == origin.spec.backbone
@@ -172,6 +174,8 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
         )
     with pytest.raises(SecondhandError, match="--kind picture"):
         settings_from_origin(same_ones, heard)
+    whole = replace(origin, preprocessing=replace(origin.preprocessing, resize="squash"))
+    assert settings_from_origin(same_ones, whole).network.resize == "squash"
 
 
 def test_what_its_run_was_told_of_splits_holds_for_new_files(
