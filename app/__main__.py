@@ -136,7 +136,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def _serve(options: Any, auth: list[tuple[str, str]], starting: Starting) -> int:
     """Open the models and serve the page until Ctrl-C."""
     address = f"[{options.host}]" if ":" in options.host else options.host
-    starting.tell(f"Starting on http://{address}:{starting.port}")
+    print(f"Starting on http://{address}:{starting.port}", file=sys.stderr, flush=True)
     from app.server import serve
     from app.serving import Limits, load_each
 
