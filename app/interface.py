@@ -10,6 +10,7 @@ import gradio as gr
 
 from app.about import about_html
 from app.api import add_api, raw
+from app.dial import Dial, dial_of
 from app.feedback import check_label
 from app.panels import panels_html
 from app.pool import QUIET, Alike, Labelling, alike_part, label_tab
@@ -21,7 +22,6 @@ from app.views import (
     judge,
     no_answer_html,
     note_html,
-    operating_point_html,
     span,
     table_html,
     without_paths,
@@ -140,10 +140,11 @@ class Rules(NamedTuple):
     by_model: Any
     threshold: Any
     changes: tuple[Any, ...]
+    dial: Dial
 
 
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
-    served = site.models[name]
+    served, dial = site.models[name], dial_of(site, name)
     waiting = no_answer_html(f"Choose a file. {classes_words(served.predictor.classes)}", "")
     query = gr.State(Query(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
@@ -160,17 +161,13 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
                 by_model = gr.Checkbox(
                     True,
                     label="The model's rule",
-                    info="Move the slider to use a threshold of your own.",
+                    info="Move the slider to use a rule of your own.",
                 )
-                start = site.start(name)
                 threshold = gr.Slider(
-                    0, 1, value=start, step=0.001, label="Threshold", buttons=[],
-                    info="The model answers if it is at least this sure.",
+                    dial.low, dial.high, value=dial.start, step=dial.step, label=dial.label,
+                    buttons=[], info=dial.info, elem_classes=dial.css,
                 )  # fmt: skip
-                first = site.rule(name, None)
-                operating_point = gr.HTML(
-                    operating_point_html(site.operating_point(name, first), first)
-                )
+                operating_point = gr.HTML(dial.effect(None))
                 _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
             result = gr.HTML(waiting, elem_classes="sh-page")
@@ -193,7 +190,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             answer = await site.predict(name, path, moment)
         except SecondhandError as error:
             return Query(), no_answer_html(without_paths(str(error), path)), hidden, ""
-        rule = site.rule(name, None if by_model else threshold)
+        rule = dial.rule(None if by_model else threshold)
         spans = [SUREST, *(span(w) for w in answer.windows)]
         dropdown = gr.Dropdown(choices=spans, value=SUREST, visible=len(spans) > 1)
         return Query(path, moment, answer), html(answer, rule), dropdown, ""
@@ -204,14 +201,14 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         )
 
     def apply_rule(last: Query, by_model: bool, threshold: float) -> tuple[Any, ...]:
-        rule = site.rule(name, None if by_model else threshold)
+        rule = dial.rule(None if by_model else threshold)
         new = gr.skip() if last.answer is None else html(last.answer, rule)
         # The model's rule resets the slider.
         return (
             by_model,
-            start if by_model else gr.skip(),
+            dial.start if by_model else gr.skip(),
             new,
-            operating_point_html(site.operating_point(name, rule), rule),
+            dial.effect(None if by_model else threshold),
         )
 
     def move_slider(last: Query, threshold: float) -> tuple[Any, ...]:
@@ -236,7 +233,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         by_model.input(apply_rule, [query, by_model, threshold], changed, **now),
     )
     window.input(show, [query, window], panels, **limited)
-    return Rules(at, by_model, threshold, changes)
+    return Rules(at, by_model, threshold, changes, dial)
 
 
 def _examples(site: Site, name: str, file: Any, at: Any) -> None:
@@ -288,7 +285,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         note = gr.HTML("", elem_classes="sh-page")
 
     def table(answers: list[Any], labels: dict[int, str], by_model: bool, threshold: float) -> str:
-        rule = site.rule(name, None if by_model else threshold)
+        rule = rules.dial.rule(None if by_model else threshold)
         judged = [judge(answer, rule) for answer in answers]
         return table_html(judged, rule, labels) if answers else ""
 

@@ -19,7 +19,14 @@ from datasets.items import join_labels
 from learners.files import jsonable
 from learners.inference import cell, deepest_label
 from learners.templates import percent, render
-from learners.uncertainty import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
+from learners.uncertainty import (
+    AMBIGUOUS,
+    BACKGROUND,
+    OUT_OF_DISTRIBUTION,
+    UNUSUAL,
+    Reason,
+    Why,
+)
 
 if TYPE_CHECKING:
     from learners.inference import Prediction
@@ -73,8 +80,10 @@ class Rule:
         return values
 
 
-def model_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
-    """The rule that a model was fine-tuned with."""
+def model_rule(
+    confidence: Confidence, classes: Sequence[str] = (), *, of_model: bool = True
+) -> Rule:
+    """The rule of a confidence: ``of_model`` if a model was fine-tuned with it, else a visitor's."""
     if not confidence.exclusive:
         thresholds = {
             name: each.value
@@ -108,7 +117,7 @@ def model_rule(confidence: Confidence, classes: Sequence[str] = ()) -> Rule:
     elif not math.isnan(threshold.target) and not threshold.message:
         kind, target = "target accuracy", threshold.target
     rule = Rule(
-        threshold.value, confidence.distance.alpha, True, on, kind, target, threshold.message
+        threshold.value, confidence.distance.alpha, of_model, on, kind, target, threshold.message
     )
     floor = confidence.score_gate.floors.get(confidence.score_gate.name)
     return rule if floor is None else replace(rule, score=confidence.score_gate.name, floor=floor)
@@ -137,17 +146,18 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
         )
         return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
     named = deepest_label(answer.best, answer.probability, answer.branch, rule.threshold)
-    reason = (
-        OUT_OF_DISTRIBUTION
-        if out_of_distribution
-        else Reason()
-        if answer.probability >= rule.threshold
-        else AMBIGUOUS
-    )
     if answer.reason == BACKGROUND:
-        reason = BACKGROUND
-    label = UNKNOWN if out_of_distribution or reason == BACKGROUND else named or UNKNOWN
-    return answer._replace(label=label, reason=reason, windows=windows)
+        refused = BACKGROUND
+    elif out_of_distribution:
+        refused = OUT_OF_DISTRIBUTION
+    elif not named:
+        refused = AMBIGUOUS
+    elif answer.known < rule.floor:  # NaN: never
+        refused = UNUSUAL
+    else:  # below the threshold only a node above the classes is named
+        reason = AMBIGUOUS if answer.probability < rule.threshold else Reason()
+        return answer._replace(label=named, reason=reason, windows=windows)
+    return answer._replace(label=UNKNOWN, reason=refused, windows=windows)
 
 
 def span(window: Any) -> str:
@@ -255,8 +265,9 @@ def note_html(words: str, *, status: bool = False, turn: int | None = None) -> M
 def rule_words(rule: Rule) -> str:
     """The rule in plain words."""
     if not rule.of_model:
+        also = " and the file looks like its training files" if rule.score else ""
         return (
-            f"Your threshold: the model answers if it is at least {percent(rule.threshold)} sure."
+            f"Your rule: the model answers if it is at least {percent(rule.threshold)} sure{also}."
         )
     condition = f"it answers if it is at least {percent(rule.threshold)} sure"
     if rule.score:

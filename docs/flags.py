@@ -14,7 +14,7 @@ from datasets.core.help import default_of
 
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
-    "learners.suggest", "learners.audit", "learners.discover", "learners.search", "learners.share", "app",
+    "learners.suggest", "learners.audit", "learners.adjust", "learners.discover", "learners.search", "learners.share", "app",
     "datasets.catalog", "datasets.render",
     "datasets.cache",
 )  # fmt: skip

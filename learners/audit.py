@@ -203,15 +203,13 @@ def _of_known(labels: AuditLabels) -> Limits:
 
 def _refit(settings: Any, labels: AuditLabels) -> int:
     """Write a copy of the model with temperature and threshold fitted to the labels."""
-    from dataclasses import replace
-    from functools import partial
     from math import isfinite
 
     import numpy as np
 
     from learners.files import jsonable
     from learners.inference import Predictor, stack_outputs
-    from learners.model import add_onnx, as_ancestor, load_bundle, save_bundle
+    from learners.model import load_bundle, save_with_confidence
     from learners.uncertainty import Outputs, refitted
 
     bundle = load_bundle(settings.model)
@@ -240,22 +238,15 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
     threshold, before = confidence.threshold_gate.threshold, bundle.decider.calibrator.temperature
     files = sum(s.files for s in labels.strata)
     protocol = f"{len(usable)} labelled files of a site, drawn from {files}"
-    earlier = bundle.provenance.get("lineage")
-    lineage = [
-        *(earlier if isinstance(earlier, list) else []),
-        as_ancestor(bundle, Path(settings.model)),
-    ]
     value, *limits = _of_known(labels)
-    site = replace(
+    save_with_confidence(
         bundle,
-        confidence=confidence,
-        provenance=bundle.provenance
-        | {
-            "note": "temperature and threshold fitted to a site",
-            "lineage": lineage,
-            "protocol": protocol,
-            "headline": "",
-        },
+        Path(settings.model),
+        settings.out,
+        confidence,
+        note="temperature and threshold fitted to a site",
+        protocol=protocol,
+        headline="",
         # The labelled files are the calibration files of the site. Without any of a known class the value is NaN.
         metrics=jsonable(
             {
@@ -265,11 +256,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
                 "calibration_items": len(usable),
             }
         ),
-        onnx=None,
     )
-    save_bundle(site, settings.out)
-    if bundle.onnx is not None:
-        add_onnx(site, settings.out, partial(_copy, bundle.onnx))
     print(
         f"Temperature: {before.value:.2f} before, {confidence.calibrator.temperature.value:.2f} here.\n"
         f"Threshold: {threshold.value:.3g}, the lowest at which {100 * target:.3g} % of the answers are right here. It "
@@ -277,13 +264,6 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
         f"Model for this site:  {settings.out}"
     )
     return 3 if len(usable) < len(detailed) else 0
-
-
-def _copy(onnx: Path, bundle: Bundle, file: Path) -> None:
-    """Write ``model.onnx`` by copying that of the same network."""
-    import shutil
-
-    shutil.copyfile(onnx, file)
 
 
 def _limits(limits: tuple[float, float, float]) -> str:

@@ -129,8 +129,10 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
 
 
 def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
-    predict = console.command_line("learners.predict", folder / "model")
-    return result.next_commands(metrics, predict, folder / "report/index.html")
+    predict, adjust = (
+        console.command_line(f"learners.{name}", folder / "model") for name in ("predict", "adjust")
+    )
+    return result.next_commands(metrics, predict, adjust, folder / "report/index.html")
 
 
 def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Flags that the help shows by itself.
 USUAL = (
-    "format", "out", "overwrite", "classes", "threshold", "windows", "events", "at", "sets",
+    "format", "out", "overwrite", "classes", "threshold", "keep_known", "windows", "events", "at", "sets",
     "triggers", "bs", "device",
 )  # fmt: skip
 
@@ -99,7 +99,8 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     from learners.predictions import check_class_names, read_class_names
 
     options = {
-        name: getattr(settings, name) for name in ("threshold", "score", "top", "engine", "tta")
+        name: getattr(settings, name)
+        for name in ("threshold", "keep_known", "score", "top", "engine", "tta")
     }
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes

@@ -18,6 +18,7 @@ COMMANDS = {
     "suggest": ("learners.suggest", "choose the files to label next"),
     "audit": ("learners.audit", "estimate the accuracy at your site from a few labels"),
     "discover": ("learners.discover", "find new classes among the files that a model refuses"),
+    "adjust": ("learners.adjust", "copy a model with another rule for unknown"),
     "search": ("learners.search", "find files similar to an example"),
     "export": ("learners.export", "write a model as an ONNX file"),
     "share": ("learners.share", "upload a model, or pack it with a program that runs it"),

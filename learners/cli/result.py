@@ -124,12 +124,14 @@ def _limits(metrics: Mapping[str, Any], name: str) -> str:
     return f"{text}, 95 % limits {100 * low:.0f} to {100 * high:.0f} %"
 
 
-def next_commands(metrics: Mapping[str, Any], predict: str, report: object) -> list[str]:
-    """Three lines: the report, the command that predicts, and how more files are answered."""
+def next_commands(
+    metrics: Mapping[str, Any], predict: str, adjust: str, report: object
+) -> list[str]:
+    """Three lines: the report, the command that predicts, and the one that lists rules that answer more files."""
     part = next((name for name in PARTS if f"{name}_coverage" in metrics), None)
     lines = [f"Look at the report:  {report}", f"Predict:             {predict} FILE..."]
     if part is not None and metrics[f"{part}_coverage"] < 1 and f"{part}_accuracy" in metrics:
-        lines.append(f"Answer more files:   {predict} --threshold 0.5 FILE...")
+        lines.append(f"Answer more files:   {adjust}")
     return lines
 
 

@@ -418,6 +418,11 @@ class OverrideSettings(ComputeSettings):
         "Calibrated probability (0 to 1) below which a prediction becomes unknown. Default: the thresholds "
         "stored in the model.",
     )
+    keep_known: float | None = option(
+        None,
+        "Fraction of the known files (0.5 to 1) that the OOD score lets pass, as finetune --keep-known: higher "
+        "values answer more files, also of unknown classes. Default: that of the model.",
+    )
     score: ScoreName | None = option(
         None,
         "OOD score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
@@ -602,6 +607,28 @@ class DiscoverSettings(PoolSettings):
         Path("found.csv"),
         "Table to name the clusters in. A page that shows them is written beside it (found.csv: found/index.html).",
     )
+
+
+@dataclass(kw_only=True)
+class AdjustSettings:
+    """adjust"""
+
+    keep_known: float | None = option(
+        None,
+        "Fraction of the known files (0.5 to 1) that the OOD score lets pass, as finetune --keep-known: higher "
+        "values answer more files, also of unknown classes.",
+    )
+    threshold: float | None = option(
+        None,
+        "Calibrated probability (0 to 1) below which a prediction becomes unknown. Without --keep-known the score "
+        "then refuses nothing.",
+    )
+    out: Path | None = option(
+        None,
+        "Folder for the copy of the model with this rule. Default: only print what the rules would answer.",
+        metavar="FOLDER",
+    )
+    overwrite: bool = option(False, "Replace the model folder at --out.")
 
 
 @dataclass(kw_only=True)

@@ -169,8 +169,8 @@ def all_figures(
     with the ``stricter`` threshold that would accept half as many; AUROC, FPR95 and OSCR of the
     model's own score and of ``msp``, the histograms of the first; ``background`` (None without one):
     held-out items of it and the part refused, with limits; ``tree`` (None without one): of
-    `tree_figures`; ``classes``: of `class_table`;
-    ``confusion``: counts [true class, best class] of the held-out items.
+    `tree_figures`; ``classes``: of `class_table`; ``weakest_class``: of `weakest_class`;
+    ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `answers_of`.
     """
     predictions, tree = evaluation.predictions, bundle.decider.tree
     scored = score_items(evaluation, bundle) if scored is None else scored
@@ -197,8 +197,10 @@ def all_figures(
         }
         if len(learned)
         else None,
-        "classes": class_table(known, bundle.classes).to_dict("records"),
+        "classes": class_table(known, bundle.classes, tree).to_dict("records"),
+        "weakest_class": weakest_class(known, tree),
         "confusion": confusion(known, bundle.classes),
+        "answers": answers_of(known, bundle.classes),
     }
     return dict(jsonable(figures))
 
@@ -214,8 +216,11 @@ def headline(parts: Collection[str], figure: str = "accuracy") -> tuple[str | No
     return next((name for name in (*HONEST, *parts) if name in parts), None), ""
 
 
-def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
-    """Precision, recall, F1 and number of items of each class, for the best class, accepted or not."""
+def class_table(known: pd.DataFrame, classes: list[str], tree: Tree | None = None) -> pd.DataFrame:
+    """Precision, recall, F1 and number of items of each class, for the best class, accepted or not; and how many
+    items are ``answered``, answered ``right``, ``refused``, and refused although the best class is right
+    (``refused_right``).
+    """
     from sklearn.metrics import precision_recall_fscore_support
 
     if known.empty:
@@ -225,9 +230,44 @@ def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
         precision, recall, f1, support = precision_recall_fscore_support(
             known["truth"].astype(str), known["best"].astype(str), labels=classes, zero_division=0
         )
-    return pd.DataFrame(
+    refused = known["label"].eq(UNKNOWN)
+    counted = {
+        "answered": ~refused,
+        "right": ~refused & is_correct(known, tree),
+        "refused": refused,
+        "refused_right": refused & known["best"].eq(known["truth"]),
+    }
+    counts = pd.DataFrame(counted).astype(int).groupby(known["truth"].astype(str)).sum()
+    table = pd.DataFrame(
         {"class": classes, "precision": precision, "recall": recall, "f1": f1, "items": support}
     )
+    return table.join(counts.reindex(classes, fill_value=0).reset_index(drop=True))
+
+
+def weakest_class(known: pd.DataFrame, tree: Tree | None = None) -> str | None:
+    """The class with the smallest share of its items answered rightly, which more labels would help most.
+
+    None if no class has a share whose upper 95 % limit (`part_of`) is below the share of all items: the differences may
+    be chance.
+    """
+    hits = known["label"].ne(UNKNOWN) & is_correct(known, tree)
+    below = {
+        str(name): share[0]
+        for name, rows in known.groupby("truth")
+        if (share := part_of(hits.loc[rows.index], rows))[2] < hits.mean()
+    }
+    return min(below, key=below.__getitem__, default=None)
+
+
+def answers_of(known: pd.DataFrame, classes: list[str]) -> Ints:
+    """Counts [true class, answer] of items [classes, classes + 1]; the last column is ``unknown``, files that are refused.
+
+    An answer above the classes of a tree counts as the best class below it.
+    """
+    answers = known["best"].where(known["label"].ne(UNKNOWN), UNKNOWN)
+    counts = pd.crosstab(known["truth"], answers)
+    columns = [*classes, UNKNOWN]
+    return counts.reindex(index=classes, columns=columns, fill_value=0).to_numpy(np.int64)
 
 
 def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:

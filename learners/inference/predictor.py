@@ -334,6 +334,7 @@ class Predictor:
     model : a model folder, ``hf:USER/NAME[@REVISION]``, or a loaded bundle.
     threshold : least probability of an accepted class, in [0, 1], or one per class; default: the model's.
         0 accepts everything.
+    keep_known : fraction of known files that the score lets pass, 0.5 to 1; default: the model's.
     score : out-of-distribution score; default: the model's.
     top : number of classes to list.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
@@ -352,6 +353,7 @@ class Predictor:
         model: str | os.PathLike[str] | Bundle,
         *,
         threshold: float | Sequence[float | None] | None = None,
+        keep_known: float | None = None,
         score: str | None = None,
         top: int = 3,
         device: str = "auto",
@@ -373,7 +375,7 @@ class Predictor:
         spectrogram = self.bundle.spectrogram
         self.spectrogram = None if spectrogram is None else spectrogram_from_dict(spectrogram)
         self.kind = self.bundle.kind
-        self.confidence = self.bundle.decider.with_overrides(threshold, score)
+        self.confidence = self.bundle.decider.with_overrides(threshold, score, keep_known)
         if only is not None:
             self.confidence = self.confidence.only([name in only for name in self.classes])
         self.tta_views = self.bundle.tta_views if tta else (PLAIN,)

@@ -10,6 +10,7 @@ from learners.model.bundle import (
     hash_of_features,
     load_bundle,
     save_bundle,
+    save_with_confidence,
 )
 from learners.model.hub import load_model, model_folder, publish
 from learners.model.tensors import read_tensors, save_weights, sha256, storable

@@ -24,6 +24,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -196,6 +197,40 @@ def add_onnx(
     config = _read_config(folder / CONFIG)
     config["hashes"][ONNX] = sha256(folder / ONNX)
     write_beside(folder / CONFIG, _as_bytes(config))
+
+
+def save_with_confidence(
+    bundle: Bundle,
+    model: Path,
+    folder: Path,
+    confidence: Confidence,
+    *,
+    metrics: dict[str, Any],
+    **provenance: Any,
+) -> None:
+    """Write the network of a bundle as a model folder of its own, with another confidence.
+
+    Parameters
+    ----------
+    model : the bundle's model folder, which becomes the last of the copy's lineage.
+    metrics : figures of the copy. provenance : entries that replace those of the bundle.
+    """
+    earlier = bundle.provenance.get("lineage")
+    lineage = [*(earlier if isinstance(earlier, list) else []), as_ancestor(bundle, model)]
+    copy = dataclasses.replace(
+        bundle,
+        confidence=confidence,
+        provenance=bundle.provenance | {"lineage": lineage} | provenance,
+        metrics=metrics,
+        onnx=None,
+    )
+    save_bundle(copy, folder)
+    if bundle.onnx is not None:
+        add_onnx(copy, folder, partial(_copy_onnx, bundle.onnx))
+
+
+def _copy_onnx(onnx: Path, _: Bundle, file: Path) -> None:
+    shutil.copyfile(onnx, file)
 
 
 def _as_bytes(config: dict[str, Any]) -> bytes:

@@ -42,13 +42,13 @@ class Provenance(NamedTuple):
     def of(cls, predictor: Predictor, folder: str, command: str) -> Provenance:
         """``folder`` : the model folder."""
         path = Path(folder).absolute()
-        confidence = predictor.confidence.to_dict()
+        confidence, gate = predictor.confidence.to_dict(), predictor.confidence.score_gate
         return cls(
             path.parent.name if path.name == "model" else path.name,
             model_digest(folder),
             program_version(),
             confidence["threshold"],
-            confidence["score"],
+            {"name": gate.name, "floors": gate.floors},
             command,
         )
 

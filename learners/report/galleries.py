@@ -18,7 +18,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
 from datasets.images import open_picture
-from datasets.items import PART_COLUMNS
+from datasets.items import PART_COLUMNS, UNKNOWN
 from datasets.spectrograms import Source, source_of
 from learners.evaluation import OPEN_SET_SPLITS, Changes, Evaluation, ScoredItems
 from learners.files import PathShortener
@@ -214,6 +214,20 @@ def mistakes(
 
     first = [figure(row) for row in surest.to_dict("records")]
     return first, [figure(row) for row in worst.to_dict("records")]
+
+
+def refused_although_right(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
+    """Files that are refused although their most probable class is right: the surest of each class in turn."""
+    rows = evaluation.predictions
+    rows = rows.loc[rows["label"].eq(UNKNOWN) & rows["best"].eq(rows["truth"])]
+    rows = rows.sort_values("probability", ascending=False, kind="stable")
+    rows = rows.assign(turn=rows.groupby("truth").cumcount())
+    return [
+        pictures.figure(
+            source_of(row), f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
+        )
+        for row in rows.sort_values("turn", kind="stable").head(SHOWN).to_dict("records")
+    ]
 
 
 def changed(

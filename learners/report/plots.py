@@ -172,23 +172,25 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
 
 
 def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
-    """Counts of true class by predicted class; the shade is the share of the true class."""
+    """Counts [classes, classes + 1] of true class by answer, "unknown" last; the shade is the share of the true class."""
     side = min(9.0, 1.9 + 0.28 * len(classes))
-    names = [short(name) for name in classes]
+    names = [*(short(name) for name in classes), "unknown"]
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     shade = np.empty((*matrix.shape, 4))
     shade[..., :3] = np.array([0x3B, 0x82, 0xF6]) / 255
     shade[..., 3] = 0.8 * np.sqrt(shares)  # keeps single mistakes visible
-    wrong = int(matrix.sum() - np.trace(matrix))
-    title = f"Confusion matrix: {wrong} of {matrix.sum()} predictions are off the diagonal"
-    with panel(title, size=(side, side)) as (axes, out):
+    refused = int(matrix[:, -1].sum())
+    wrong = int(matrix.sum() - np.trace(matrix)) - refused
+    title = f"Confusion matrix of {matrix.sum()} files: {wrong} answered wrong, {refused} refused"
+    with panel(title, size=(min(9.0, side + 0.28), side)) as (axes, out):
         axes.imshow(shade, interpolation="none")
-        axes.set(xlabel="predicted", ylabel="true")
+        axes.axvline(len(classes) - 0.5, color=INK, alpha=0.5, linewidth=1)  # left of "unknown"
+        axes.set(xlabel="answer", ylabel="true")
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.tick_params(length=0)
         if len(classes) <= LABELLED:
             axes.set_xticks(range(len(names)), names, rotation=90)
-            axes.set_yticks(range(len(names)), names)
+            axes.set_yticks(range(len(classes)), names[:-1])
         if len(classes) <= COUNTED:
             for (row, column), count in np.ndenumerate(matrix):
                 if count:

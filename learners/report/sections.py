@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from datasets.core.program import installed_commands
 from datasets.items import ItemTable, names_of
 from datasets.spectrograms import source_of
 from learners.evaluation import (
@@ -27,10 +28,18 @@ from learners.evaluation import (
 from learners.files import PathShortener, jsonable
 from learners.model import Bundle
 from learners.report import plots
-from learners.report.galleries import Pictures, changed, examples, mistakes, similar, suspected
+from learners.report.galleries import (
+    Pictures,
+    changed,
+    examples,
+    mistakes,
+    refused_although_right,
+    similar,
+    suspected,
+)
 from learners.report.report import Material, Sections, class_counts, facts, shared
 from learners.report.verdict import label_verdict, part_name, verdict
-from learners.uncertainty import Confidence
+from learners.uncertainty import Confidence, OperatingPoints
 
 
 def class_sections(
@@ -74,6 +83,7 @@ def class_sections(
         "copies_of_training_items": [
             names.file(path) for path in evaluation.predictions["path"].iloc[same]
         ],
+        "operating_points": evaluation.metrics.get("operating_points"),
         "near_duplicates": None if duplicates is None else _named(duplicates, evaluation, names),
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
@@ -106,6 +116,12 @@ def class_sections(
         "worsened": changed(pictures, changes, evaluation, "worsened"),
         "improved": changed(pictures, changes, evaluation, "improved"),
         "confused": _confused(measured["confusion"], bundle.classes),
+        "worst_first": sorted(
+            (row for row in measured["classes"] if row["items"]),
+            key=lambda row: row["right"] / row["items"],
+        ),
+        "refused_right": refused_although_right(pictures, evaluation),
+        "rules": _rules(evaluation.metrics),
         "suspects": suspected(pictures, suspects, evaluation),
         "duplicates": [] if duplicates is None else similar(pictures, duplicates, evaluation),
         "learnt": [] if curve is None else plots.learning(jsonable(curve)),
@@ -113,6 +129,28 @@ def class_sections(
         **_plots(measured, bundle),
     }
     return Sections("report.html", figures, page, notices)
+
+
+def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The operating points from strict to loose: counts, what they say in a sentence, and the command for it."""
+    if (table := OperatingPoints.of(metrics)) is None:
+        return []
+    return [
+        {
+            "rule": point.rule,
+            "own": number == table.default,
+            "counts": [
+                point.answered,
+                point.right,
+                *([point.unknown] if table.unknown_items else []),
+            ],
+            "sentence": f"It answers {table.sentence(point, part_name(table.split))}",
+            "command": ""
+            if number == table.default
+            else f"{installed_commands('python -m learners.adjust')} MODEL {point.rule} --out adjusted/",
+        }
+        for number, point in enumerate(table.points)
+    ]
 
 
 def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
@@ -175,7 +213,7 @@ def _joined(names: Sequence[str]) -> str:
 
 def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
     """The plots; None or empty where there is nothing to plot."""
-    matrix, unknown = np.array(measured["confusion"]), measured["unknown_classes"]
+    matrix, unknown = np.array(measured["answers"]), measured["unknown_classes"]
     main = measured["evaluated_split"]
     errors = main and measured["splits"][main]["calibration"]
     return {

@@ -177,7 +177,9 @@ def load_for_evaluation(settings: EvaluateSettings) -> Bundle:
     check_replaceable(Path(settings.out), overwrite=settings.overwrite, mark=MARK)
     bundle = load_model(settings.model)
     # Predictor and metrics use the same confidence.
-    bundle.confidence = bundle.decider.with_overrides(settings.threshold, settings.score)
+    bundle.confidence = bundle.decider.with_overrides(
+        settings.threshold, settings.score, settings.keep_known
+    )
     return bundle
 
 

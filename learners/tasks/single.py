@@ -80,10 +80,14 @@ class SingleLabel:
         tables = measuring.score_tables(evaluation, model.classes, model.decider, reference)
         metrics = measuring.measure(predictions, self.tree)
         metrics["scores"] = _rows(tables)
+        scored = measuring.score_items(evaluation, model)
+        metrics["operating_points"] = jsonable(
+            measuring.operating_points(evaluation, model, scored)
+        )
         headline = measuring.headline(set(predictions["split"]))[1]
         return replace(
             evaluation,
-            scored=measuring.score_items(evaluation, model),
+            scored=scored,
             metrics=metrics,
             tables=tables,
             headline=headline,
@@ -100,12 +104,13 @@ class SingleLabel:
         checked = measuring.calibration_check(confidence, known, model.classes, coverage)
         ranked = measuring.score_tables(evaluation, model.classes, confidence)
         metrics = measuring.measure(evaluation.predictions, self.tree)
+        scored = measuring.score_items(evaluation, model)
         metrics |= {
+            "operating_points": jsonable(measuring.operating_points(evaluation, model, scored)),
             "scores": _rows(ranked),
             "calibration_check": jsonable(checked.table.to_dict("records")),
         }
         notes = [note for table in ranked.values() if (note := table.attrs.get("note"))]
-        scored = measuring.score_items(evaluation, model)
         return replace(
             evaluation,
             scored=scored,

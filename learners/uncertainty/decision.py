@@ -9,7 +9,7 @@ Everything is fitted on the calibration split, which training does not use. Need
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,6 +33,7 @@ from learners.uncertainty.fitting import NO_CLASS, CalibrationItems, fit_gates, 
 from learners.uncertainty.gates import (
     AMBIGUOUS,
     DISTANCE_OFF,
+    KEPT,
     BackgroundGate,
     Batch,
     ClassSubsetGate,
@@ -309,7 +310,24 @@ class Confidence:
             raise SecondhandError(
                 f"logits of {values.shape[1]} classes: the model has {self.classes} classes"
             )
-        batch = self._batch(values, features, paths, trained)
+        return self._decided(self._batch(values, features, paths, trained))
+
+    def decide_under(
+        self, rules: Sequence[Confidence], logits: ArrayLike, features: ArrayLike | None
+    ) -> Iterator[Decisions]:
+        """`decide` under each of the rules, which are this confidence `with_overrides` but the same score.
+
+        Distances and scores are computed once, and once more for each threshold of a tree, which names items by it.
+        """
+        values, batches = check_logits(logits), dict[float | None, Batch]()
+        for rule in rules:
+            reach = None if rule.naming is None else rule.naming.reach
+            if reach not in batches:
+                batches[reach] = rule._batch(values, features, None, False)
+            yield rule._decided(batches[reach])
+
+    def _decided(self, batch: Batch) -> Decisions:
+        """What the gates decide on the items of a batch."""
         accepted, reasons = apply_gates(self.gates, batch)
         label, predicted = np.where(accepted, batch.named, NO_CLASS), None
         if isinstance(self.threshold_gate, LabelThresholdGate):
@@ -341,11 +359,50 @@ class Confidence:
         return Batch(z, probabilities, possible, others, best, probability, named, sure, known, p)
 
     def with_overrides(
-        self, threshold: float | Sequence[float | None] | None, score: str | None
+        self,
+        threshold: float | Sequence[float | None] | None,
+        score: str | None,
+        keep_known: float | None = None,
     ) -> Confidence:
-        """A copy with another threshold or score; None leaves either as it is."""
+        """A copy with another threshold, score or fraction of known items that the score keeps; None leaves each as
+        it is.
+        """
         confidence = self if threshold is None else self.with_threshold(threshold)
+        confidence = confidence if keep_known is None else confidence.with_keep_known(keep_known)
         return confidence if score is None else confidence.with_score(score)
+
+    def with_keep_known(self, fraction: float) -> Confidence:
+        """A copy whose score floor lets at least ``fraction`` (0.5 to 1) of the calibration items pass, as `fit` sets
+        it; 1 removes the floor. The threshold stays.
+
+        Raises
+        ------
+        SecondhandError : the fraction is out of range, or the model is multi-label, guarantees an accuracy, or does
+            not store the floors.
+        """
+        problem = ""
+        if not KEPT.start / 100 <= fraction <= 1:
+            problem = f"expected a number from {KEPT.start / 100:g} to 1"
+        elif not self.exclusive:
+            problem = "a multi-label model has no score that refuses files. Use --threshold"
+        elif self.threshold_gate.is_guaranteed:
+            problem = (
+                "the model guarantees an accuracy (--target-accuracy), and its score has no other condition. Also "
+                "give --threshold, which gives the guarantee up"
+            )
+        elif not self.score_gate.by_kept:
+            problem = (
+                "the model does not store how its calibration files scored. Use --threshold, or train again with "
+                f"--keep-known {fraction:g}"
+            )
+        if problem:
+            raise SecondhandError(f"--keep-known {fraction:g}: {problem}")
+        threshold = replace(self.threshold_gate.threshold, coverage=np.nan, accuracy=np.nan)
+        return replace(
+            self,
+            score_gate=self.score_gate.keeping(fraction),
+            threshold_gate=replace(self.threshold_gate, threshold=threshold),
+        )
 
     def with_threshold(self, value: float | Sequence[float | None]) -> Confidence:
         """A copy with another threshold on the calibrated probability, or one per class, and no score floors.

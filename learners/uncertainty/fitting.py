@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from learners.cli.settings import ConfidenceSettings
 from learners.uncertainty.arrays import Floats, Groups, Ints, Mask
-from learners.uncertainty.gates import LIKELY, ScoreGate, ThresholdGate
+from learners.uncertainty.gates import KEPT, LIKELY, ScoreGate, ThresholdGate
 from learners.uncertainty.scores import KNN, MSP, Score
 from learners.uncertainty.thresholds import (
     Threshold,
@@ -103,9 +103,19 @@ def fit_gates(
     knn : score of the distance gate, or None.
     names : class names.
     """
-    target = settings.target_accuracy
+    target, n = settings.target_accuracy, len(items.logits)
+    scores = {
+        name: score.score(items.features, items.logits)
+        for name, score in score_gate.available(knn).items()
+    } | {score_gate.name: items.known}
+    if n:
+        by_kept = {
+            name: [threshold_for_coverage(score, kept / 100) for kept in KEPT]
+            for name, score in scores.items()
+        }
+        score_gate = replace(score_gate, by_kept=by_kept)
     if target is None:
-        return _without_target(items, score_gate, knn, settings, float(settings.threshold))
+        return _without_target(items, score_gate, scores, settings, float(settings.threshold))
     gates, low = _for_target(items, score_gate, target, settings.per_class, names)
     overall = gates.threshold_gate.threshold
     if not overall.message or any(
@@ -117,7 +127,7 @@ def fit_gates(
         f"{overall.message}. The model uses its default rule with --threshold {least:.4g}, without a guarantee. Add "
         "calibration files or lower --target-accuracy"
     )
-    gates = _without_target(items, score_gate, knn, settings, least)
+    gates = _without_target(items, score_gate, scores, settings, least)
     threshold = replace(
         gates.threshold_gate.threshold, accuracy_low=low, message=missed, target=target
     )
@@ -168,16 +178,13 @@ def _for_target(
 def _without_target(
     items: CalibrationItems,
     score_gate: ScoreGate,
-    knn: KNN | None,
+    scores: Mapping[str, Floats],
     settings: ConfidenceSettings,
     threshold: float,
 ) -> FittedGates:
-    """The gates with a threshold on the probability and a floor for each available score."""
+    """The gates with a threshold on the probability and a floor for each of the ``scores`` (each [n])."""
     n = len(items.logits)
     if n and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
-        available = score_gate.available(knn).items()
-        scores = {name: score.score(items.features, items.logits) for name, score in available}
-        scores[score_gate.name] = items.known
         score_gate = replace(
             score_gate,
             floors={

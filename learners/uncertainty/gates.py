@@ -5,6 +5,7 @@ The gates of a model have an order; the first that refuses an item gives the rea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -39,6 +40,8 @@ from learners.uncertainty.thresholds import (
 #: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
 SAME = 0.9999
 SAME_DISTANCE = float(np.sqrt(2 - 2 * SAME))
+#: Percentages of known items for which a model stores the floors of its scores.
+KEPT = range(50, 100)
 #: Probability from which a label is more likely present than absent.
 LIKELY = 0.5
 
@@ -354,6 +357,12 @@ class ThresholdGate:
     class_thresholds: Floats | None = None
     reason: ClassVar[Reason] = AMBIGUOUS
 
+    @property
+    def is_guaranteed(self) -> bool:
+        """Whether the thresholds were chosen to guarantee an accuracy."""
+        target, message = self.threshold.target, self.threshold.message
+        return bool(self.guarantees) or (target == target and not message)
+
     def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
         """A copy with another threshold on the probability, without a guarantee.
 
@@ -477,6 +486,8 @@ class ScoreGate:
     ----------
     name, score : the score in use.
     floors : lowest accepted value of each stored score. The floor of ``name`` applies; without it all items pass.
+    by_kept : floors of each stored score that let at least 50, 51, ... 99 % of the calibration items pass, so that
+        another fraction can be chosen without these items; empty without any.
     exempt : bool [classes], classes without a floor.
     calibration : [n], the scores in use of the calibration items, ascending; empty if they are not stored.
     """
@@ -484,6 +495,7 @@ class ScoreGate:
     name: str = "msp"
     score: Score = field(default_factory=MSP)
     floors: dict[str, float] = field(default_factory=dict)
+    by_kept: dict[str, list[float]] = field(default_factory=dict)
     exempt: Mask | None = None
     calibration: Floats = field(default_factory=lambda: np.empty(0))
     reason: ClassVar[Reason] = UNUSUAL
@@ -492,6 +504,15 @@ class ScoreGate:
     def floor(self) -> float:
         """Lowest accepted value of the score in use."""
         return self.floors.get(self.name, -np.inf)
+
+    def keeping(self, fraction: float) -> ScoreGate:
+        """A copy whose floors let at least ``fraction`` of the calibration items pass, rounded up to a whole percent.
+
+        1 removes the floors.
+        """
+        number = math.ceil(round(100 * fraction, 6)) - KEPT.start
+        floors = {} if fraction == 1 else {name: row[number] for name, row in self.by_kept.items()}
+        return replace(self, floors=floors)
 
     def available(self, knn: KNN | None) -> dict[str, Score]:
         """All scores that need no training items, by name. ``knn`` is that of the distance gate."""
@@ -513,11 +534,14 @@ class ScoreGate:
         return np.asarray(unusual if self.exempt is None else unusual & ~self.exempt[batch.best])
 
     def to_dict(self) -> dict[str, object]:
-        return {"name": self.name, "floors": dict(self.floors)}
+        by_kept = {"by_kept": dict(self.by_kept)} if self.by_kept else {}
+        return {"name": self.name, "floors": dict(self.floors), **by_kept}
 
     @classmethod
     def from_dict(cls, values: object) -> ScoreGate:
         """The gate with an unfitted score."""
+        if isinstance(values, Mapping):
+            values = {"by_kept": {}, **values}  # a site's model has none
         read = read_as(_StoredScore, values, "confidence.score")
         floors = read.floors
         if not isinstance(floors, Mapping) or any(
@@ -528,10 +552,29 @@ class ScoreGate:
                 f"confidence.score.floors is {quoted(floors)}: expected a number for each score name"
             )
         name = str(read.name)
-        return cls(name, make_score(name), {n: float(value) for n, value in floors.items()})
+        return cls(
+            name,
+            make_score(name),
+            {n: float(value) for n, value in floors.items()},
+            _read_by_kept(read.by_kept),
+        )
 
 
 @dataclass(frozen=True)
 class _StoredScore:
     name: ScoreName
     floors: object
+    by_kept: object
+
+
+def _read_by_kept(values: object) -> dict[str, list[float]]:
+    """The floors by the percentage kept, from JSON, checked."""
+    if not isinstance(values, Mapping):
+        raise SecondhandError(f"confidence.score.by_kept is {quoted(values)}: expected an object")
+    for name, row in values.items():
+        fits = isinstance(row, list) and len(row) == len(KEPT)
+        if not fits or not all(type(v) in (int, float) and np.isfinite(v) for v in row):
+            raise SecondhandError(
+                f"confidence.score.by_kept.{name} is {quoted(row)}: expected {len(KEPT)} numbers"
+            )
+    return {str(name): [float(v) for v in row] for name, row in values.items()}

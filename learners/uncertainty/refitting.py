@@ -63,7 +63,7 @@ def refitted(
     accuracy = float(np.average(right[answered], weights=weights[answered])) if share else np.nan
     moved = moved.with_threshold(value)
     gate = replace(moved.threshold_gate, threshold=Threshold(value, share, accuracy))
-    return replace(moved, threshold_gate=gate)
+    return replace(moved, threshold_gate=gate, score_gate=replace(moved.score_gate, by_kept={}))
 
 
 def refit_temperature(

@@ -19,10 +19,11 @@ from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.strain.settings import QScanSettings
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation import Evaluation, all_figures
+from learners.evaluation import Evaluation, all_figures, operating_points, score_items
+from learners.files import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.uncertainty import Outputs
+from learners.uncertainty import Outputs, Tree
 from learners.uncertainty.decision import Confidence
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
@@ -170,3 +171,28 @@ def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
     (folder / "report").mkdir()
     (folder / "report" / "report.json").write_text(json.dumps(found))
     return folder / "model"
+
+
+def with_points(files: list[Path], truths: np.ndarray, tree: Tree | None = None) -> Bundle:
+    """The model of colours with a rule fitted to these files, and their operating points.
+
+    The other files of their folders take the place of training files.
+    """
+    held = _outputs_of(files)
+    reference = [file for file in files[0].parents[1].glob("[bgr]*/*") if file not in files]
+    known = held.labels >= 0
+    calibration = Outputs(held.logits[known], held.labels[known], held.features[known])
+    fitted = Confidence.fit(calibration, _outputs_of(reference), tree=tree)
+    bundle = replace(colours(), confidence=fitted)
+    frame = pd.DataFrame(list(Predictor(bundle).predict(map(str, files))))
+    frame = frame.assign(truth=truths, split=np.where(known, "calibration", "unknown"))
+    evaluation = Evaluation(frame, held.logits, held.features)
+    table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
+    return replace(bundle, metrics={"operating_points": jsonable(table)})
+
+
+def _outputs_of(files: list[Path]) -> Outputs:
+    _, logits, features = Predictor(colours()).outputs(map(str, files))
+    numbers = {name: number for number, name in enumerate(colours().classes)}
+    labels = [numbers.get(file.parent.name, -1) for file in files]
+    return Outputs(logits, np.array(labels), features)

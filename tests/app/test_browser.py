@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from app.serving import Served
 from app.training import Training, shown_command
 from learners.inference.predictor import Predictor
-from tests.app.sites import MOMENT, strain, tone
+from learners.uncertainty import OperatingPoints
+from tests.app.sites import MOMENT, strain, tone, with_points
+from tests.chromium import chromium
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM = "/usr/bin/chromium"
 WAIT = 60_000
 #: The weakest contrast of the visible texts, each against what lies behind it (WCAG 2, 1.4.3).
 CONTRAST = """() => {
@@ -59,16 +61,8 @@ CUT_OFF = """() => [...document.querySelectorAll('svg[viewBox] text')].filter(t 
 
 @pytest.fixture(scope="module")
 def browser(up):  # the page first: processes that it starts would hold the browser's pipes
-    if not Path(CHROMIUM).exists():
-        reason = f"no Chromium at {CHROMIUM}: apt-get install chromium"
-        assert not os.environ.get("CI"), reason
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture
@@ -217,6 +211,38 @@ def test_unknown_and_the_slider(opened, pictures, up):
     assert float(slider.input_value()) == 0.8
 
 
+def test_the_slider_over_rules(browser, tmp_path):
+    """A refused file is answered at once under a looser rule, by the keyboard alone, and refused again."""
+    from playwright.sync_api import expect
+
+    from app.server import serve
+
+    files = sorted(write_pictures(tmp_path / "data", per_class=24).glob("*/*.jpg"))[::2]
+    bundle = with_points(files, np.array([file.parent.name for file in files]))
+    table = OperatingPoints.of(bundle.metrics)
+    served = Served("points", Predictor(bundle))
+    refused = next(a for a in served.predictor.predict(files) if a.reason == "unusual")
+    with serve({"points": served}) as url:
+        page = browser.new_page()
+        page.goto(url)
+        slider = page.get_by_role("slider", name="Refuse more ↔ answer more")
+        choose(page, refused.path)
+        shows(page, "unknown")
+        slider.press("End")
+        shows(page, refused.best)
+        note = page.get_by_role("status").filter(has_text="calibration files")
+        expect(note).to_contain_text(f"It answers {table.points[-1].answered} of 36")
+        assert page.get_by_text(table.points[-1].rule).is_visible()
+        slider.press("Home")
+        shows(page, "unknown")
+        expect(note).to_contain_text(f"It answers {table.points[0].answered} of 36")
+        page.get_by_label("The model's rule").press(" ")
+        expect(note).to_contain_text(f"It answers {table.own.answered} of 36")
+        assert float(slider.input_value()) == table.default + 1
+        assert page.evaluate(CONTRAST) == []
+        page.close()
+
+
 def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     """Several files follow the rule of the tab *One file* too; a broken file is not unknown."""
     page = opened()
@@ -246,11 +272,11 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     page.locator("input[type=range]:visible").focus()
     page.keyboard.press("Home")
     far = sum(answer.reason == "out of distribution" for answer in expected)
-    counted(5 - far, "Your threshold: the model answers if it is at least 0\u00a0% sure")
+    counted(5 - far, "Your rule: the model answers if it is at least 0\u00a0% sure")
     page.locator("input[type=checkbox]:visible").check()
     counted(answered, words)
     page.locator("input[type=number]:visible").fill("1")
-    counted(0, "Your threshold: the model answers if it is at least 100\u00a0% sure")
+    counted(0, "Your rule: the model answers if it is at least 100\u00a0% sure")
     assert not page.locator("input[type=checkbox]:visible").is_checked()
 
 

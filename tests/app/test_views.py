@@ -195,7 +195,7 @@ def test_the_rule_in_force_is_the_models(options, rule, words):
         far = SURE._replace(distance_p=NAN)
         near = "and like its training files" in Seen(answer_html(far, fitted_rule, FITTED)).text
         assert near == bool(fitted_rule.score)
-    assert rule_words(Rule(0.5, 0.05, of_model=False)).startswith("Your threshold: ")
+    assert rule_words(Rule(0.5, 0.05, of_model=False)).startswith("Your rule: ")
 
 
 def test_probabilities_are_called_calibrated_only_where_they_are():

@@ -187,7 +187,11 @@ def test_the_result_has_one_denominator_and_names_its_part() -> None:
         "Measured on a random split of 4 classes. Near-duplicates kept together: none.",
     ]
     assert not result.answers_almost_nothing(METRICS)
-    assert len(result.next_commands(METRICS, "predict model", "report/index.html")) == 3
+    assert result.next_commands(METRICS, "predict model", "adjust model", "report.html") == [
+        "Look at the report:  report.html",
+        "Predict:             predict model FILE...",
+        "Answer more files:   adjust model",
+    ]
 
 
 def test_a_model_that_answers_almost_nothing_says_so_first() -> None:

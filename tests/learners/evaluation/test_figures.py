@@ -28,6 +28,7 @@ from learners.evaluation.figures import (
     measure,
     score_items,
     stricter_threshold,
+    weakest_class,
 )
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rankings import outputs_of_split
@@ -197,6 +198,31 @@ def test_classes_against_scikit_learn(found, evaluation, bundle):
     expected = confusion_matrix(rows.truth, rows.best, labels=bundle.classes)
     assert found["confusion"] == expected.tolist()
     assert confusion(rows.head(0), bundle.classes).tolist() == [[0] * 3] * 3
+
+
+def test_answers_and_refusals_of_each_class(found, evaluation, bundle):
+    known = evaluation.predictions.query("split != 'unknown'")
+    for row in found["classes"]:
+        own = known[known.truth.eq(row["class"])]
+        refused = own.label.eq("unknown")
+        assert row["answered"] + row["refused"] == len(own)
+        assert row["refused"] == refused.sum()
+        assert row["right"] == own.label.eq(own.truth).sum()
+        assert row["refused_right"] == own.best.eq(own.truth)[refused].sum()
+    expected = confusion_matrix(known.truth, known.label, labels=[*bundle.classes, "unknown"])
+    assert found["answers"] == expected[:-1].tolist()
+
+
+def test_a_class_is_the_weakest_only_beyond_chance():
+    def rows(name, right, refused):
+        label = [name] * right + ["unknown"] * refused
+        return pd.DataFrame({"truth": name, "best": name, "label": label})
+
+    clear = pd.concat([rows("a", 40, 0), rows("b", 10, 30), rows("c", 38, 2)], ignore_index=True)
+    assert weakest_class(clear) == "b"
+    even = pd.concat([rows("a", 36, 4), rows("b", 33, 7)], ignore_index=True)
+    assert weakest_class(even) is None
+    assert weakest_class(even.head(0)) is None
 
 
 def test_the_split_that_had_no_part_is_preferred(bundle):

@@ -22,6 +22,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
 from datasets.items import PART_COLUMNS
 from datasets.spectrograms import Source
+from learners.evaluation import operating_points
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.learning_curve import LearningCurve
@@ -36,6 +37,7 @@ from learners.report.sections import class_sections
 from learners.report.verdict import verdict
 from learners.templates import percent
 from tests.app import sites
+from tests.chromium import chromium
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 
 pytestmark = pytest.mark.slow
@@ -106,8 +108,9 @@ def written(
 def check_self_contained(page: Page, file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"https?://|@import|url\(\s*['\"]?(?!#|data:)", text)
+    assert page.all("script") in ([], [{}])  # that of the slider, of no file
     for tag, attributes in page.found:
-        assert tag not in ("script", "link", "iframe", "object")
+        assert tag not in ("link", "iframe", "object")
         for name in ("src", "href", "xlink:href"):
             if attributes.get(name) is not None:
                 assert re.match(r"data:image/|#", str(attributes[name]))
@@ -199,13 +202,51 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     assert CHOSE.format(figure="accuracy") in page.text
     refused = unknown["items"] - count(unknown["accepted"], unknown["items"])
     assert f"and {refused} of {unknown['items']} files of unknown classes." in page.text
-    weak = min((c for c in found["classes"] if c["items"]), key=lambda c: c["recall"])
-    helps = (
-        f"More labelled files of {weak['class']} would help most: "
-        f"{round(weak['recall'] * weak['items'])} of its {weak['items']} are named right."
-    )
-    assert (helps in page.text) == (weak["recall"] < 0.9)
-    assert weak["recall"] < 0.9, "the other case would show nothing"
+    assert found["weakest_class"] is None
+    assert "No class is clearly worse than the others" in page.text
+    surest = sum(row["refused_right"] for row in found["classes"])
+    assert f"Refused although the guess is right ({surest})" in page.text
+    assert surest > 0, "else nothing is shown"
+
+
+def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos):
+    classes = ["<script>alert(1)</script>", "b & 'c'", "c"]
+    bundle = make_bundle(classes)
+    evaluation = make_evaluation(bundle, paths=photos)
+    table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
+    frame = evaluation.predictions
+    files = frame["truth"].eq(classes[0])
+    page, found = written(tmp_path, bundle, replace(
+        evaluation, metrics={"operating_points": jsonable(table)},
+        predictions=frame.assign(label=frame["label"].mask(files, "unknown")),
+    ))  # fmt: skip
+    check_self_contained(page, tmp_path / "report/index.html")
+    (slider,) = [each for each in page.all("input") if each["type"] == "range"]
+    assert (slider["value"], slider["max"]) == (str(table.default), str(len(table.points) - 1))
+    sentences = [row["data-sentence"] for row in page.all("tr") if "data-sentence" in row]
+    assert sentences == [
+        f"It answers {table.sentence(point, 'calibration')}" for point in table.points
+    ]
+    assert found["operating_points"]["points"][0]["answered"] == table.points[0].answered
+    n = files.sum()
+    assert found["weakest_class"] == classes[0]
+    assert (
+        f"20 more labelled files of {classes[0]} would help most: of its {n}, 0 are answered right, 0 wrong, and {n} "
+        "refused."
+    ) in page.text
+
+    with chromium() as browser:
+        opened = browser.new_page()
+        opened.goto((tmp_path / "report/index.html").as_uri())
+        range_input = opened.get_by_role("slider", name="Refuse more or answer more")
+        dial = opened.locator(".dial")
+        assert "(this model)" in dial.inner_text()
+        assert sentences[table.default] in dial.inner_text()
+        range_input.press("ArrowRight")
+        looser = table.points[table.default + 1]
+        assert sentences[table.default + 1] in dial.inner_text()
+        assert f"MODEL {looser.rule} --out" in dial.inner_text()
+        assert range_input.get_attribute("aria-valuetext") == looser.rule
 
 
 def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:

@@ -532,6 +532,54 @@ def test_another_threshold_or_score_leaves_the_rest():
     assert fitted(target_accuracy=0.9).with_overrides(0.5, "rmds").score_gate.name == "rmds"
 
 
+def test_a_stored_model_keeps_as_many_known_items_as_one_fitted_so():
+    """The floors of another fraction are those of a fit with it, also from a model folder and for other scores."""
+    model = fitted()
+    stored = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    logits, _, features = world(300, seed=4)
+    for kept in (0.5, 0.77, 0.95, 1.0):
+        expected, found = fitted(keep_known=kept), stored.with_keep_known(kept)
+        assert found.score_gate.floors == expected.score_gate.floors
+        want = expected.decide(logits, features)
+        assert found.decide(logits, features).reason == want.reason
+        other = stored.with_overrides(None, "rmds", kept).decide(logits, features)
+        assert other.reason == expected.with_score("rmds").decide(logits, features).reason
+    both = stored.with_overrides(0.6, None, 0.9)
+    assert both.decide(logits, features).reason == (
+        fitted(threshold=0.6, keep_known=0.9).decide(logits, features).reason
+    )
+    assert stored.with_keep_known(0.951).score_gate.floors == (
+        stored.with_keep_known(0.96).score_gate.floors
+    ), "rounded up to a whole percent"
+
+
+def test_rules_that_keep_known_cannot_change_say_so():
+    for kept in (0.49, 1.01):
+        with pytest.raises(SecondhandError, match=rf"--keep-known {kept}: expected .* 0.5 to 1"):
+            fitted().with_keep_known(kept)
+    guaranteed = fitted(target_accuracy=0.9)
+    with pytest.raises(
+        SecondhandError, match=r"--keep-known 0.9: .*--target-accuracy.*--threshold"
+    ):
+        guaranteed.with_keep_known(0.9)
+    assert (
+        guaranteed.with_overrides(0.95, None, 0.9).score_gate.floors
+        == fitted(keep_known=0.9).score_gate.floors
+    )
+    labels = Confidence.uncalibrated(3, exclusive=False)
+    with pytest.raises(SecondhandError, match=r"multi-label model.*--threshold"):
+        labels.with_keep_known(0.9)
+    bare = Confidence.uncalibrated(3)
+    with pytest.raises(SecondhandError, match=r"does not store.*--keep-known 0.9"):
+        bare.with_keep_known(0.9)
+    assert Confidence.from_dict(bare.to_dict()).score_gate.by_kept == {}
+    stored = fitted().to_dict()
+    for wrong in ([1.0], [None] * 50, "1"):
+        stored["score"]["by_kept"] = {"msp": wrong}
+        with pytest.raises(SecondhandError, match=r"by_kept\.msp"):
+            Confidence.from_dict(stored)
+
+
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     """Sharpening needs evidence: held-out files are easier than files from another source."""
     rng = np.random.default_rng(0)

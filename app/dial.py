@@ -1,0 +1,97 @@
+"""The slider of the page that chooses when a model answers: over its operating points, or over thresholds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from markupsafe import Markup
+
+from app.views import Rule, model_rule, note_html, operating_point_html, rule_words
+from learners.report import part_name
+from learners.uncertainty import OperatingPoints
+
+if TYPE_CHECKING:
+    from app.serving import Site
+    from learners.uncertainty import Confidence
+
+
+class Dial(Protocol):
+    """A slider from ``low`` to ``high`` and the rule at each of its values.
+
+    Attributes
+    ----------
+    step : distance between values. start : the value of the model's own rule.
+    label, info : texts at the slider. css : its class, "" for none.
+    """
+
+    low: float
+    high: float
+    step: float
+    start: float
+    label: str
+    info: str
+    css: str
+
+    def rule(self, value: float | None) -> Rule:
+        """The rule at a value; None for the model's own."""
+
+    def effect(self, value: float | None) -> Markup:
+        """The rule at a value, and what it answers of held-out files."""
+
+
+def dial_of(site: Site, name: str) -> Dial:
+    """The dial over the model's operating points, or over thresholds if it stores none."""
+    predictor = site.models[name].predictor
+    table = OperatingPoints.of(predictor.bundle.metrics)
+    if table is None or not predictor.confidence.exclusive:
+        return ThresholdDial(site, name)
+    return PointsDial(predictor.confidence, table)
+
+
+class PointsDial:
+    """Steps through the operating points in the model folder, from strict to loose."""
+
+    low, step = 1.0, 1.0
+    css = "sh-steps"
+    label = "Refuse more ↔ answer more"
+    info = "Left: fewer answers, and fewer of them wrong. Right: more answers."
+
+    def __init__(self, confidence: Confidence, table: OperatingPoints) -> None:
+        self.confidence, self.table = confidence, table
+        self.high, self.start = float(len(table.points)), float(table.default + 1)
+
+    def _number(self, value: float | None) -> int:
+        if value is None:
+            return self.table.default
+        return min(max(round(value), 1), len(self.table.points)) - 1
+
+    def rule(self, value: float | None) -> Rule:
+        number = self._number(value)
+        if number == self.table.default:
+            return model_rule(self.confidence)
+        return model_rule(self.table.points[number].under(self.confidence), of_model=False)
+
+    def effect(self, value: float | None) -> Markup:
+        point = self.table.points[self._number(value)]
+        counts = self.table.sentence(point, part_name(self.table.split))
+        flags = f" As a flag of predict and adjust: {point.rule}." if point.overrides else ""
+        effect = note_html(f"It answers {counts} Training used none of them.", status=True)
+        return effect + note_html(f"{rule_words(self.rule(value))}{flags}")
+
+
+class ThresholdDial:
+    """Moves the threshold on the probability."""
+
+    low, high, step = 0.0, 1.0, 0.001
+    css, label = "", "Threshold"
+    info = "The model answers if it is at least this sure."
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site, self.name, self.start = site, name, site.start(name)
+
+    def rule(self, value: float | None) -> Rule:
+        return self.site.rule(self.name, value)
+
+    def effect(self, value: float | None) -> Markup:
+        rule = self.rule(value)
+        return operating_point_html(self.site.operating_point(self.name, rule), rule)

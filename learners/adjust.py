@@ -1,0 +1,146 @@
+"""``python -m learners.adjust MODEL``: a copy of a model that answers more files, or refuses more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from datasets.core.errors import SecondhandError
+from learners.cli import console, result
+from learners.cli.flags import add_flags, bare_parser
+from learners.cli.settings import AdjustSettings, check_replaced
+
+if TYPE_CHECKING:
+    from learners.model import Bundle
+    from learners.uncertainty import OperatingPoints
+
+#: Ends of the names of metrics that hold under every rule.
+LASTING = ("_accuracy", "_accuracy_interval", "_items", "_map", "_map_interval", "scores")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Returns 0."""
+    parser = bare_parser(
+        "learners.adjust",
+        "Choose between answering and refusing, without training. Prints how many held-out files the model answers "
+        "under stricter and looser rules, and how many answers are right; with --out writes a copy of the model with "
+        "another rule. The copy has the same network and needs no data. Exit status: 0; 2 for a wrong call.",
+        usage="MODEL",
+        examples=(
+            "python -m learners.adjust runs/photos/model",
+            "python -m learners.adjust runs/photos/model --keep-known 0.9 --out adjusted/",
+            "python -m learners.adjust runs/photos/model --threshold 0.8 --out adjusted/",
+        ),
+    )
+    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
+    add_flags(parser, AdjustSettings)
+    settings = parser.parse_args(argv)
+    check_replaced(settings)
+    chosen = {
+        name: value
+        for name in ("keep_known", "threshold")
+        if (value := getattr(settings, name)) is not None
+    }
+    if settings.out is not None and not chosen:
+        parser.error(f"--out {settings.out}: name the rule, --keep-known or --threshold")
+
+    console.log_to_terminal()
+    from learners.model import load_bundle, model_folder
+
+    settings.model = str(model_folder(settings.model))
+    bundle = load_bundle(settings.model, network=False)
+    bundle.decider.with_overrides(
+        chosen.get("threshold"), None, chosen.get("keep_known")
+    )  # raises before anything is printed
+    if settings.out is None:
+        _print_table(bundle, settings.model)
+    else:
+        _write(settings, chosen)
+    return 0
+
+
+def _print_table(bundle: Bundle, model: str) -> None:
+    """Print the model's operating points."""
+    from learners.uncertainty import OperatingPoints
+
+    if (table := OperatingPoints.of(bundle.metrics)) is None:
+        kind = "" if bundle.decider.exclusive else ", because it is a multi-label model"
+        raise SecondhandError(
+            f"{model} does not store what other rules would answer{kind}. Give --threshold and --out, and measure the "
+            "copy with learners.evaluate"
+        )
+    rows = [["rule", "answered", "right of these", "95 % limits", "unknown classes answered"]]
+    for number, point in enumerate(table.points):
+        rule = f"{point.rule} (this model)" if number == table.default else point.rule
+        counts = map(str, (point.answered, point.right, point.limits, point.unknown))
+        rows.append([rule, *counts])
+    unknown = table.unknown_items
+    strange = f", and of {unknown} files of unknown classes" if unknown else ""
+    print(f"Of {table.items} {_files(table)}{strange}, from strict to loose:\n")
+    for row in rows:
+        cells = [cell.rjust(len(name)) for cell, name in zip(row, rows[0], strict=True)]
+        width = max(len(one[0]) for one in rows)
+        print(row[0].ljust(width), *cells[1 : None if unknown else -1], sep="   ")
+    other = (*table.points[table.default + 1 :], *table.points)[0].rule  # the next looser one
+    command = console.command_line("learners.adjust", model)
+    print(f"\nWrite a copy with another rule:  {command} {other} --out FOLDER")
+
+
+def _files(table: OperatingPoints) -> str:
+    return f"{result.NAMES.get(table.split, table.split)} files"
+
+
+def _write(settings: Any, chosen: Mapping[str, float]) -> None:
+    """Write the copy, and print what it answers."""
+    from pathlib import Path
+
+    from learners.files import check_replaceable
+    from learners.model import load_bundle, save_with_confidence
+    from learners.uncertainty import OperatingPoints
+
+    check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
+    if settings.out.resolve() == Path(settings.model).resolve():
+        raise SecondhandError(f"--out {settings.out} is the model itself. Name another folder")
+    bundle = load_bundle(settings.model)
+    before = OperatingPoints.of(bundle.metrics)
+    after = before and before.at(chosen)
+    rule = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+    save_with_confidence(
+        bundle,
+        Path(settings.model),
+        settings.out,
+        bundle.decider.with_overrides(chosen.get("threshold"), None, chosen.get("keep_known")),
+        metrics=_metrics(bundle.metrics, after),
+        note=f"adjusted: {rule}",
+    )
+    if before and after:
+        name = result.NAMES.get(before.split, before.split)
+        print(f"It answered      {before.sentence(before.own, name)}")
+        print(f"Now it answers   {after.sentence(after.own, name)}")
+    else:
+        print(
+            f"{settings.model} does not store what it answers with {rule}: measure the copy with learners.evaluate."
+        )
+    print(f"Adjusted model:  {settings.out}")
+    print(f"Predict:         {console.command_line('learners.predict', settings.out)} FILE...")
+
+
+def _metrics(metrics: Mapping[str, Any], table: OperatingPoints | None) -> dict[str, Any]:
+    """The metrics of a copy: those that hold under every rule, and those of its operating point, if it is stored."""
+    from learners.files import jsonable
+
+    kept: dict[str, Any] = {n: value for n, value in metrics.items() if n.endswith(LASTING)}
+    if table is None:
+        return kept
+    point = table.own
+    kept[f"{table.split}_coverage"] = point.answered / max(1, table.items)
+    if point.answered:
+        kept[f"{table.split}_accuracy_of_accepted"] = point.right / point.answered
+        kept[f"{table.split}_accuracy_of_accepted_interval"] = [point.low, point.high]
+    if table.unknown_items:
+        kept["unknown_accepted"] = point.unknown / table.unknown_items
+    return {**kept, "operating_points": jsonable(table)}
+
+
+if __name__ == "__main__":
+    console.run(main)

@@ -1,0 +1,125 @@
+"""The table of operating points of a model: what it would answer under stricter and looser rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from datasets.core.errors import SecondhandError
+from learners.files import ranged, read_as
+from learners.uncertainty.decision import Confidence
+
+_COUNT = (0, 2**53)
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A rule, and its effect on held-out items.
+
+    Attributes
+    ----------
+    keep_known, threshold : overrides of the model's rule (`Confidence.with_overrides`), NaN for those it lacks.
+        Both NaN: a rule that no override expresses, such as that of a target accuracy.
+    answered, right : items of known classes that are answered, and those of them that are answered rightly.
+    low, high : 95 % limits of the share of answers that is right. Items of one group count less.
+    unknown : items of unknown classes that are answered.
+    """
+
+    keep_known: float = ranged(0, 1, none=True)
+    threshold: float = ranged(0, 1, none=True)
+    answered: int = ranged(*_COUNT)
+    right: int = ranged(*_COUNT)
+    low: float = ranged(0, 1)
+    high: float = ranged(0, 1)
+    unknown: int = ranged(*_COUNT)
+
+    @property
+    def overrides(self) -> dict[str, float]:
+        """The overrides by name."""
+        named = {"keep_known": self.keep_known, "threshold": self.threshold}
+        return {name: value for name, value in named.items() if value == value}
+
+    @property
+    def rule(self) -> str:
+        """The flags that choose this rule."""
+        flags = [f"--{n.replace('_', '-')} {value:g}" for n, value in self.overrides.items()]
+        return " ".join(flags) or "the model's rule"
+
+    @property
+    def limits(self) -> str:
+        """The limits in percent; "" without answers."""
+        return f"{100 * self.low:.0f} to {100 * self.high:.0f} %" if self.answered else ""
+
+    def under(self, confidence: Confidence) -> Confidence:
+        """The confidence with this rule."""
+        found = self.overrides
+        return confidence.with_overrides(found.get("threshold"), None, found.get("keep_known"))
+
+
+@dataclass(frozen=True)
+class OperatingPoints:
+    """The operating points of a model, from strict to loose.
+
+    Attributes
+    ----------
+    split : the split of the ``items`` of known classes. unknown_items : number of items of unknown classes.
+    default : number of the point that is the model's own rule.
+    """
+
+    split: str
+    items: int
+    unknown_items: int
+    default: int
+    points: tuple[OperatingPoint, ...]
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, Any]) -> OperatingPoints | None:
+        """Those in the metrics of a model, checked, as the folder may come from anyone; None without any."""
+        name = "metrics.operating_points"
+        if metrics.get("operating_points") is None:
+            return None
+        stored = read_as(_StoredPoints, metrics["operating_points"], name)
+        rows = stored.points if isinstance(stored.points, list) else []
+        points = tuple(read_as(OperatingPoint, row, f"{name}.points") for row in rows)
+        if not stored.default < len(points):
+            raise SecondhandError(
+                f"{name}.default is {stored.default}: there are {len(points)} points"
+            )
+        return cls(stored.split, stored.items, stored.unknown_items, stored.default, points)
+
+    @property
+    def own(self) -> OperatingPoint:
+        """The point of the model's own rule."""
+        return self.points[self.default]
+
+    def at(self, overrides: Mapping[str, float]) -> OperatingPoints | None:
+        """The table of a copy of the model with these overrides; None if no point has them."""
+        # The copy cannot return to a rule that no override expresses, nor to the threshold that it replaces.
+        points = tuple(
+            point
+            for point in self.points
+            if point.overrides and ("threshold" in point.overrides or "threshold" not in overrides)
+        )
+        found = [n for n, point in enumerate(points) if point.overrides == dict(overrides)]
+        return replace(self, points=points, default=found[0]) if found else None
+
+    def sentence(self, point: OperatingPoint, name: str) -> str:
+        """What is answered at one of the points; ``name`` is that of the split in a sentence."""
+        right = "all right" if point.right == point.answered else f"{point.right} of these right"
+        text = f"{point.answered} of {self.items} {name} files"
+        text += f", {right} (95 % limits {point.limits})" if point.answered else ""
+        if self.unknown_items:
+            text += f"; {point.unknown} of {self.unknown_items} files of unknown classes"
+        return f"{text}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredPoints:
+    """The table as config.json stores it."""
+
+    split: str
+    items: int = ranged(*_COUNT)
+    unknown_items: int = ranged(*_COUNT)
+    default: int = ranged(*_COUNT)
+    points: object

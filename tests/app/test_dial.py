@@ -1,0 +1,80 @@
+"""The page's slider over operating points: each step answers as the same flags of predict do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.dial import PointsDial, ThresholdDial, dial_of
+from app.serving import Served, Site
+from app.views import judge, model_rule, rule_words
+from datasets.items import UNKNOWN
+from datasets.spectrograms import Source
+from learners.inference import Predictor
+from learners.uncertainty import OperatingPoints, Tree
+from tests.app.conftest import LIMITS
+from tests.app.sites import colours, with_points
+from tests.pictures import write_pictures
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory):
+    """The model of colours with a fitted rule, without and with a tree, and their operating points on 38 pictures."""
+    folder = tmp_path_factory.mktemp("dial")
+    pictures = write_pictures(folder, per_class=24, classes=3, unknown=4).glob("*/*.jpg")
+    files = [file for n, file in enumerate(sorted(pictures)) if n % 2 == 0]
+    truths = np.array([file.parent.name for file in files])
+    cold = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)
+    served = {
+        "points": Served("points", Predictor(with_points(files, truths))),
+        "tree": Served("tree", Predictor(with_points(files, truths, cold))),
+        "plain": Served("plain", Predictor(colours())),
+    }
+    yield Site(served, str(folder), LIMITS), files, truths
+    for one in served.values():
+        one.close()
+
+
+@pytest.mark.parametrize("name", ["points", "tree"])
+def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
+    site, files, truths = site
+    dial = dial_of(site, name)
+    assert isinstance(dial, PointsDial)
+    predictor = site.models[name].predictor
+    paths, *outputs = predictor.outputs(map(str, files))
+    sources = [Source(path) for path in paths]
+    answers = predictor.decide(sources, *outputs)
+    table = OperatingPoints.of(predictor.bundle.metrics)
+    counts = set()
+    for number, point in enumerate(table.points, start=1):
+        judged = [judge(answer, dial.rule(number)) for answer in answers]
+        expected = Predictor(predictor.bundle, **point.overrides).decide(sources, *outputs)
+        assert [a.label for a in judged] == [a.label for a in expected]
+        assert [a.reason for a in judged] == [a.reason for a in expected]
+        answered = sum(
+            a.label != UNKNOWN for a, t in zip(judged, truths, strict=True) if t != UNKNOWN
+        )
+        assert f"It answers {answered} of 36 calibration files" in dial.effect(number)
+        assert point.limits in dial.effect(number)
+        assert point.rule in dial.effect(number)
+        counts.add(answered)
+    assert len(counts) > 2, "the steps differ"
+
+
+def test_the_dial_rests_at_the_models_rule(site) -> None:
+    site, *_ = site
+    dial = dial_of(site, "points")
+    own = model_rule(site.models["points"].predictor.confidence)
+    assert dial.rule(None) == dial.rule(dial.start) == own
+    assert dial.effect(None) == dial.effect(dial.start)
+    assert not dial.rule(dial.start + 1).of_model
+    assert rule_words(dial.rule(1)).startswith("Your rule: ")
+    assert (dial.rule(-5), dial.rule(99)) == (dial.rule(dial.low), dial.rule(dial.high))
+
+
+def test_without_operating_points_the_dial_is_the_threshold(site) -> None:
+    site, *_ = site
+    dial = dial_of(site, "plain")
+    assert isinstance(dial, ThresholdDial)
+    assert dial.start == site.start("plain")
+    assert dial.rule(0.5) == site.rule("plain", 0.5)

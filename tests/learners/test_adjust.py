@@ -1,0 +1,117 @@
+"""The command: what other rules answer, and a copy of the model with one of them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets.core.errors import SecondhandError
+from learners.adjust import main
+from learners.cli.settings import ConfidenceSettings
+from learners.evaluation import measure, operating_points, score_items
+from learners.files import jsonable
+from learners.inference import Predictor
+from learners.model import load_bundle, save_bundle
+from learners.uncertainty import Confidence, OperatingPoints, Outputs
+from tests.learners.evaluations import make_bundle, make_evaluation, outputs
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder alone, with the metrics that a run writes."""
+    bundle = make_bundle()
+    evaluation = make_evaluation(bundle)
+    table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
+    bundle.metrics = measure(evaluation.predictions) | {"operating_points": jsonable(table)}
+    return save_bundle(bundle, tmp_path_factory.mktemp("copied", numbered=False) / "model")
+
+
+def test_the_table_marks_the_rule_of_the_model(model: Path, capsys) -> None:
+    assert main([str(model)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = OperatingPoints.of(load_bundle(model).metrics)
+    assert lines[0].startswith("Of 60 calibration files, and of 30 files of unknown classes")
+    rows = [line.replace("(this model)", "").split("  ") for line in lines[3:-2]]
+    assert [[cell.strip() for cell in row if cell.strip()][1:] for row in rows] == [
+        [str(p.answered), str(p.right), p.limits, str(p.unknown)] for p in table.points
+    ]
+    assert lines[-1].endswith("--keep-known 0.85 --out FOLDER")
+    assert "--keep-known 0.8 (this model)" in lines[3 + table.default]
+
+
+def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "adjusted"
+    assert main([str(model), "--keep-known", "0.95", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    copy, origin = load_bundle(out), load_bundle(model)
+    assert (out / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+    rng = np.random.default_rng(5)
+    logits, features = outputs(rng.integers(0, 3, 200), 3, rng)
+    by_flag = Predictor(model, keep_known=0.95).confidence.decide(logits, features)
+    assert copy.decider.decide(logits, features).reason == by_flag.reason
+    assert by_flag.reason != origin.decider.decide(logits, features).reason
+    assert copy.provenance["lineage"][-1]["model"] == "copied"
+    before, now = OperatingPoints.of(origin.metrics), OperatingPoints.of(copy.metrics)
+    assert now.own.rule == "--keep-known 0.95"
+    assert f"It answered      {before.own.answered} of 60" in said
+    assert f"Now it answers   {now.own.answered} of 60" in said
+    assert copy.metrics["calibration_coverage"] == now.own.answered / 60
+    assert copy.metrics["calibration_accuracy"] == origin.metrics["calibration_accuracy"]
+    assert "valid_coverage" not in copy.metrics, "which is that of the other rule"
+
+    again = tmp_path / "again"
+    assert main([str(out), "--threshold", "0.83", "--out", str(again)]) == 0
+    assert "measure the copy with learners.evaluate" in capsys.readouterr().out
+    assert load_bundle(again).decider.threshold_gate.threshold.value == 0.83
+    assert "operating_points" not in load_bundle(again).metrics
+    with pytest.raises(SecondhandError, match="does not store what other rules would answer"):
+        main([str(again)])
+    shutil.rmtree(again)
+    assert main([str(out), "--keep-known", "0.8", "--out", str(again)]) == 0
+    assert load_bundle(again).decider.score_gate.floors == origin.decider.score_gate.floors
+
+
+def test_wrong_calls_write_nothing(model: Path, tmp_path: Path, capsys) -> None:
+    out = ["--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        main([str(model), *out])
+    assert "--keep-known or --threshold" in capsys.readouterr().err
+    for flags, message in (
+        (["--keep-known", "0.2", *out], r"--keep-known 0\.2: expected .* 0\.5 to 1"),
+        (["--threshold", "2", *out], "threshold 2.0"),
+        (["--threshold", "0.5", "--out", str(model)], "already exists"),
+        (["--threshold", "0.5", "--out", str(model), "--overwrite"], "is the model itself"),
+        (["--threshold", "0.5", "--overwrite"], "--overwrite: there is no --out"),
+    ):
+        with pytest.raises(SecondhandError, match=message):
+            main([str(model), *flags])
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path) -> None:
+    bundle = make_bundle()
+    labels = replace(bundle, confidence=Confidence.uncalibrated(3, exclusive=False))
+    labels.metrics = {"test_map": 0.9, "test_precision": 0.8}
+    save_bundle(labels, tmp_path / "labels")
+    with pytest.raises(SecondhandError, match="multi-label model"):
+        main([str(tmp_path / "labels")])
+    with pytest.raises(SecondhandError, match=r"--keep-known 0\.9: .*multi-label"):
+        main([str(tmp_path / "labels"), "--keep-known", "0.9", "--out", str(tmp_path / "out")])
+    words = ["--threshold", "0.7", "--out", str(tmp_path / "out")]
+    assert main([str(tmp_path / "labels"), *words]) == 0
+    copy = load_bundle(tmp_path / "out")
+    assert [cut.value for cut in copy.decider.threshold_gate.guarantees] == [0.7] * 3
+    assert copy.metrics == {"test_map": 0.9}, "the precision was that of other thresholds"
+
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 3, 300)
+    logits, features = outputs(numbers, 3, rng)
+    held = Outputs(logits, numbers, features)
+    target = ConfidenceSettings(target_accuracy=0.8)
+    save_bundle(replace(bundle, confidence=Confidence.fit(held, held, target)), tmp_path / "sure")
+    with pytest.raises(SecondhandError, match=r"--target-accuracy.*--threshold"):
+        main([str(tmp_path / "sure"), "--keep-known", "0.9", "--out", str(tmp_path / "out")])
