@@ -137,17 +137,27 @@ class Corrections:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock for one writer at a time, also across pages that share a folder."""
-        with self._lock, ExitStack() as stack:
-            # Windows has no such locks: one page for each folder there.
-            if sys.platform != "win32":
-                import fcntl
+        """Lock for one writer at a time, also across pages that share a folder.
 
-                descriptor = os.open(self.file.parent, os.O_RDONLY)
-                stack.callback(os.close, descriptor)
-                with suppress(OSError):  # some network file systems have no locks
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+        Raises
+        ------
+        SecondhandError : the disk is full, or what is written in the context cannot be written.
+        """
+        try:
+            with self._lock, ExitStack() as stack:
+                # Windows has no such locks: one page for each folder there.
+                if sys.platform != "win32":
+                    import fcntl
+
+                    descriptor = os.open(self.file.parent, os.O_RDONLY)
+                    stack.callback(os.close, descriptor)
+                    with suppress(OSError):  # some network file systems have no locks
+                        fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise SecondhandError(
+                f"It could not be saved in {self.file.name}: {error.strerror or error}. Tell the owner of this page."
+            ) from None
 
     def write(self, row: dict[str, str], *, drop: bool = False) -> None:
         """Append a row and remove others of its item; with ``drop`` only remove them. Within `alone`."""

@@ -272,13 +272,8 @@ class Labelling(Pool):
         return self.table.key(self._row(number))
 
     def _write(self, row: dict[str, str], *, drop: bool = False) -> None:
-        try:
-            with self.table.alone():
-                self.table.write(row, drop=drop)
-        except OSError as error:
-            raise SecondhandError(
-                f"The label could not be saved in {self.table.file.name}: {error.strerror}."
-            ) from None
+        with self.table.alone():
+            self.table.write(row, drop=drop)
 
 
 class AuditRows(Corrections):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_a_crash_while_writing_leaves_the_table_whole(tmp_path, pictures, monkey
     feedback.save(pictures[0], "cat", kind="picture")
     before = feedback.table.read_bytes()
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("power")))
-    with pytest.raises(OSError, match="power"):
+    with pytest.raises(SecondhandError, match="power"):
         feedback.save(pictures[1], "dog", kind="picture")
     monkeypatch.undo()
     assert feedback.table.read_bytes() == before
@@ -185,6 +186,27 @@ def test_parallel_corrections_lose_no_row(tmp_path):
     rows = pd.read_csv(pages[0].table)
     assert sorted(rows["label"]) == sorted(f"l{i}" for i in range(30))
     assert len(list((tmp_path / "kept" / "files").rglob("*.jpg"))) == 30
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limits")
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path, pictures):
+    import resource
+
+    feedback = Feedback(tmp_path / "kept")
+    feedback.save(pictures[0], "cat", kind="picture")
+    before = {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for most in (100, 10):  # the file cannot be written; nor can the table
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+        try:
+            with pytest.raises(SecondhandError, match=r"feedback\.csv: File too large\. Tell"):
+                feedback.save(pictures[most == 100], "dog", kind="picture")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    after = {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()}
+    assert after == before
+    feedback.save(pictures[1], "dog", kind="picture")
+    assert pd.read_csv(feedback.table)["label"].tolist() == ["cat", "dog"]
 
 
 def test_a_full_folder_and_a_deleted_file_are_errors(tmp_path, pictures, monkeypatch):
