@@ -18,6 +18,9 @@
 # copies, broken files and wrong labels, and see what the network receives. Most of this needs no training: a
 # pretrained network already knows which pictures look alike.
 #
+# At the end you will know how to find unequal classes, copies, broken files and wrong labels in a folder, what a
+# network sees of a picture, and how well the classes separate without any training.
+#
 # Everything runs offline. For your own folder, change `folder` in the second cell.
 
 # %%
@@ -271,9 +274,11 @@ axes.spines[:].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# ## Next
+# ## To try
 #
-# Fix the folder (move one file, delete the copy), and train:
+# - Set `folder` to photos of yours. Which class would you split, and which labels would you change?
+# - Put a copy of one picture in two classes, and see which cells notice.
+# - Fix the folder (move one file, delete the copy), and train:
 #
 # ```
 # python -m learners.finetune --data FOLDER

@@ -17,6 +17,9 @@
 # A network for pictures can classify sounds if they are rendered as spectrograms. The spectrogram settings decide
 # what can be learnt, and the split decides whether the accuracy is true. Both can be examined before training.
 #
+# At the end you will know which spectrogram settings keep the difference between two classes, and by how much a split
+# that ignores where recordings come from overstates the accuracy.
+#
 # All sounds are **simulated** from textbook formulas, so that this runs offline.
 
 # %%
@@ -279,7 +282,13 @@ plt.show()
 
 # %% [markdown]
 # The gap is not the classifier's fault, and no training closes it: the figure by window answers a question that
-# nobody has. If the file names contain the origin:
+# nobody has.
+#
+# ## To try
+#
+# - Change the number of mel bands or the window, and look at which classes become one.
+# - Take fewer windows of each recording, down to one, and predict which of the two figures changes before you run it.
+# - Split recordings of your own by their origin. If the file names contain it:
 #
 # ```
 # python -m learners.finetune --data recordings --group-by '_(?P<group>[a-z]+)_'

@@ -18,6 +18,8 @@
 # holes changes it by $10^{-21}$ for a fraction of a second. So do scattered light, mains hum, and noise of
 # unknown origin: the *glitches*. We follow the signal from the raw samples to the picture that a network receives.
 #
+# At the end you will know what whitening does, how to read a Q-scan, and which glitches look like a wave.
+#
 # All strain here is **simulated**, offline, from published formulas. The last section shows a real event if you
 # are online.
 
@@ -289,7 +291,11 @@ if events is not None:
     plt.show()
 
 # %% [markdown]
-# To train on such pictures and refuse a class that the model never saw, the whistles:
+# ## To try
+#
+# - Weaken the chirp until you no longer see it. At which signal-to-noise ratio is that?
+# - Change the Q of the transform: what becomes of a blip, and what of a whistle?
+# - Train on such pictures and refuse a class that the model never saw, the whistles:
 #
 # ```
 # python -m learners.finetune --data demo:glitches --size 96 --epochs 8

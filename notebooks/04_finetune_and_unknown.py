@@ -18,6 +18,9 @@
 # split, a learner, training in two steps; and then whether the probabilities can be trusted, and what the model
 # says of classes that it has never seen.
 #
+# At the end you will know what each step of a training does, how to tell whether a probability can be believed, and how
+# a threshold trades answers for errors.
+#
 # The pictures are scikit-learn's handwritten digits. 8 and 9 are left out of training.
 
 # %%
@@ -261,7 +264,11 @@ figure.suptitle("Above: digits it knows. Below: eights and nines, which it never
 plt.show()
 
 # %% [markdown]
-# The same by one command, with a report:
+# ## To try
+#
+# - Leave out other digits than 8 and 9. Which pair is hardest to refuse?
+# - Lower the threshold until half of the eights are answered, and count the wrong answers among the known digits.
+# - Run the same by one command, and compare its report:
 #
 # ```
 # python -m learners.finetune --data demo:digits --size 64 --no-flip

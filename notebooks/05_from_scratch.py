@@ -18,6 +18,9 @@
 # `learners/scratch/` has the networks written out by hand, one per file. Here we count their parameters, train a small GPT
 # twice (in torch, and in NumPy with the backward pass derived by hand), and look at its attention.
 #
+# At the end you will know where the parameters of a network are, what the backward pass computes, and how to read an
+# attention weight.
+#
 # Everything runs offline, on two cores, in under two minutes.
 
 # %%
@@ -320,3 +323,8 @@ plt.show()
 # ```
 # python -m learners.finetune --data photos --backbone scratch/resnet18 --weights resnet18-f37072fd.pth
 # ```
+#
+# ## To try
+#
+# - Train the GPT on a text of yours, and give it one more layer or one more head: what becomes of the loss?
+# - Remove a term of the hand-written backward pass, and see which comparison fails.

@@ -18,6 +18,8 @@
 # small first model, its mistakes, a correction with a new class, the files that are worth labelling, and files similar to an
 # example.
 #
+# At the end you will know how to correct a model, add a class to it, and choose the files that are worth labelling.
+#
 # The pictures are scikit-learn's handwritten digits. The first model sees eight each of 0 to 6.
 
 # %%
@@ -199,7 +201,11 @@ print(f"{same} of 8 are the same digit; by chance it would be 1")
 assert same >= 3
 
 # %% [markdown]
-# The same with commands:
+# ## To try
+#
+# - Label files drawn at random instead of the suggested ones, and compare the accuracies.
+# - Correct a digit wrongly on purpose: how many corrections does it take until the model follows you?
+# - Do the same with commands:
 #
 # ```
 # python -m learners.finetune --from runs/first/model --data corrected.csv
