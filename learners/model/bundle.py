@@ -65,8 +65,7 @@ log = logging.getLogger(__name__)
 
 _building = RLock()
 
-#: Format 1, of version 1.0, had ``squish`` (true or false) for ``resize`` in its preprocessing.
-FORMAT = 2
+FORMAT = 1
 #: All files of a model folder.
 FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
     "config.json",
@@ -422,10 +421,9 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if spec.embeddings_of and (config["preprocessing"] or spectrogram is not None):
         raise SecondhandError("preprocessing and spectrogram: embeddings have none")
     if not spec.embeddings_of:
-        stored = {"width": None, **config["preprocessing"]}
-        if config["format"] == 1 and type(stored.get("squish")) is bool:
-            stored["resize"] = "squash" if stored.pop("squish") else "crop"
-        preprocessing = _typed(Preprocessing, stored, "preprocessing")
+        preprocessing = _typed(
+            Preprocessing, {"width": None, **config["preprocessing"]}, "preprocessing"
+        )
     if not spec.embeddings_of and preprocessing.shape != spec.shape:
         sizes = [
             str(part.size) if part.width is None else "{} x {}".format(*part.shape)

@@ -140,7 +140,6 @@ REFUSED: dict[str, Spoil] = {
     "std next to nothing": config(preprocessing={"std": [1e-320] * 3}),
     "crop next to nothing": config(preprocessing={"crop": 1e-300}),
     "resize is HTML": config(preprocessing={"resize": "<script>"}),
-    "squish is HTML": config(format=1, preprocessing={"squish": "<script>"}),
     "interpolation is a list": config(preprocessing={"interpolation": ["bilinear"]}),
     "head is a list": config(network={"head": ["linear"]}),
     "picture of a terabyte": config(spectrogram=SPECTROGRAM_SETTINGS),

@@ -269,9 +269,9 @@ def test_fit_cuts_the_centred_square() -> None:
     np.testing.assert_array_equal(np.asarray(fitted), np.asarray(picture)[:, 20:80])
     inner = Preprocessing(size=48, crop=0.8).fit(picture)
     np.testing.assert_array_equal(np.asarray(inner), np.asarray(picture)[6:54, 26:74])
-    squished = Preprocessing(size=30, resize="squash", interpolation="bicubic").fit(picture)
+    squashed = Preprocessing(size=30, resize="squash", interpolation="bicubic").fit(picture)
     expected = picture.resize((30, 30), Image.Resampling.BICUBIC)
-    np.testing.assert_array_equal(np.asarray(squished), np.asarray(expected))
+    np.testing.assert_array_equal(np.asarray(squashed), np.asarray(expected))
 
 
 def test_pixels_are_channels_first() -> None:
