@@ -6,7 +6,7 @@ TRAIN  := $(VENV)/.train
 READY  := $(VENV)/.ready
 SIDE_BY_SIDE = -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 
-.PHONY: demo test test-fast quality docs bench bench-fuzz notebooks app clean
+.PHONY: demo test test-fast quality docs bench bench-fuzz notebooks release app clean
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
@@ -67,6 +67,11 @@ bench-fuzz: $(READY)
 # Runs them from clean kernels and writes down what they print and draw.
 notebooks: $(READY)
 	$(BIN)/python -m tests.notebooks.execute
+
+# Builds wheel and sdist of the last commit, tries the wheel in an environment of its own, and prints what a person
+# must do to publish.
+release: docs
+	.ci/release
 
 app: $(TRAIN)
 	$(BIN)/python -m app

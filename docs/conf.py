@@ -11,7 +11,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-project = "Secondhand"
+from datasets.core.program import program_version  # noqa: E402
+
+project, release = "Secondhand", program_version()
 project_copyright = "Apache-2.0"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 root_doc = "README"
@@ -31,7 +33,7 @@ nb_ipywidgets_js: dict[str, Any] = {}  # else two scripts of others' servers
 smartquotes = False  # a flag begins with two hyphens, not with a dash
 
 html_theme = "pydata_sphinx_theme"
-html_title = project
+html_title = f"{project} {release}"
 html_static_path = html_css_files = ["tables.css"]
 html_copy_source = html_show_sourcelink = False
 html_math_renderer = "mathml"

@@ -41,8 +41,8 @@ def run(*words: str | Path, cwd: Path, status: int = 0, **also: str) -> str:
 
 @pytest.fixture(scope="module")
 def bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with the wheel, a stand-in for Hugging Face's package, and what
-    both need from the environment of the tests."""
+    """The programs of an environment with the wheel, which is built from the sdist, a stand-in for
+    Hugging Face's package, and what both need from the environment of the tests."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
@@ -53,7 +53,7 @@ def bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(ours, source / name)
     said = run(
-        UV, "build", "-v", "--wheel", "--no-build-isolation", "--offline", "--python", sys.executable,
+        UV, "build", "-v", "--no-build-isolation", "--offline", "--python", sys.executable,
         "-o", folder, source, cwd=folder,
     )  # fmt: skip
     assert "absent from the `packages`" not in said  # which setuptools will refuse one day
