@@ -13,7 +13,6 @@ import math
 import os
 import re
 import shutil
-import sys
 import threading
 import unicodedata
 from collections import Counter
@@ -28,6 +27,7 @@ from datasets.core.errors import SecondhandError, quoted
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
 from datasets.items import clean_label, label_error
+from learners.files import acquire_lock
 
 if TYPE_CHECKING:
     from learners.inference import Prediction
@@ -145,14 +145,11 @@ class Corrections:
         """
         try:
             with self._lock, ExitStack() as stack:
-                # Windows has no such locks: one page for each folder there.
-                if sys.platform != "win32":
-                    import fcntl
-
+                # Windows and some network file systems have no such locks: one page for each folder there.
+                with suppress(OSError):
                     descriptor = os.open(self.file.parent, os.O_RDONLY)
                     stack.callback(os.close, descriptor)
-                    with suppress(OSError):  # some network file systems have no locks
-                        fcntl.flock(descriptor, fcntl.LOCK_EX)
+                    acquire_lock(descriptor, inherited=True, wait=True)
                 yield
         except OSError as error:
             raise SecondhandError(

@@ -26,6 +26,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import installed_commands
 from learners.cli.live import duration
+from learners.files import acquire_lock
 from learners.runs import has_progress, is_finished
 
 #: The choices of the page, what they stand for, and the flags of the command.
@@ -137,12 +138,10 @@ class Training:
         ------
         SecondhandError : a training runs already, or the folder cannot be written; nothing is started then.
         """
-        import fcntl
-
         run = Path(words[-1]) if folder is None else folder
         with self._alone, open(self._lock, "r+b", buffering=0) as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                acquire_lock(lock, inherited=True)
             except OSError as error:
                 raise SecondhandError(
                     "One training runs already. Wait until it has ended, or stop it."
@@ -233,11 +232,9 @@ class Training:
             return {}
 
     def _is_running(self) -> bool:
-        import fcntl
-
         with open(self._lock, "rb") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                acquire_lock(lock, inherited=True, shared=True)
             except OSError:
                 return True
         return False

@@ -108,3 +108,21 @@ def test_each_file_and_test_that_is_named_is_there() -> None:
         ):
             assert (ROOT / name).exists(), f"{document.name}: {name}"
             assert f"def {test}" in (ROOT / name).read_text("utf-8") if test else True, test
+
+
+def test_each_part_of_the_program_has_a_file_a_command_and_a_test() -> None:
+    """(That files and tests exist, and flags, the tests above look.) Packages are imported where it says."""
+    parts, packages = (ROOT / "docs/what-is-in-it.md").read_text("utf-8").split("## Packages")
+    rows = [line for line in parts.splitlines() if re.match(r"\| (?!part )", line)]
+    assert len(rows) >= 12
+    for row in rows:
+        file, command, test = (cell.strip(" `") for cell in row.strip("|").split("|")[1:])
+        assert (ROOT / file).is_file(), row
+        assert command.startswith(("python -m ", "make ")), row
+        assert re.fullmatch(r"tests/[\w/]+\.py::test_\w+", test), row
+    named = re.findall(r"^\| (\w+) \| .* \| (`.*`) \|$", packages, re.MULTILINE)
+    assert len(named) >= 6
+    for package, files in named:
+        for file in re.findall(r"`(.*?)`", files):
+            text = (ROOT / file).read_text("utf-8")
+            assert re.search(rf"^ *(import|from) {package}\b", text, re.MULTILINE), (package, file)

@@ -302,7 +302,8 @@ def init_worker(inherited: frozenset[int]) -> None:
 def init_background_worker(inherited: frozenset[int]) -> None:
     """Initialise a worker that ignores Ctrl-C and runs at a lower priority than its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(NICENESS)
     init_worker(inherited)
 
 

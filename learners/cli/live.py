@@ -96,7 +96,7 @@ def line(title: str, done: int, total: int | None, unit: str, rate: float) -> st
 def _forget_after_fork() -> None:
     """A worker process must not draw its parent's line."""
     global _registered
-    if not _registered:
+    if not _registered and hasattr(os, "register_at_fork"):  # Windows does not fork
         os.register_at_fork(after_in_child=_forget)
         _registered = True
 

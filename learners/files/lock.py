@@ -19,8 +19,17 @@ log = logging.getLogger(__name__)
 LOCK = ".lock"
 
 
-def acquire_lock(file: int | IO[bytes]) -> None:
-    """Take a POSIX record lock on an open file, until it is closed or the process ends.
+def acquire_lock(
+    file: int | IO[bytes], *, inherited: bool = False, shared: bool = False, wait: bool = False
+) -> None:
+    """Lock an open file; the one place that needs what only POSIX has.
+
+    Parameters
+    ----------
+    inherited : processes that inherit the open file hold the lock, too (``flock``); else it is a record lock, which
+        ends with this process or when the file is closed.
+    shared : others may hold it as well, if they share it.
+    wait : until others have released it.
 
     Raises
     ------
@@ -31,7 +40,8 @@ def acquire_lock(file: int | IO[bytes]) -> None:
         import fcntl
     except ImportError:
         raise OSError(errno.ENOTSUP, "this system has no such locks") from None
-    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    (fcntl.flock if inherited else fcntl.lockf)(file, how if wait else how | fcntl.LOCK_NB)
 
 
 @contextmanager
