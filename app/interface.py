@@ -85,7 +85,7 @@ def _models(
                 _model(site, name, *((None, None) if number else (labelling, alike)))
         if training is not None:
             with gr.Tab("Train"):
-                train_tab(site, training)
+                train_tab(site, labelling, training)
 
 
 def _model(

@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -194,9 +194,15 @@ class Labelling(Pool):
         self.candidates = suggested.judged
         return suggested.rows
 
+    def count_labels(self) -> int:
+        """Number of labels in the table to train with, also of files that are no longer here."""
+        with suppress(SecondhandError):  # another table has taken its place
+            return sum(bool(row["label"]) for row in self.table.rows()[1])
+        return 0
+
     @property
     def labelled(self) -> int:
-        """Number of files with a label."""
+        """Number of files of the pool with a label."""
         return sum(self._item(number) in self._labels for number in range(len(self.order)))
 
     def after(self, number: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import socket
@@ -276,6 +277,11 @@ class Door:
 
         try:
             await self.app(scope, body.receive, respond)
+        except OSError as error:
+            if responded or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            message = "The disk of this page is full. Tell its owner, and try again later."
+            await refuse(507, message)(scope, receive, send)
         except ClientDisconnect:
             if body.late and not responded:
                 message = (

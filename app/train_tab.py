@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from app.api import raw
 from app.panels import ticks
-from app.pool import QUIET
+from app.pool import QUIET, Labelling
 from app.serving import Site
 from app.training import CHOICES, Status, Training, shown_command
 from app.unpacking import LIMITS, unpack_zip
@@ -147,15 +147,38 @@ def add_trained(site: Site, training: Training) -> Status:
     return status
 
 
-def corrections(site: Site) -> tuple[str, int]:
-    """The model that visitors have corrected, and how often; "" and 0 if there is none, or several."""
-    counts = site.feedback.counts() if site.feedback is not None else {}
-    (name, number), *others = [*counts.items()] or [("", 0)]
+class Lessons(NamedTuple):
+    """What visitors have corrected and labelled for one model. ``tables`` : the files with it."""
+
+    model: str = ""
+    corrections: int = 0
+    labels: int = 0
+    tables: tuple[Path, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Such as "12 corrections and 1 label"."""
+        counts = {"correction": self.corrections, "label": self.labels}
+        return " and ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in counts.items() if n)
+
+
+def lessons(site: Site, labelling: Labelling | None) -> Lessons:
+    """The corrections and labels to train with; none if they are of several models."""
+    corrected = site.feedback.counts() if site.feedback is not None else {}
+    labels = 0 if labelling is None else labelling.count_labels()
+    names = {*corrected, *([labelling.model_name] if labelling is not None and labels else [])}
+    if len(names) != 1:
+        return Lessons()
+    (name,) = names
     served = site.models.get(name)
-    return ("", 0) if others or served is None or served.folder is None else (name, number)
+    if served is None or served.folder is None:
+        return Lessons()
+    tables = [site.feedback.table] if site.feedback is not None and corrected else []
+    tables += [labelling.table.file] if labelling is not None and labels else []
+    return Lessons(name, sum(corrected.values()), labels, tuple(t.absolute() for t in tables))
 
 
-def train_tab(site: Site, training: Training) -> None:
+def train_tab(site: Site, labelling: Labelling | None, training: Training) -> None:
     """Fill the tab *Train*."""
     looked, shown = gr.State(None, time_to_live=3600), gr.State("", time_to_live=3600)
     status_part = gr.HTML("", elem_classes="sh-page", elem_id="training")
@@ -196,7 +219,7 @@ def train_tab(site: Site, training: Training) -> None:
     def name_command(data: Path | None, choice: str) -> Any:
         if data is None:
             return gr.HTML("", visible=False)
-        shown = shown_command(training.words(data, choice))
+        shown = shown_command(training.words([data], choice))
         return gr.HTML(render("app", "command.html", command=shown), visible=True)
 
     def check(folder: str, archive: str | None, choice: str) -> tuple[Any, ...]:
@@ -216,14 +239,14 @@ def train_tab(site: Site, training: Training) -> None:
     def begin(data: Path | None, choice: str) -> str:
         if data is None:
             return note_html("Look at a folder first.", status=True)
-        return attempt(lambda: training.start(training.words(data, choice)))
+        return attempt(lambda: training.start(training.words([data], choice)))
 
     def begin_again() -> str:
-        name, _ = corrections(site)
-        if not name or site.feedback is None:
+        found = lessons(site, labelling)
+        if not found.tables:
             return note_html("There are no corrections.", status=True)
-        table, model = site.feedback.table.absolute(), site.models[name].folder
-        return attempt(lambda: training.start(training.words(table, "usual", model)))
+        model = site.models[found.model].folder
+        return attempt(lambda: training.start(training.words(found.tables, "usual", model)))
 
     def attempt(action: Any) -> str:
         try:
@@ -235,16 +258,16 @@ def train_tab(site: Site, training: Training) -> None:
     def watch(before: str) -> tuple[Any, ...]:
         status = add_trained(site, training)
         html = status_html(status)
-        _, number = corrections(site)
+        found = lessons(site, labelling)
         buttons = (
             gr.Button(visible=status.state == "running"),
             gr.Button(visible=status.state == "stopped"),
             gr.Button(
-                f"Train again with {number} correction{'s' * (number > 1)}",
-                visible=bool(number) and not status.runs,
+                f"Train again with {found.words}",
+                visible=bool(found.tables) and not status.runs,
             ),
         )
-        new = f"{html}{number}"
+        new = f"{html}{found.words}"
         return (gr.skip(),) * 5 if new == before else (new, html, *buttons)
 
     parts = [shown, status_part, stop, resume, again]

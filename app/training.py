@@ -117,15 +117,16 @@ class Training:
         """Folder of the data that visitors dropped."""
         return self.root / "uploaded"
 
-    def words(self, data: Path, choice: str, start_from: Path | None = None) -> list[str]:
-        """Words of the command for a folder or table; its run gets an unused name."""
-        name = (data.parent if data.is_file() else data).name or "run"
+    def words(self, data: Sequence[Path], choice: str, start_from: Path | None = None) -> list[str]:
+        """Words of the command for a folder, or for tables of corrections; its run gets an unused name."""
+        name = data[0].name or "run"
         name = name if start_from is None else f"{start_from.parent.name}-corrected"
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         out = next(folder for other in names if not (folder := self.root / other).exists())
         origin = [] if start_from is None else ["--from", str(start_from)]
         device = [] if self.device == "auto" else ["--device", self.device]
-        return [*origin, "--data", str(data), *CHOICES[choice][1], *device, "--out", str(out)]
+        sources = [str(path) for path in data]
+        return [*origin, "--data", *sources, *CHOICES[choice][1], *device, "--out", str(out)]
 
     def start(self, words: Sequence[str], folder: Path | None = None) -> None:
         """Start ``python -m learners.finetune WORDS``.

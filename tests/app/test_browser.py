@@ -401,7 +401,7 @@ def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
         assert page.locator("#look img").count() == 3
         page.get_by_label("quick:").check()
         data = next((tmp_path / "runs" / "uploaded").glob("*/photos/photos"))
-        page.get_by_text(shown_command(training.words(data, "quick"))).wait_for()
+        page.get_by_text(shown_command(training.words([data], "quick"))).wait_for()
         assert page.evaluate(CONTRAST) == []
         fcntl.flock(lock, fcntl.LOCK_EX)
         page.get_by_role("button", name="Start the training").click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -140,7 +141,8 @@ def test_an_incomplete_request_times_out(page: str) -> None:
         assert answer.split()[1] == b"408"
         assert b"Too slow" in answer
     assert health(page) | {"waiting": 0} == {
-        "status": "ok", "models": 1, "waiting": 0, "arriving": 0, "disconnected": before + 2,
+        "status": "ok", "models": 1, "failed": [], "waiting": 0, "arriving": 0,
+        "disconnected": before + 2,
     }  # fmt: skip
 
 
@@ -172,6 +174,23 @@ def test_the_number_of_arriving_requests_is_limited(page: str, picture: bytes) -
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: web.post(f"{page}/predict", files=file), range(2)))
     assert [answer.status_code for answer in answers] == [200, 200]
+
+
+def test_an_upload_to_a_full_disk_is_refused(page: str, picture: bytes) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        large = ("a.jpg", picture + bytes(1_500_000))
+        answers = [
+            web.post(f"{page}{API}/upload", files={"files": large}),
+            web.post(f"{page}/predict", files={"file": large}),
+        ]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    for answer in answers:
+        assert answer.status_code == 507, answer.text
+        assert "disk" in answer.json()["error"]
+    assert [one.status_code for one in responses(page, picture)] == [200] * 4
 
 
 def test_a_broken_upload_is_counted_without_a_traceback(page: str) -> None:

@@ -18,12 +18,14 @@ import pytest
 import app.unpacking
 from app.__main__ import main
 from app.feedback import Feedback
+from app.pool import Labelling
 from app.serving import Limits, Served, Site
-from app.train_tab import add_trained, corrections, look_at, status_html
+from app.train_tab import add_trained, lessons, look_at, status_html
 from app.training import Training
 from app.unpacking import unpack_zip
 from datasets.core.errors import SecondhandError
 from learners.inference.predictor import Predictor
+from learners.model import save_bundle
 from tests.app.sites import colours
 from tests.forks import until
 from tests.pictures import write_pictures
@@ -204,7 +206,7 @@ def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path, 
     """In a process of its own, which a second page watches, stops and may resume."""
     photos = write_pictures(tmp_path / "photos", per_class=6)
     one = Training(tmp_path / "runs")
-    words = one.words(photos, "usual")
+    words = one.words([photos], "usual")
     assert words == ["--data", str(photos), "--out", str(tmp_path / "runs" / "photos")]
     small = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8"]
     one.start([*small, "--epochs", "5000", "--workers", "0", *words])
@@ -213,7 +215,7 @@ def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path, 
     status = other.status()
     assert (status.state, status.epochs) == ("running", 5000), status
     with pytest.raises(SecondhandError, match="One training runs already"):
-        other.start(other.words(photos, "quick"))
+        other.start(other.words([photos], "quick"))
     other.cancel()
     assert other.status().state == "stopping"
     until(lambda: not one.status().runs)
@@ -250,15 +252,25 @@ def test_a_training_that_fails_says_why(tmp_path):
 def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     model, photos = tmp_path / "run" / "model", write_pictures(tmp_path / "photos", per_class=3)
     feedback = Feedback(tmp_path / "kept")
-    served = Served("run", Predictor(colours()), model)
+    save_bundle(colours(), model)
+    served = Served("run", Predictor(model), model)
     site = Site({"run": served}, str(tmp_path), Limits(), feedback)
-    assert corrections(site) == ("", 0)
+    assert lessons(site, None).tables == ()
     for file in sorted((photos / "red").iterdir()):
         feedback.save(str(file), "blue", kind="picture", model="run")
-    assert corrections(site) == ("run", 3)
-    words = Training(tmp_path / "runs").words(feedback.table, "usual", model)
-    assert words[:4] == ["--from", str(model), "--data", str(feedback.table)]
+    found = lessons(site, None)
+    assert (found.model, found.words, found.tables) == ("run", "3 corrections", (feedback.table,))
+    labelling = Labelling(served, photos, tmp_path)
+    assert lessons(site, labelling) == found
+    rows = [{"path": "red/a.jpg", "label": "red"}, {"path": "red/b.jpg", "label": ""}]
+    labelling.table.replace(["path", "label"], rows)
+    found = lessons(site, labelling)
+    assert found.words == "3 corrections and 1 label"
+    words = Training(tmp_path / "runs").words(found.tables, "usual", model)
+    tables = [str(feedback.table), str(tmp_path / "photos-labels.csv")]
+    assert words[:5] == ["--from", str(model), "--data", *tables]
     assert words[-1] == str(tmp_path / "runs" / "run-corrected")
     feedback.save(str(file), "green", kind="picture", model="another")
-    assert corrections(site) == ("", 0)
+    assert lessons(site, None).tables == ()
+    labelling.close()
     served.close()
