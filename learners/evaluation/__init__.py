@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         score_labels,
     )
     from learners.evaluation.learning_curve import LearningCurve, read_learning_curve
-    from learners.evaluation.operating_points import operating_points
     from learners.evaluation.rankings import outputs_of_split, score_tables
+    from learners.evaluation.rules import operating_points
     from learners.evaluation.stratified import (
         Limits,
         Stratum,
