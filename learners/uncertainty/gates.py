@@ -6,6 +6,7 @@ The gates of a model have an order; the first that refuses an item gives the rea
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -545,8 +546,7 @@ class ScoreGate:
         read = read_as(_StoredScore, values, "confidence.score")
         floors = read.floors
         if not isinstance(floors, Mapping) or any(
-            type(name) is not str or type(value) not in (int, float) or not np.isfinite(value)
-            for name, value in floors.items()
+            type(name) is not str or not _is_number(value) for name, value in floors.items()
         ):
             raise SecondhandError(
                 f"confidence.score.floors is {quoted(floors)}: expected a number for each score name"
@@ -567,13 +567,18 @@ class _StoredScore:
     by_kept: object
 
 
+def _is_number(value: object) -> bool:
+    """Whether a value of JSON, where whole numbers have no limit, is a finite float."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+
+
 def _read_by_kept(values: object) -> dict[str, list[float]]:
     """The floors by the percentage kept, from JSON, checked."""
     if not isinstance(values, Mapping):
         raise SecondhandError(f"confidence.score.by_kept is {quoted(values)}: expected an object")
     for name, row in values.items():
         fits = isinstance(row, list) and len(row) == len(KEPT)
-        if not fits or not all(type(v) in (int, float) and np.isfinite(v) for v in row):
+        if not fits or not all(map(_is_number, row)):
             raise SecondhandError(
                 f"confidence.score.by_kept.{name} is {quoted(row)}: expected {len(KEPT)} numbers"
             )

@@ -146,6 +146,12 @@ REFUSED: dict[str, Spoil] = {
     "sound of years": config(spectrogram=SPECTROGRAM_SETTINGS | {"size": [64, 64], "window": 10**300}),
     "spectrogram of code": config(spectrogram={"kind": "os.system"}),
     "spectrogram is a list": config(spectrogram=[["sound"]]),
+    "floor of 400 digits": config(
+        confidence={"score": {"name": "combined", "floors": {"combined": 10**400}}}
+    ),
+    "floors by 400 digits": config(
+        confidence={"score": {"name": "combined", "floors": {}, "by_kept": {"combined": [10**400] * 50}}}
+    ),
     "label of 10 000": config(classes=["a", "b", "x" * 10_000]),
     "label of control": config(classes=["a", "b", "\x1b]0;owned\x07\x1b[2J"]),
     "label that turns text round": config(classes=["a", "b", "\u202egnp.exe"]),
