@@ -185,12 +185,15 @@ def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
     if part is None:
         return "The model folder has no accuracy to compare with."
     home = float(bundle.metrics[f"{part}_accuracy"])
+    low, high = bundle.metrics.get(f"{part}_accuracy_interval") or (home, home)
     compared = (
-        f"Of files of its classes {_limits(here)} are right here, and {100 * home:.0f} % of its own "
+        f"Of files of its classes {_limits(here)} are right here, and {_limits((home, low, high))} of its own "
         f"{result.NAMES.get(part, part)} files were"
     )
-    if here[2] < home:
+    if here[2] < low:
         return f"{compared}: it is less accurate here, so a training with labels from here is worth it."
+    if here[0] < low:
+        return f"{compared}: it may be less accurate here, but more labels are needed to tell (--n 200)."
     return f"{compared}: these labels show no difference, so a training is not clearly worth it."
 
 

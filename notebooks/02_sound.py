@@ -18,7 +18,7 @@
 # what can be learnt, and the split decides whether the accuracy is true. Both can be examined before training.
 #
 # At the end you will know which spectrogram settings keep the difference between two classes, and by how much a split
-# that ignores where recordings come from overstates the accuracy.
+# that ignores where recordings come from overstates the accuracy, in an example that is made to show it.
 #
 # All sounds are **simulated** from textbook formulas, so that this runs offline.
 
@@ -228,7 +228,7 @@ for number in range(24):
 frame = with_columns(pd.DataFrame(rows))
 
 # %% [markdown]
-# `cut` makes a row of each window. A window inherits label, group and split of its recording, which is
+# `cut_windows` makes a row of each window. A window inherits label, group and split of its recording, which is
 # how the command keeps a recording on one side.
 
 # %%
@@ -286,8 +286,9 @@ plt.show()
 #
 # ## To try
 #
-# - Change the number of mel bands or the window, and look at which classes become one.
-# - Take fewer windows of each recording, down to one, and predict which of the two figures changes before you run it.
+# - Give `MelSettings` above `n_mels=32`, or the last picture another `window`: which classes become hard to tell apart?
+# - Take fewer windows of each recording, down to one, and predict which of the two figures changes. (The two `assert`
+#   lines hold for this example alone: remove them first.)
 # - Split recordings of your own by their origin. If the file names contain it:
 #
 # ```

@@ -14,7 +14,7 @@
 # %% [markdown]
 # # Gravitational-wave strain, glitches, and what their spectrograms show
 #
-# A detector reports one number 4096 times per second: the strain $h = \Delta L / L$ of its 4 km arms. A merger of black
+# A detector reports one number 16384 times per second, of which public files keep 4096: the strain $h = \Delta L / L$ of its 4 km arms. A merger of black
 # holes changes it by $10^{-21}$ for a fraction of a second. So do scattered light, mains hum, and noise of
 # unknown origin: the *glitches*. We follow the signal from the raw samples to the picture that a network receives.
 #
@@ -293,8 +293,9 @@ if events is not None:
 # %% [markdown]
 # ## To try
 #
-# - Weaken the chirp until you no longer see it. At which signal-to-noise ratio is that?
-# - Change the Q of the transform: what becomes of a blip, and what of a whistle?
+# - Make the detector older, `simulate(..., age=1)`, which adds noise: which events do you no longer see?
+# - Scan with `qtransform(..., qrange=(4, 8))`: what becomes of a blip, and what of the chirp?
+# - With a file of measured strain of yours, replace `"gwosc:GW150914"` by a table with the columns path, label and gps.
 # - Train on such pictures and refuse a class that the model never saw, the whistles:
 #
 # ```
