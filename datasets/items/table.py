@@ -550,15 +550,15 @@ def _names_labels(file: Path) -> bool:
 
 
 def _warn_of_unused_table(file: Path) -> None:
-    """Warn about an unused table of labels beside class folders if it has groups, splits or folds."""
+    """Warn about an unused table of labels beside class folders, and of the groups, splits or folds in it."""
     cells = read_cells(file)
     columns = {name for name in TEXT_COLUMNS if _column(file, cells, name)}
-    if grouping_columns := sorted(columns & {"group", "split", "fold"}):
-        log.warning(
-            "%s is not read, because --data names its folder, so files are split at random and not by its %s. To use "
-            "it: --data %s%s",
-            file, " and ".join(grouping_columns), file, " --cv fold" if "fold" in grouping_columns else "",
-        )  # fmt: skip
+    grouping_columns = sorted(columns & {"group", "split", "fold"})
+    lost = ", and files are split at random and not by its " + " and ".join(grouping_columns)
+    log.warning(
+        "%s is not read, because --data names its folder; the folder names are the labels%s. To use it: --data %s%s",
+        file, lost if grouping_columns else "", file, " --cv fold" if "fold" in grouping_columns else "",
+    )  # fmt: skip
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -86,9 +86,13 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
     table = load_table(root)
     assert reasons(table) == {}
     assert table.frame["group"].eq("").all()
-    (line,) = [record.getMessage() for record in caplog.records]
+    line, labels_alone = [record.getMessage() for record in caplog.records]
     assert "not by its fold and group" in line
     assert line.endswith(f"To use it: --data {file} --cv fold")
+    assert labels_alone == (
+        f"{root / 'notes.csv'} is not read, because --data names its folder; the folder names are the labels. To use "
+        f"it: --data {root / 'notes.csv'}"
+    )
     caplog.clear()
     load_table(root, learned=False)
     assert not caplog.records  # an evaluation makes no splits
