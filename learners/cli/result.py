@@ -76,10 +76,11 @@ def _single(metrics: Mapping[str, Any], part: str, items: int, files: str) -> li
     lines.append(f"Refuses {refused}{_unknown(metrics, 'accepted')}.")
     if not answers_almost_nothing(metrics):
         return lines
+    learnt = int(metrics.get("calibration_items", items))
     remedy = (
-        f"It has only {items} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
+        f"It has only {learnt} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
         "files to every class and train again."
-        if items < ENOUGH
+        if learnt < ENOUGH
         else "No lower threshold is accurate enough: add files, or ask for less with --target-accuracy."
     )
     return [f"This model will answer almost nothing: it says 'unknown'. {remedy}", *lines]

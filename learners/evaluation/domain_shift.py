@@ -166,7 +166,7 @@ def _each(
 
 def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
     labels, fitted = known_labels(items), confidence.calibrator.temperature
-    n, best = len(labels), fit_temperature(items.logits, labels)
+    n, best = len(labels), fit_temperature(items.logits, labels, what="file")
     side = ""
     if best.low > fitted.value:
         side = ": the model is overconfident here"
@@ -201,6 +201,10 @@ def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Che
     if np.isnan(decided.distance_p).all():
         return ["The model measures no distances: no file is refused as out of distribution"], []
     value, low, high = fraction(decided.distance_p < alpha, items.groups)
+    if confidence.distance.too_few:
+        count, least = len(confidence.distance.calibration), confidence.distance.least
+        files = f"{count} calibration file{'s' * (count != 1)}; {least} are needed"
+        return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
         f"Refused as out of distribution: {percent(alpha)} of known files expected, here "
         f"{with_limits(value, low, high)}{': more than expected' if low > alpha else ''}"

@@ -109,6 +109,7 @@ class SingleLabel:
             "operating_points": jsonable(measuring.operating_points(evaluation, model, scored)),
             "scores": _rows(ranked),
             "calibration_check": jsonable(checked.table.to_dict("records")),
+            "calibration_items": confidence.calibrator.temperature.n,
         }
         notes = [note for table in ranked.values() if (note := table.attrs.get("note"))]
         return replace(

@@ -113,7 +113,11 @@ def _improves_nll(centred: Floats, labels: Ints) -> bool:
 
 
 def fit_temperature(
-    logits: ArrayLike, labels: ArrayLike, *, paths: Sequence[str] | None = None
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    paths: Sequence[str] | None = None,
+    what: str = "calibration item",
 ) -> Temperature:
     """The temperature that minimises the NLL of the calibration labels (arXiv:1706.04599, section 4.2).
 
@@ -127,7 +131,7 @@ def fit_temperature(
     Parameters
     ----------
     logits : ``[n, classes]``, finite. labels : ``[n]`` integers; a class may be missing.
-    paths : file names, for the error about logits that are not finite.
+    paths : file names, for the error about logits that are not finite. what : name of an item in the message.
 
     Examples
     --------
@@ -140,13 +144,13 @@ def fit_temperature(
     y = check_labels(labels, *z.shape)
     n = len(z)
     if n == 0:
-        message = f"No calibration items: the probabilities are uncalibrated. At least {ENOUGH} are needed"
+        message = f"No {what}s: the probabilities are uncalibrated. At least {ENOUGH} are needed"
         return Temperature(1.0, *TEMPERATURES, 0, message)
     centred = z - z.max(axis=1, keepdims=True)
     best = _minimise(centred, y)
     notes = []
     if n < ENOUGH:
-        number = "1 calibration item is" if n == 1 else f"{n} calibration items are"
+        number = f"1 {what} is" if n == 1 else f"{n} {what}s are"
         notes.append(
             f"{number} too few to calibrate the probabilities; at least {ENOUGH} are needed"
         )
@@ -154,9 +158,7 @@ def fit_temperature(
     right = centred[np.arange(n), y] == 0
     if right.all():
         best = _temperature_for_confidence((n + 1) / (n + 2), centred)
-        notes.append(
-            "All calibration items are predicted correctly, so overconfidence cannot be measured"
-        )
+        notes.append(f"All {what}s are predicted correctly, so overconfidence cannot be measured")
         low, high = TEMPERATURES[0], _temperature_for_confidence(0.025 ** (1 / n), centred)
     elif n < ENOUGH and not _improves_nll(centred, y):
         best = 1.0

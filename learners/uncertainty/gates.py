@@ -221,12 +221,23 @@ class DistanceGate:
         passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
         passed |= near >= -copy
         notes = []
-        if alpha > 0 and 1 / (count + 1) >= alpha:
+        gate = cls(alpha, knn, calibration, score, copy)
+        if gate.too_few:
             notes.append(
                 f"{count} calibration item{'s' * (count != 1)} cannot set a limit for the distance; at least "
-                f"{np.floor(1 / alpha):.0f} are needed. No file is refused as out of distribution"
+                f"{gate.least} are needed. No file is refused as out of distribution"
             )
-        return cls(alpha, knn, calibration, score, copy), passed, notes
+        return gate, passed, notes
+
+    @property
+    def least(self) -> int:
+        """Least number of calibration items with which a file can be refused, for an ``alpha`` above 0."""
+        return math.floor(1 / self.alpha)
+
+    @property
+    def too_few(self) -> bool:
+        """Whether no p-value can be below ``alpha``, because the calibration items are too few."""
+        return 0 < self.alpha <= 1 / (len(self.calibration) + 1)
 
     @property
     def reference(self) -> NDArray[np.float32] | None:

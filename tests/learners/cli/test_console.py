@@ -207,6 +207,9 @@ def test_a_model_that_answers_almost_nothing_says_so_first() -> None:
     assert "Add files to every class" in lines[0]
     assert lines[1].startswith("Right: 2 of 2 calibration files")
     assert lines[2] == "Refuses all 2."
+    elsewhere = {n.replace("calibration", "test"): value for n, value in few.items()}
+    lines = result.sentences({**elsewhere, "test_items": 25, "calibration_items": 15})
+    assert "only 15 calibration files" in lines[0]
     many = {**METRICS, "calibration_coverage": 0.05}
     assert "--target-accuracy" in result.sentences(many)[0]
 

@@ -100,6 +100,20 @@ def test_nothing_accepted_and_nothing_to_check():
     assert calibration_check(fitted(), none).table.empty
 
 
+def test_with_few_files_the_counts_are_those_of_their_parts():
+    model = Confidence.fit(world(15, seed=0), world(300, seed=1), ConfidenceSettings())
+    lines = calibration_check(model, world(25, seed=2)).lines
+    (rule,) = [line for line in lines if line.startswith("Refused as out of distribution")]
+    assert rule.endswith(": rule off (15 calibration files; 20 are needed)")
+    (temperature,) = [line for line in lines if line.startswith("Temperature")]
+    assert "25 files are too few" in temperature
+    assert "calibration item" not in temperature
+    enough = Confidence.fit(world(20, seed=0), world(300, seed=1), ConfidenceSettings())
+    assert "5 % of known files expected" in "\n".join(
+        calibration_check(enough, world(25, seed=2)).lines
+    )
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_all_right_and_all_wrong(right):
     items = world(200, seed=7)
