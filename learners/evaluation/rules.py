@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from datasets.items import UNKNOWN
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.figures import ScoredItems, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
@@ -55,7 +56,12 @@ def operating_points(
                 int((accepted & unknown).sum()),
             )
         )
-    own = next(n for n, rule in enumerate(rules) if _same(rule, confidence))
+    # With few calibration items several fractions have the same floors: the usual one stands for them.
+    usual = ConfidenceSettings().keep_known
+    own = min(
+        (n for n, rule in enumerate(rules) if _same(rule, confidence)),
+        key=lambda n: abs(overrides[n].get("keep_known", usual) - usual),
+    )
     loose = sorted(range(len(points)), key=lambda n: points[n].answered + points[n].unknown)
     return OperatingPoints(
         split,

@@ -66,6 +66,17 @@ def test_each_point_counts_what_its_rule_answers(bundle) -> None:
     assert answers[0] < answers[-1]
 
 
+def test_with_few_calibration_files_the_usual_fraction_is_the_models_own(bundle) -> None:
+    """Of 15 files, 0.75 and 0.8 keep the same 12."""
+    held = drawn(0)
+    few = Outputs(held.logits[:15], held.labels[:15], held.features[:15])
+    small = replace(bundle, confidence=Confidence.fit(few, drawn(1), ConfidenceSettings()))
+    table = points_of(make_evaluation(small), small)
+    same = [p.rule for p in table.points if p.answered == table.own.answered]
+    assert "--keep-known 0.75" in same
+    assert table.own.rule == "--keep-known 0.8"
+
+
 def test_files_of_one_group_widen_the_limits(bundle) -> None:
     alone = make_evaluation(bundle)
     grouped = replace(alone, predictions=alone.predictions.assign(unit=np.arange(150) // 15))
