@@ -190,9 +190,10 @@ def _wait() -> None:
 
 
 def newest_model(root: Path = Path("runs")) -> Path | None:
-    """The model folder that was written last; None without any."""
-    models = sorted(root.glob("*/model/config.json"), key=lambda file: file.stat().st_mtime)
-    return models[-1].parent if models else None
+    """The model folder of the runs in a folder that was written last; None without any."""
+    from learners.model import newest_models
+
+    return next(iter(newest_models(root)), None)
 
 
 def train_demo() -> Path:

@@ -53,18 +53,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen.get("threshold"), None, chosen.get("keep_known")
     )  # raises before anything is printed
     if settings.out is None:
-        _print_table(bundle, settings.model)
+        _print_table(bundle, settings.model, chosen)
     else:
         _write(settings, chosen)
     return 0
 
 
-def _print_table(bundle: Bundle, model: str) -> None:
-    """Print the model's operating points."""
+def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, float]) -> None:
+    """Print the model's operating points, with the ``chosen`` rule marked."""
     from learners.uncertainty import OperatingPoints
 
     if (table := OperatingPoints.of(bundle.metrics)) is None:
         kind = "" if bundle.decider.exclusive else ", because it is a multi-label model"
+        if bundle.decider.exclusive and (note := bundle.provenance.get("note")):
+            kind = f" ({note})"  # such as a copy that was fitted to a site
         raise SecondhandError(
             f"{model} does not store what other rules would answer{kind}. Give --threshold and --out, and measure the "
             "copy with learners.evaluate"
@@ -72,6 +74,7 @@ def _print_table(bundle: Bundle, model: str) -> None:
     rows = [["rule", "answered", "right of these", "95 % limits", "unknown classes answered"]]
     for number, point in enumerate(table.points):
         rule = f"{point.rule} (this model)" if number == table.default else point.rule
+        rule += " <- your rule" if point.overrides == chosen else ""
         counts = map(str, (point.answered, point.right, point.limits, point.unknown))
         rows.append([rule, *counts])
     unknown = table.unknown_items
@@ -81,9 +84,23 @@ def _print_table(bundle: Bundle, model: str) -> None:
         cells = [cell.rjust(len(name)) for cell, name in zip(row, rows[0], strict=True)]
         width = max(len(one[0]) for one in rows)
         print(row[0].ljust(width), *cells[1 : None if unknown else -1], sep="   ")
-    other = (*table.points[table.default + 1 :], *table.points)[0].rule  # the next looser one
     command = console.command_line("learners.adjust", model)
-    print(f"\nWrite a copy with another rule:  {command} {other} --out FOLDER")
+    if chosen:
+        missing = all(point.overrides != chosen for point in table.points)
+        print(
+            "\nThe table has no row for your rule: measure the copy with learners.evaluate."
+            * missing
+        )
+        print(
+            f"Add --out FOLDER to write a copy with your rule:  {command} {_flags(chosen)} --out FOLDER"
+        )
+    else:
+        other = (*table.points[table.default + 1 :], *table.points)[0].rule  # the next looser one
+        print(f"\nWrite a copy with another rule:  {command} {other} --out FOLDER")
+
+
+def _flags(chosen: Mapping[str, float]) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
 
 
 def _files(table: OperatingPoints) -> str:
@@ -104,7 +121,7 @@ def _write(settings: Any, chosen: Mapping[str, float]) -> None:
     bundle = load_bundle(settings.model)
     before = OperatingPoints.of(bundle.metrics)
     after = before and before.at(chosen)
-    rule = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+    rule = _flags(chosen)
     save_with_confidence(
         bundle,
         Path(settings.model),

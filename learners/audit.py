@@ -93,6 +93,8 @@ def _draw(settings: Any) -> int:
     )
     audit.rejected.extend(unread)
     status = console.tell_pool(audit, skipped, settings.paths)
+    if audit.labelled:
+        print("The audit's share of unknown classes does not count them", file=sys.stderr)
     if not audit.rows:
         print("No files are left to draw from", file=sys.stderr)
         return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from learners.inference import Bursts, Predictor
     from learners.model import Bundle
     from learners.predictions import Events, RowSettings
+
+log = logging.getLogger(__name__)
 
 #: Flags that the help shows by itself.
 USUAL = (
@@ -57,14 +60,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.triggers is not None:
         from learners.predictions import predict_triggers  # with pandas
 
-        return predict_triggers(predictor, settings, provenance)
+        return _told(predict_triggers(predictor, settings, provenance), settings.out)
     if settings.strain is not None:
         raise SecondhandError(
             f"--strain {settings.strain} needs a table of triggers. Give it as --triggers"
         )
     format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
     shape = _shape(predictor, settings, format, detections)._replace(provenance=provenance)
-    return predict_files(predictor, settings, options, format, shape)
+    return _told(predict_files(predictor, settings, options, format, shape), settings.out)
+
+
+def _told(status: int, out: Path | None) -> int:
+    """The exit status, after a line on where the predictions are."""
+    if out is not None:
+        log.info("Written: %s", out)
+    return status
 
 
 def _parser(argv: Sequence[str]) -> Any:

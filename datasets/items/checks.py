@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Why a row of a table of predictions is left out: the normal case, of which nobody needs to be warned.
+NOT_CORRECTED = "labelled by a model and not corrected"
 #: Columns that say which part of a file an item is, and the kinds of file that use them; in a table of photos
 #: "gps" would be a position.
 PART_COLUMNS = {
@@ -247,9 +249,11 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
             f"--data {source}: these are predictions of a model, and no label was corrected. Correct the "
             "column label, or delete the column reason to use all predictions as labels"
         )
-    rejected = [
-        Rejected(path, "labelled by a model and not corrected") for path in frame["path"][predicted]
-    ]
+    rejected = [Rejected(path, NOT_CORRECTED) for path in frame["path"][predicted]]
+    log.info(
+        "%s: %d corrected row%s used, %d unchanged left out",
+        source, sum(~predicted), "s" * (sum(~predicted) != 1), sum(predicted),
+    )  # fmt: skip
     frame = frame.loc[~predicted].drop(columns=["split"], errors="ignore")
     if "at" in frame and "gps" not in frame:
         frame = frame.assign(gps=frame["at"])

@@ -11,6 +11,7 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import Rejected, SecondhandError, quoted
@@ -153,10 +154,18 @@ def drop_small_classes(
         problems += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
         count = f"{len(rejected)} file{'s' * (len(rejected) != 1)}"
         left_out = f". {count} left out, the first: {': '.join(rejected[0])}" if rejected else ""
+        remedy = (
+            "Name further sources with --data, or continue from a model and its training files with "
+            "--from"
+        )
+        inside = next((Path(source) / label for label in counts), Path(source))
+        if len(counts) == 1 and inside.is_dir():
+            folders = sorted(quoted(entry.name) for entry in inside.iterdir() if entry.is_dir())
+            if len(folders) > 1:
+                remedy = f"If the classes are {', '.join(folders[:3])}{' …' if folders[3:] else ''}: --data {inside}"
         raise SecondhandError(
             f"{source}: {'only ' + ', '.join(problems) if problems else 'no usable file'}, but at least two "
-            "classes are needed. Name further sources with --data, or continue from a model and its training "
-            f"files with --from{left_out}"
+            f"classes are needed. {remedy}{left_out}"
         )
     if not small:
         return frame, []

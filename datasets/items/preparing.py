@@ -510,8 +510,8 @@ def _log_table(table: ItemTable, rows: pd.DataFrame) -> None:
         log.debug("items of each label: %s", label_counts(table.frame["label"]))
     if table.note:
         log.info("%s", table.note)
-    if table.rejected:
-        log.warning("%s", "\n".join(summary(table.rejected)))
+    if lines := summary(table.rejected):
+        log.warning("%s", "\n".join(lines))
 
 
 def described(table: ItemTable, windows: int = 0) -> list[str]:

@@ -37,6 +37,7 @@ from datasets.images import Box, box_in_picture
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
+    NOT_CORRECTED,
     PART_COLUMNS,
     PREDICTION_COLUMNS,
     PictureInfo,
@@ -63,6 +64,8 @@ from datasets.items.labels import (
 log = logging.getLogger(__name__)
 
 TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time")
+#: Largest number of files of one kind beside another that a message names.
+NAMED = 3
 _SPLIT_NAMES = {
     "train": "train", "training": "train",
     "valid": "valid", "val": "valid", "validation": "valid",
@@ -379,7 +382,11 @@ def items_of_run(file: Path) -> pd.DataFrame:
 
 
 def summary(rejected: Sequence[Rejected]) -> list[str]:
-    """Lines with the number of rejected files and the first ten with their reasons."""
+    """Lines with the number of rejected files and the first ten with their reasons.
+
+    Rows that `corrected_by_hand` leaves out do not count.
+    """
+    rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
     lines = [f"{len(rejected)} file{'s' * (len(rejected) > 1)} left out:"] if rejected else []
     lines += [f"  {item.path}: {item.reason}" for item in rejected[:10]]
     if len(rejected) > 10:
@@ -831,16 +838,25 @@ def _seconds(cells: pd.Series, source: str) -> pd.Series:
 
 
 def _most_common_kind(paths: Iterable[str], source: str) -> str:
-    counts = Counter(filter(None, map(kind_of, paths)))
+    paths = [*paths]
+    kinds = [kind_of(path) for path in paths]
+    counts = Counter(filter(None, kinds))
     if not counts:
         endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
         raise SecondhandError(f"--data {source}: no file in a supported format ({endings})")
     kind = counts.most_common(1)[0][0]
     if len(counts) > 1:
-        numbers = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+        numbers = []
+        for name, n in counts.most_common():
+            few = [
+                os.path.join(*Path(path).parts[-2:])
+                for path, k in zip(paths, kinds, strict=True)
+                if k == name
+            ]
+            numbers.append(f"{n} {name}{': ' + ', '.join(few) if n <= NAMED else ''}")
         log.warning(
             "%s contains files of several kinds (%s): only the %s files are used. Choose another kind with --kind",
-            source, numbers, kind,
+            source, "; ".join(numbers), kind,
         )  # fmt: skip
     return kind
 

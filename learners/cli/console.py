@@ -56,7 +56,7 @@ def run(main: Callable[[], int]) -> None:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "app", "learners", "datasets"):
             raise
-        message = f"{missing} is not installed. Install everything: {extra('all')}"
+        message = not_installed(missing, Path(__file__).parents[2] / ".venv")
         print(coloured("error:", _RED), message, file=sys.stderr)
         status = 2
     except BrokenPipeError:
@@ -73,6 +73,16 @@ def run(main: Callable[[], int]) -> None:
         print(coloured("error:", _RED), message, file=sys.stderr)
         status = 1
     sys.exit(status)
+
+
+def not_installed(package: str, environment: Path) -> str:
+    """What to do about a missing package: run the checkout's own ``environment`` if that has it, else install it."""
+    found = [*environment.glob(f"lib/*/site-packages/{package}*")]
+    found += environment.glob(f"Lib/site-packages/{package}*")  # on Windows
+    if found and environment.resolve() != Path(sys.prefix).resolve():
+        python = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        return f"{package} is not installed in {sys.executable}. You are not running {python}, which has it"
+    return f"{package} is not installed. Install everything: {extra('all')}"
 
 
 def _terminated(number: int, frame: object) -> None:
@@ -116,7 +126,7 @@ def tell_pool(counts: PoolCounts, skipped: Counter[str], paths: Sequence[str]) -
     """
     status = tell_left_out(counts.rejected, counts.files, skipped)
     left_out = {
-        "already labelled": counts.labelled,
+        "of the model's run (labelled or given as --unknown), and copies of them": counts.labelled,
         "copies of another file": counts.copies,
         "without signal": counts.silent,
     }

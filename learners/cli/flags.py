@@ -21,8 +21,9 @@ from datasets.core.errors import SecondhandError
 from datasets.core.help import examples_text, help_formatter, metavar
 from datasets.core.options import config_action, flag
 from datasets.core.program import installed_commands
+from datasets.items import SignalSettings
 from learners.cli.console import be_quiet, be_verbose
-from learners.cli.settings import Settings
+from learners.cli.settings import AugmentSettings, NetworkSettings, Settings, TrainSettings
 
 PRESETS = Path(__file__).parents[1] / "presets"
 #: Settings that the help of fine-tuning shows by itself.
@@ -153,12 +154,16 @@ def _unrecognised(word: str, known: Sequence[str]) -> str:
     if not word.startswith("-"):
         example = f", such as --data {word}" if "--data" in known else ""
         return f"unexpected {word}. Write the flag before it{example}."
+    if word in {flag(name) for part in OF_MODEL for name in vars(part())}:
+        return f"{word} is a flag of finetune: a model keeps the setting that it was trained with. Leave it out."
     from difflib import get_close_matches  # of a wrong call alone
 
     near = get_close_matches(word, known, 1)
     return f"there is no flag {word}." + (f" Did you mean {near[0]}?" if near else "")
 
 
+#: Settings that a model keeps, whose flags other commands do not have.
+OF_MODEL = (SignalSettings, NetworkSettings, TrainSettings, AugmentSettings)
 #: Begins argparse's message on arguments that were left out.
 _MISSING = "the following arguments are required:"
 _KINDS = {

@@ -232,13 +232,14 @@ class ConfidenceSettings:
     keep_known: float = option(
         0.8,
         "Fraction of the known files that the OOD score lets pass: 0.8 refuses the 20 % that look most unusual, "
-        "and with them most files of unknown classes. Lower values refuse more; 1 switches the score off.",
+        "and with them most files of unknown classes. Lower values refuse more; 1 switches the score off. Predict and "
+        "adjust can change it later, from 0.5 on.",
         limits=Limits(above=0, high=1),
     )
     target_accuracy: float | None = option(
         None,
         "Fraction of the answers that must be right: the thresholds are chosen to guarantee it. Replaces --threshold "
-        "and --keep-known.",
+        "and --keep-known (see --help-all).",
         limits=Limits(above=0, below=1, like=0.99),
     )
     per_class: bool = option(False, "Guarantee --target-accuracy for each class separately.")
@@ -259,7 +260,9 @@ class RunSettings:
     """run folder"""
 
     out: Path | None = option(
-        None, "Folder to write the run to. Default: runs/NAME, after the data.", metavar="FOLDER"
+        None,
+        "Folder to write the run to. Default: runs/NAME, after the data; where that exists, runs/NAME-2.",
+        metavar="FOLDER",
     )
     overwrite: bool = option(False, "Replace the run folder if it exists.")
     resume: Path | None = option(
@@ -420,7 +423,7 @@ class OverrideSettings(ComputeSettings):
     )
     keep_known: float | None = option(
         None,
-        "Fraction of the known files (0.5 to 1) that the OOD score lets pass, as finetune --keep-known: higher "
+        "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher "
         "values answer more files, also of unknown classes. Default: that of the model.",
     )
     score: ScoreName | None = option(
@@ -615,7 +618,7 @@ class AdjustSettings:
 
     keep_known: float | None = option(
         None,
-        "Fraction of the known files (0.5 to 1) that the OOD score lets pass, as finetune --keep-known: higher "
+        "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher "
         "values answer more files, also of unknown classes.",
     )
     threshold: float | None = option(

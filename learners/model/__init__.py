@@ -9,6 +9,7 @@ from learners.model.bundle import (
     card,
     hash_of_features,
     load_bundle,
+    newest_models,
     save_bundle,
     save_with_confidence,
 )

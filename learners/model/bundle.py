@@ -373,7 +373,21 @@ def hash_of_features(folder: str | os.PathLike[str]) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
+def newest_models(root: Path = Path("runs")) -> list[Path]:
+    """The model folders of the runs in a folder, the one that was written last first."""
+    files = sorted(root.glob("*/model/config.json"), key=lambda file: file.stat().st_mtime)
+    return [file.parent for file in reversed(files)]
+
+
 def _no_model_in(folder: Path) -> SecondhandError:
+    if not folder.exists():
+        newest = ", ".join(map(str, newest_models()[:3]))
+        remedy = (
+            f"The newest models here: {newest}"
+            if newest
+            else "Give a model folder, such as runs/NAME/model"
+        )
+        return SecondhandError(f"{folder} is not a model folder: there is no such folder. {remedy}")
     if (folder / "model" / CONFIG).exists():
         remedy = f"It is a run folder. Give the model in it: {folder / 'model'}"
     else:

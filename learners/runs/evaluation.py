@@ -203,17 +203,25 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
     columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)
     # Unreadable files get a prediction "bad file" instead of being left out.
-    table = load_table(
-        settings.data,
-        kind=kind,
-        check=False,
-        learned=False,
-        label_column=settings.label_column,
-        strain=settings.strain,
-        together=(bundle.spectrogram or {}).get("together"),
-        labels=columns,
-        vectors=vectors_for(bundle),
-    )
+    try:
+        table = load_table(
+            settings.data,
+            kind=kind,
+            check=False,
+            learned=False,
+            label_column=settings.label_column,
+            strain=settings.strain,
+            together=(bundle.spectrogram or {}).get("together"),
+            labels=columns,
+            vectors=vectors_for(bundle),
+        )
+    except SecondhandError as error:
+        folder = Path(settings.data)
+        if not folder.is_dir() or any(entry.is_dir() for entry in folder.iterdir()):
+            raise
+        raise SecondhandError(
+            f"{error}; or, if the files have no labels, add --no-labels"
+        ) from None
     if table.frame.empty and table.unknown_items.empty:
         raise _no_files_error(table)
     lines = _choose_split(table)

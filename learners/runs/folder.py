@@ -64,7 +64,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
     SecondhandError : the folder exists without ``--overwrite``, is not a run, or is used by another
         process.
     """
-    folder = settings.run.out or _unused_name(run_name(settings.data.sources))
+    folder = settings.run.out or _folder_of(settings)
     old = folder.with_name(f".{folder.name}.old")
     resuming = settings.run.resume is not None
     if not resuming and folder.exists() and not (folder.is_dir() and is_empty(folder)):
@@ -76,6 +76,10 @@ def run_folder(settings: Settings) -> Iterator[Path]:
             raise SecondhandError(
                 f"--out {folder} is not a run folder (it has no config.yaml), so --overwrite does not replace it. "
                 "Choose another folder"
+            )
+        if folder.resolve() in Path(str(settings.data.from_)).resolve().parents:
+            raise SecondhandError(
+                f"--overwrite does not replace {folder}, because it holds the model of --from. Name another --out"
             )
         with locked(folder):
             if old.exists() and not (folder / "report/index.html").exists():
@@ -160,11 +164,21 @@ def run_name(sources: Sequence[str]) -> str:
     return name or "run"
 
 
-def _unused_name(name: str) -> Path:
-    folder, count = Path.cwd() / "runs" / name, 1
+def _folder_of(settings: Settings) -> Path:
+    """runs/NAME, after the data, for a run without ``--out``; with ``--overwrite`` also if it exists."""
+    name = run_name(settings.data.sources)
+    first = folder = Path.cwd() / "runs" / name
+    if settings.run.overwrite:
+        return folder
+    count = 1
     while folder.exists():
         count += 1
         folder = folder.with_name(f"{name}-{count}")
+    if folder != first:
+        log.info(
+            "runs/%s exists, so this run is written to runs/%s. To replace it: --overwrite",
+            name, folder.name,
+        )  # fmt: skip
     return folder
 
 

@@ -139,7 +139,7 @@ class SingleLabel:
         if len(names) and is_other.all():
             raise SecondhandError(
                 f"None of the labels ({_some(names)}) is a class of the model ({_some(classes)}). Rename them, or give "
-                "files of known classes as --data and these as --unknown"
+                "files of known classes as --data and these as --unknown; or, if the files have no labels, add --no-labels"
             )
         if not names:
             return []

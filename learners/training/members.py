@@ -172,7 +172,7 @@ def train_members(
                 log.warning("Interrupted. The run is completed with the best epoch so far")
                 interrupted = True
         if distributed.first_process_value(partial(best.restore, network)):
-            log.debug("Kept %s", best.summary())
+            log.info("Kept %s", best.summary())
             members.append(network.eval())
             kept.append(best.summary())
         if interrupted:

@@ -43,6 +43,16 @@ def test_the_table_marks_the_rule_of_the_model(model: Path, capsys) -> None:
     assert "--keep-known 0.8 (this model)" in lines[3 + table.default]
 
 
+def test_the_rule_that_was_asked_is_marked(model: Path, capsys) -> None:
+    assert main([str(model), "--keep-known", "0.9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (marked,) = (line for line in lines if "your rule" in line)
+    assert marked.startswith("--keep-known 0.9 <- your rule ")
+    assert lines[-1].endswith("--keep-known 0.9 --out FOLDER")
+    assert main([str(model), "--keep-known", "0.87"]) == 0
+    assert "no row for your rule" in capsys.readouterr().out
+
+
 def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "adjusted"
     assert main([str(model), "--keep-known", "0.95", "--out", str(out)]) == 0

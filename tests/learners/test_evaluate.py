@@ -187,6 +187,8 @@ def test_labels_the_model_does_not_have_count_as_unknown_classes(model, others, 
         main([model, "--data", str(others / "data"), "--out", str(others / "r2")])
     with pytest.raises(SecondhandError, match=r"None of the labels .*'deep'.* is a class"):
         main([model, "--data", str(others / "strange"), "--out", str(others / "r2")])
+    with pytest.raises(SecondhandError, match=r"have no labels, add --no-labels"):
+        main([model, "--data", str(others / "strange/deep"), "--out", str(others / "r2")])
     assert not (others / "r2").exists()
 
 

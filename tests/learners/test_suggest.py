@@ -63,7 +63,10 @@ def test_what_the_run_was_given_is_left_out(world, tmp_path, capsys, monkeypatch
     out = tmp_path / "next.csv"
     assert main(["run/model", "pool", "--out", str(out)]) == 0
     assert list(pd.read_csv(out)["path"]) == paths[15:]
-    assert "already labelled: 15" in capsys.readouterr().err
+    assert (
+        "model's run (labelled or given as --unknown), and copies of them: 15"
+        in capsys.readouterr().err
+    )
     pd.DataFrame({"path": paths, "label": "a"}).to_csv(items, index=False)
     assert main(["run/model", "pool", "--out", str(tmp_path / "more.csv")]) == 0
     assert "No files are left to label" in capsys.readouterr().err

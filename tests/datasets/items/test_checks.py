@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.checks import apply_corrections, corrected_by_hand
-from datasets.items.table import load_table
+from datasets.items.table import load_table, summary
 from tests.datasets.files import picture, reasons, root, sound, write
 
 __all__ = ["root"]  # a fixture
@@ -250,6 +250,19 @@ def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: P
     assert reasons(table) == {"0.png": reason, "1.png": reason}
     # To judge a model by, all rows are what they say.
     assert len(load_table(answers, learned=False).frame) == 3
+
+
+def test_the_rows_of_a_model_are_counted_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [("a.jpg", "cat", "cat", ""), ("b.jpg", "dog", "cat", ""), ("c.jpg", "cat", "cat", "")]
+    frame = pd.DataFrame(rows, columns=["path", "label", "best", "reason"])
+    with caplog.at_level(logging.INFO):
+        _, left = corrected_by_hand(frame, "x.csv")
+    assert "x.csv: 1 corrected row used, 2 unchanged left out" in caplog.text
+    assert summary(left) == []
+    bad = Rejected("d.jpg", "damaged")
+    assert summary([*left, bad]) == ["1 file left out:", "  d.jpg: damaged"]
 
 
 def test_an_answer_above_the_classes_is_the_models_own_until_it_is_changed() -> None:

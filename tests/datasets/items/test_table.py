@@ -472,10 +472,20 @@ def test_what_phones_save(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(Image.open(pictures[0]).convert("RGB")), drawn)
 
 
+def test_a_folder_one_level_too_high_names_the_one_below(root: Path, tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    root.rename(below := above / "photos")
+    picture(below / "contact sheet.png")
+    with pytest.raises(SecondhandError, match=r"only the class 'photos'.*'cat', 'dog'") as error:
+        load_table(above)
+    assert str(error.value).endswith(f"--data {below}")
+
+
 def test_pictures_and_sounds_in_one_folder_are_named(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(root / "cat/0.wav", "a sound")
     assert load_table(root).kind == "picture"
-    assert "files of several kinds (6 picture, 1 sound)" in caplog.text
+    assert f"files of several kinds (6 picture; 1 sound: {Path('cat/0.wav')})" in caplog.text
     assert "--kind" in caplog.text

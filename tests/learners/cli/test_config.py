@@ -303,6 +303,10 @@ CALLS = {
     ("predict", "model a.jpg --format pdf"): (
         "--format pdf: must be csv, jsonl, table, raven, audacity, camtrap-dp, megadetector"
     ),
+    ("predict", "model a.jpg --resize crop"): (
+        "--resize is a flag of finetune: a model keeps the setting that it was trained with. "
+        "Leave it out."
+    ),
     ("evaluate", "model --dta x"): "there is no flag --dta. Did you mean --data?",
     ("export", "model --overwirte"): "there is no flag --overwirte. Did you mean --overwrite?",
 }

@@ -227,13 +227,18 @@ def test_an_answer_takes_neither_torch_nor_pandas(
 
 
 def test_what_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "learners.runs", None)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(SystemExit, match="2"):
         console.run(lambda: import_module("pandas") and 0)
     assert re.search(r"error: pandas is not installed.*\[all\]", capsys.readouterr().err)
+    (tmp_path / "lib/python3/site-packages/pandas").mkdir(parents=True)
+    said = console.not_installed("pandas", tmp_path)
+    assert "which has it" in said
+    assert str(tmp_path) in said
+    assert "Install" in console.not_installed("numpy", tmp_path)
     with pytest.raises(ModuleNotFoundError):  # that is a fault of ours
         console.run(lambda: import_module("learners.runs") and 0)
 

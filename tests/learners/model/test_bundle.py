@@ -156,6 +156,14 @@ def test_a_link_is_not_followed(folder, tmp_path, name):
     refused(folder, name, "not a regular file")
 
 
+def test_a_folder_that_is_not_there_is_told_with_those_that_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(Path("runs/foto/model"), "", "there is no such folder. Give a model folder")
+    (tmp_path / "runs/photos/model").mkdir(parents=True)
+    (tmp_path / "runs/photos/model" / CONFIG).write_text("{}")
+    refused(Path("runs/foto/model"), "", f"The newest models here: {Path('runs/photos/model')}")
+
+
 def test_a_foreign_folder_is_named(tmp_path):
     (tmp_path / "export.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     refused(tmp_path, "", "not a model folder")

@@ -132,7 +132,10 @@ def test_suggestions_are_labels_to_train_with(world, tmp_path, capsys):
     write(pool, values)
     words = [str(pool), str(world / "known.parquet"), "--n", "24", "--out", str(out)]
     assert suggest.main([str(world / "run/model"), *words]) == 0
-    assert "already labelled: 180" in capsys.readouterr().err
+    assert (
+        "model's run (labelled or given as --unknown), and copies of them: 180"
+        in capsys.readouterr().err
+    )
     rows = pd.read_csv(out, dtype=str)
     truth = dict(
         zip([str(world / f"pool/{n:03d}.jpg") for n in range(60)], named(numbers), strict=True)

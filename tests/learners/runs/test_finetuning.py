@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -425,6 +426,27 @@ def test_an_existing_run_is_kept_unless_told_otherwise(finished, folder, tmp_pat
         (made / "config.yaml").write_text("second: 2")
     assert (out / "config.yaml").read_text() == "second: 2"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_run_without_a_name_says_where_it_is_written(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.INFO)
+    settings = Settings().but(data=["photos"])
+    with run_folder(settings) as first:
+        (first / "config.yaml").write_text("first: 1")
+    assert (first, caplog.text) == (tmp_path / "runs/photos", "")
+    with run_folder(settings) as second:
+        (second / "config.yaml").write_text("second: 2")
+    assert second == tmp_path / "runs/photos-2"
+    assert "runs/photos exists, so this run is written to runs/photos-2" in caplog.text
+    again = settings.but(overwrite=True)
+    warm = again.but(**{"from": first / "model"})
+    with pytest.raises(SecondhandError, match="holds the model of --from"), run_folder(warm):
+        pass
+    with run_folder(again) as made:
+        assert made == first
+    assert not (first / "config.yaml").exists()
+    assert (second / "config.yaml").exists()
 
 
 def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path):
