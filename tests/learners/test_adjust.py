@@ -46,7 +46,7 @@ def test_the_table_marks_the_rule_of_the_model(model: Path, capsys) -> None:
 def test_the_rule_that_was_asked_is_marked(model: Path, capsys) -> None:
     assert main([str(model), "--keep-known", "0.9"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    (marked,) = (line for line in lines if "your rule" in line)
+    marked = next(line for line in lines if "your rule" in line)
     assert marked.startswith("--keep-known 0.9 <- your rule ")
     assert lines[-1].endswith("--keep-known 0.9 --out FOLDER")
     assert main([str(model), "--keep-known", "0.87"]) == 0
