@@ -171,10 +171,10 @@ class Evidence:
 
     @cached_property
     def confusion(self) -> npt.NDArray[np.int64]:
-        """Counts [true, predicted] of the run's report; all 0 without one."""
-        shape = (len(self.classes),) * 2
+        """Counts [true, answer] of the run's report, the last column refused files; all 0 without one."""
+        shape = (len(self.classes), len(self.classes) + 1)
         try:
-            counts = np.asarray(self.report["confusion"], np.int64)
+            counts = np.asarray(self.report["answers"], np.int64)
         except (LookupError, TypeError, ValueError, OverflowError):
             return np.zeros(shape, np.int64)
         return counts if counts.shape == shape else np.zeros(shape, np.int64)
@@ -252,6 +252,8 @@ def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
     """The tab on the model: its card, a picture of each class, and its figures."""
     bundle = predictor.bundle
     (height, width), trained = bundle.spec.shape, bundle.provenance
+    confusion = evidence.confusion
+    refused = confusion[:, -1].sum()
     examples = {item.label: item for item in evidence.examples()}
     return render(
         "app",
@@ -282,8 +284,9 @@ def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
         ],
         examples=examples,
         matrix_files=evidence.matrix_files(),
-        wrong=evidence.confusion.sum() - np.trace(evidence.confusion),
-        confusion=evidence.confusion.tolist(),
+        wrong=confusion.sum() - np.trace(confusion) - refused,
+        refused=refused,
+        confusion=confusion.tolist(),
         reliability=evidence.reliability(),
     )
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from learners.uncertainty import Confidence
 
 
+#: At each dial, because its loosest rule seems to answer every file.
+STAY = "Files out of distribution stay unknown under every rule."
+
+
 class Dial(Protocol):
     """A slider from ``low`` to ``high`` and the rule at each of its values.
 
@@ -54,7 +58,7 @@ class PointsDial:
     low, step = 1.0, 1.0
     css = "sh-steps"
     label = "Refuse more ↔ answer more"
-    info = "Left: fewer answers, and fewer of them wrong. Right: more answers."
+    info = f"Left: fewer answers, and fewer of them wrong. Right: more answers. {STAY}"
 
     def __init__(self, confidence: Confidence, table: OperatingPoints) -> None:
         self.confidence, self.table = confidence, table
@@ -84,7 +88,7 @@ class ThresholdDial:
 
     low, high, step = 0.0, 1.0, 0.001
     css, label = "", "Threshold"
-    info = "The model answers if it is at least this sure."
+    info = f"The model answers if it is at least this sure. {STAY}"
 
     def __init__(self, site: Site, name: str) -> None:
         self.site, self.name, self.start = site, name, site.start(name)

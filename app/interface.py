@@ -13,7 +13,7 @@ from app.api import add_api, raw
 from app.dial import Dial, dial_of
 from app.feedback import check_label
 from app.panels import panels_html
-from app.pool import QUIET, Alike, Labelling, alike_part, label_tab
+from app.pool import QUIET, Alike, Labelling, alike_part, label_tab, name_here
 from app.serving import Served, Site
 from app.views import (
     Query,
@@ -28,6 +28,7 @@ from app.views import (
 )
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import SUFFIXES
+from learners.cli.console import as_typed
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -369,7 +370,13 @@ def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any
             )
         except SecondhandError as error:
             return note_html(str(error), status=True)
-        return note_html("Saved. Thank you.", status=True)
+        table = site.feedback.table.absolute()
+        words = ["--from", name_here((served.folder or Path(name)).absolute())]
+        command = as_typed("learners.finetune", [*words, "--data", name_here(table)])
+        saved = render(
+            "app", "saved.html", what="The correction is", file=name_here(table), command=command
+        )
+        return note_html("Saved. Thank you.", status=True) + saved
 
     button.click(save, [query, label, by_model, threshold], thanks, **QUIET)
 

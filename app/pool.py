@@ -436,7 +436,7 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
             message = gr.HTML("", elem_classes="sh-page")
             gr.HTML(
                 render(
-                    "app", "saved.html", file=name_here(labelling.table.file),
+                    "app", "saved.html", what="Each label is at once", file=name_here(labelling.table.file),
                     command=labelling.next_command(name_here),
                 ),
                 elem_classes="sh-page",

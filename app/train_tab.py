@@ -215,6 +215,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
             )  # fmt: skip
             command = gr.HTML("", elem_classes="sh-page", elem_id="train-command", visible=False)
             start = gr.Button("Start the training", variant="primary", visible=False)
+            started = gr.HTML("", elem_classes="sh-page")
 
     def name_command(data: Path | None, choice: str) -> Any:
         if data is None:
@@ -239,7 +240,8 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
     def begin(data: Path | None, choice: str) -> str:
         if data is None:
             return note_html("Look at a folder first.", status=True)
-        return attempt(lambda: training.start(training.words([data], choice)))
+        error = attempt(lambda: training.start(training.words([data], choice)))
+        return error or note_html("Training started. Its progress is above.", status=True)
 
     def begin_again() -> str:
         found = lessons(site, labelling)
@@ -282,13 +284,13 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
         check, [folder, zipped, choice], offered, **busy
     )
     choice.change(name_command, [looked, choice], command, **quick)
-    for button, action, inputs in (
-        (start, begin, [looked, choice]),
-        (stop, lambda: attempt(training.cancel), None),
-        (resume, lambda: attempt(training.resume), None),
-        (again, begin_again, None),
+    for button, action, inputs, words in (
+        (start, begin, [looked, choice], started),
+        (stop, lambda: attempt(training.cancel), None, message),
+        (resume, lambda: attempt(training.resume), None, message),
+        (again, begin_again, None, message),
     ):
-        button.click(action, inputs, message, **quick).then(watch, shown, parts, **quick)
+        button.click(action, inputs, words, **quick).then(watch, shown, parts, **quick)
     start.click(name_command, [looked, choice], command, **quick)  # the next one has another folder
 
 

@@ -181,7 +181,7 @@ def explanation(answer: Prediction, rule: Rule) -> str:
     if why is Why.OUT_OF_DISTRIBUTION:
         return (
             f"Out of distribution: at most {percent(answer.distance_p)} of files of known classes are as far from "
-            f"the training files. The nearest class is {answer.best}."
+            f"the training files. The most probable class is {answer.best}."
         )
     if why is Why.UNUSUAL:
         return (

@@ -102,7 +102,8 @@ def _draw(settings: Any) -> int:
     lead = (
         f"{len(shots)} of {audit.judged} files, drawn at random within groups of similar confidence. Fill in the column "
         f"label of {out.name}, which has the same order: a class, unknown, or the name of a class that the model lacks. "
-        "The model's guesses are not shown, so that they do not influence you."
+        "The model's guesses are not shown, so that they do not influence you; the table has them in the columns guess, "
+        "answer and probability: hide these, or label on the page."
     )
     text = as_text(columns_of(predictor.kind), audit.rows)
     write_list(out, text, predictor, shots, title="What to label for the audit", lead=lead)

@@ -418,8 +418,9 @@ class OverrideSettings(ComputeSettings):
 
     threshold: float | None = option(
         None,
-        "Calibrated probability (0 to 1) below which a prediction becomes unknown. Default: the thresholds "
-        "stored in the model.",
+        "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so "
+        "even a stricter value can answer more; add --keep-known 0.8 to keep it. Default: the thresholds stored in the "
+        "model.",
     )
     keep_known: float | None = option(
         None,
@@ -623,8 +624,8 @@ class AdjustSettings:
     )
     threshold: float | None = option(
         None,
-        "Calibrated probability (0 to 1) below which a prediction becomes unknown. Without --keep-known the score "
-        "then refuses nothing.",
+        "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so "
+        "even a stricter value can answer more; add --keep-known 0.8 to keep it.",
     )
     out: Path | None = option(
         None,

@@ -214,10 +214,13 @@ def _joined(names: Sequence[str]) -> str:
 def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
     """The plots; None or empty where there is nothing to plot."""
     matrix, unknown = np.array(measured["answers"]), measured["unknown_classes"]
+    refused = matrix[:, -1].sum()
     main = measured["evaluated_split"]
     errors = main and measured["splits"][main]["calibration"]
     return {
         "scored": matrix.sum(),
+        "refused": refused,
+        "answered_wrong": matrix.sum() - np.trace(matrix) - refused,
         "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
         "reliability": [
             plots.reliability(bins, f"{when} calibration", errors[when]["ece"]["value"])

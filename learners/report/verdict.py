@@ -68,7 +68,7 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
             f"{message}; {len(broken)} of {len(figures['labels'])} labels have a lower precision than "
             f"guaranteed: {', '.join(broken[:5])}.",
         )
-    return Verdict("amber" if problems else "green", f"{message}.")
+    return _noticed(f"{message}.", problems)
 
 
 def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
@@ -86,7 +86,14 @@ def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
         f"The model names {named_right} of {files} right ({accuracy}). It answers {answered} of them, "
         f'{"all" if right == answered else right} right, and says "unknown" for the others.'
     )
-    return Verdict("amber" if problems else "green", message)
+    return _noticed(message, problems)
+
+
+def _noticed(message: str, problems: Sequence[str]) -> Verdict:
+    """Green, or amber because of the notices, which the page has below the verdict."""
+    if not problems:
+        return Verdict("green", message)
+    return Verdict("amber", f"{message} Use it with care: see the notices below.")
 
 
 def _of_checks(
@@ -143,8 +150,11 @@ def estimate_verdict(
     message = f"{line[:1].upper()}{line[1:]}."
     if value is None or value != value:
         return Verdict("amber", message)
-    lower = at_calibration is not None and high < at_calibration
-    return Verdict("amber" if lower or problems else "green", message)
+    if at_calibration is not None and high < at_calibration:
+        return Verdict(
+            "amber", f"{message} On the calibration files it was {percent(at_calibration)}."
+        )
+    return _noticed(message, problems)
 
 
 def _count(share: Mapping[str, Any], n: int) -> int:

@@ -149,23 +149,21 @@ def fit_temperature(
     centred = z - z.max(axis=1, keepdims=True)
     best = _minimise(centred, y)
     notes = []
-    if n < ENOUGH:
-        number = f"1 {what} is" if n == 1 else f"{n} {what}s are"
-        notes.append(
-            f"{number} too few to calibrate the probabilities; at least {ENOUGH} are needed"
-        )
     low, high = _interval(best, centred, y)
     right = centred[np.arange(n), y] == 0
     if right.all():
         best = _temperature_for_confidence((n + 1) / (n + 2), centred)
-        notes.append(f"All {what}s are predicted correctly, so overconfidence cannot be measured")
-        low, high = TEMPERATURES[0], _temperature_for_confidence(0.025 ** (1 / n), centred)
-    elif n < ENOUGH and not _improves_nll(centred, y):
-        best = 1.0
+        few = f" ({n}; at least {ENOUGH} are needed)" if n < ENOUGH else ""
         notes.append(
-            "A correction does not improve the probabilities in cross-validation, so they are not corrected "
-            "(temperature 1)"
+            f"All {what}s are predicted correctly, so overconfidence cannot be measured{few}"
         )
+        low, high = TEMPERATURES[0], _temperature_for_confidence(0.025 ** (1 / n), centred)
+    elif n < ENOUGH:
+        number = f"1 {what} is" if n == 1 else f"{n} {what}s are"
+        few = f"{number} too few to calibrate the probabilities"
+        if not _improves_nll(centred, y):
+            best, few = 1.0, f"{few}, so they are not corrected (temperature 1)"
+        notes.append(f"{few}; at least {ENOUGH} are needed")
     if best == TEMPERATURES[1]:
         notes.append("The logits carry no information about the labels")
     if logits_nll(centred, y, best) > logits_nll(centred, y):  # by rounding only: 1 was the minimum

@@ -133,13 +133,15 @@ def test_the_diagrams_are_those_of_the_report(tmp_path):
     evidence = Evidence(write_run(tmp_path), colours().classes)
     file = tmp_path / "report" / "report.json"
     report = json.loads(file.read_text())
-    assert evidence.confusion.tolist() == report["confusion"]
-    report["confusion"] = [[5, 1, 0], [0, 6, 0], [2, 0, 7]]
+    assert evidence.confusion.tolist() == report["answers"]
+    report["answers"] = [[5, 1, 0, 0], [0, 6, 0, 0], [0, 0, 7, 2]]
     report["splits"]["calibration"]["calibration"]["after"]["ece"]["value"] = 0.321
     file.write_text(json.dumps(report))
     evidence = Evidence(tmp_path / "model", colours().classes)
-    assert evidence.confusion.tolist() == report["confusion"]
+    assert evidence.confusion.tolist() == report["answers"]
     assert evidence.matrix_files() == "21 calibration files"
+    text = Seen(about_html(Predictor(colours()), evidence)).text
+    assert "1 answered wrong and 2 refused (column unknown)" in text
     assert "ECE 0.321" in evidence.reliability()
     bins = report["reliability"]["after"]
     assert evidence.reliability() == reliability(bins, "calibration files", 0.321)
@@ -151,7 +153,7 @@ def test_the_diagrams_are_those_of_the_report(tmp_path):
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "[" * 100_000, "{}", "\x00\xff", '{"classes": 3}', '{"classes": [{}]}',
-     '{"classes": [{"class": "NA"}, {"class": "b"}, {"class": "c"}], "splits": {}, "confusion": [[1], "a"], '
+     '{"classes": [{"class": "NA"}, {"class": "b"}, {"class": "c"}], "splits": {}, "answers": [[1], "a"], '
      '"evaluated_split": {}, "reliability": {"after": 3}}'],
 )  # fmt: skip
 def test_a_damaged_report_is_ignored(run, content):
@@ -159,6 +161,6 @@ def test_a_damaged_report_is_ignored(run, content):
     (folder / "report").mkdir()
     (folder / "report" / "report.json").write_text(content, encoding="latin-1")
     evidence = Evidence(folder / "model", CLASSES)
-    assert evidence.confusion.tolist() == [[0] * 3] * 3
+    assert evidence.confusion.tolist() == [[0] * 4] * 3
     assert evidence.matrix_files() == ""
     assert evidence.reliability() is None

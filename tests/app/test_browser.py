@@ -379,6 +379,9 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Save the correction").first.click()
     page.get_by_text("Saved. Thank you.").wait_for()
+    told = page.locator(".sh-command:visible", has_text="learners.finetune").inner_text()
+    assert "--from '…/model' --data '…/feedback.csv'" in told
+    assert str(up.folder) not in page.content()
     kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
     assert (kept["label"], kept["predicted"], kept["model"]) == ("blue", "unknown", "colours")
     assert (kept["best"], Path(kept["path"]).name) == ("red", Path(pictures["red"][1]).name)

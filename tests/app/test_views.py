@@ -202,7 +202,8 @@ def test_probabilities_are_called_calibrated_only_where_they_are():
     few = replace(FITTED, n=36, message="36 calibration items are too few")
     text = Seen(answer_html(SURE, RULE, few)).text
     assert "Uncalibrated probabilities" in text
-    assert "36 calibration items are too few." in text
+    assert "36 calibration items" not in text, "said once, in the tab About this model"
+    assert "“About this model” says why" in text
     assert "Calibrated probabilities" in Seen(answer_html(SURE, RULE, FITTED)).text
 
 

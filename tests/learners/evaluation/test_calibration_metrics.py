@@ -57,6 +57,7 @@ def test_few_items_say_so_and_never_worsen_the_nll():
         assert "30 calibration items are too few" in fit.message
         assert logits_nll(z, y, fit.value) <= logits_nll(z, y)
         helped += fit.value != 1
+        assert ("not corrected" in fit.message) == (fit.value == 1)
     assert 0 < helped < 40  # kept where it helps on items left out, 1 elsewhere
     assert fit_temperature(*sample(60, 5, 8.0)).value > 3  # grossly too sure
 
@@ -67,6 +68,7 @@ def test_all_right_claims_no_more_than_the_items_show():
     fit = fit_temperature(timid, y)
     assert softmax(timid / fit.value).max(axis=1).mean() == pytest.approx(51 / 52, abs=1e-4)
     assert "overconfidence cannot be measured" in fit.message
+    assert "too few" not in fit.message, "one reason"
     assert fit_temperature(np.eye(4)[y] * 50, y).value == 1  # sure enough already
 
 

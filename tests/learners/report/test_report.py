@@ -277,6 +277,7 @@ def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:
 def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
     result = verdict({"evaluated_split": "test"}, rows, problems)
     assert result.colour == colour
+    assert ("see the notices below" in result.message) == bool(problems)
     if rows[0]["items"]:
         assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
 
@@ -403,7 +404,8 @@ def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     evaluation.predictions.loc[known, "truth"] = evaluation.predictions.loc[known, "best"]
     page, found = written(tmp_path / "right", bundle, evaluation)
     assert "Mistakes (0 of 120)" in page.text
-    assert "0 of 120 calibration and validation files are named wrong" in page.text
+    assert "Of 120 calibration and validation files 0 are answered wrong" in page.text
+    assert "by their most probable class, 0 are named wrong." in page.text
     assert found["risk_coverage"]["aurc"] == 0
     after = {"a": "b", "b": "c", "c": "a"}
     wrong = evaluation.predictions.loc[known, "best"].map(after)
