@@ -93,11 +93,14 @@ def _draw(settings: Any) -> int:
     )
     audit.rejected.extend(unread)
     status = console.tell_pool(audit, skipped, settings.paths)
-    if audit.labelled:
-        print("The audit's share of unknown classes does not count them", file=sys.stderr)
     if not audit.rows:
         print("No files are left to draw from", file=sys.stderr)
         return status
+    if audit.labelled:
+        print(
+            "The audit's figures, such as its share of unknown classes, do not count files of the model's run",
+            file=sys.stderr,
+        )
     shots = [Shot(source, str(n), "") for n, source in enumerate(audit.sources, start=1)]
     lead = (
         f"{len(shots)} of {audit.judged} files, drawn at random within groups of similar confidence. Fill in the column "

@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time")
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
+#: Largest share of .txt files, which could be strain, that are notes beside the data.
+MOST_NOTES = 0.05
 _SPLIT_NAMES = {
     "train": "train", "training": "train",
     "valid": "valid", "val": "valid", "validation": "valid",
@@ -845,7 +847,11 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
         endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
         raise SecondhandError(f"--data {source}: no file in a supported format ({endings})")
     kind = counts.most_common(1)[0][0]
-    if len(counts) > 1:
+    others = [path for path, name in zip(paths, kinds, strict=True) if name not in (kind, None)]
+    notes = all(
+        path.lower().endswith(".txt") for path in others
+    )  # the list of files left out names them
+    if others and not (notes and len(others) <= MOST_NOTES * len(paths)):
         numbers = []
         for name, n in counts.most_common():
             few = [

@@ -79,7 +79,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
             )
         if folder.resolve() in Path(str(settings.data.from_)).resolve().parents:
             raise SecondhandError(
-                f"--overwrite does not replace {folder}, because it holds the model of --from. Name another --out"
+                f"--overwrite does not replace {folder}, because it holds the model of --from. Name another --out, or leave --overwrite out"
             )
         with locked(folder):
             if old.exists() and not (folder / "report/index.html").exists():

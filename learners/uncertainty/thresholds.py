@@ -32,7 +32,8 @@ class Threshold:
     Attributes
     ----------
     value : least accepted score; infinite if nothing is accepted.
-    coverage : fraction of items that are accepted.
+    coverage : fraction of items that are accepted. Of calibration items each is ranked among themselves, so that it can
+        be a file or two less than what the finished model answers of them.
     accuracy : fraction of accepted items that are right.
     accuracy_low : lower confidence limit of ``accuracy``; NaN without a target.
     message : empty, or why ``target`` is not guaranteed.

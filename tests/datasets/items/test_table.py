@@ -489,3 +489,16 @@ def test_pictures_and_sounds_in_one_folder_are_named(
     assert load_table(root).kind == "picture"
     assert f"files of several kinds (6 picture; 1 sound: {Path('cat/0.wav')})" in caplog.text
     assert "--kind" in caplog.text
+
+
+def test_a_note_beside_many_pictures_is_only_left_out(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = write(root / "cat/notes.txt", "of the cats")
+    load_table(root)
+    assert f"(6 picture; 1 strain: {Path('cat/notes.txt')})" in caplog.text
+    caplog.clear()
+    for number in range(13):
+        picture(root / f"dog/more {number}.png")
+    assert [item.path for item in load_table(root).rejected] == [str(note)]
+    assert caplog.text == ""
