@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from datasets.audio.m4a import Mp4Sound, is_mp4
 from datasets.audio.riff import UNSTATED, chunks
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.scanning import kind_of
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ def read_audio(
         if first >= file.frames:
             raise OutsideFile(
                 path,
-                f"{start:g} s is outside the recording, which lasts {file.frames / file_rate:g} s",
+                f"{start:.15g} s is outside the recording, which lasts {file.frames / file_rate:g} s",
             )
         count = max(last - first, 1)
         if longest is not None and count > round(longest * file_rate):
@@ -179,6 +180,11 @@ def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
             _check_header(file, path, size)
             yield file
     except soundfile.LibsndfileError as error:
+        if (kind := kind_of(path)) not in (None, "sound"):
+            raise BadFile(
+                path,
+                f"this is {'an' if kind[0] in 'aeiou' else 'a'} {kind} file by its ending, not a sound",
+            ) from None
         detail = str(error.error_string).rstrip(".").lower()
         raise BadFile(
             path, f"cannot be decoded ({detail}): it is damaged, truncated or not audio"

@@ -172,7 +172,9 @@ class MelSettings(SpectrogramSettings):
             return [(start, end)]  # the length of the file is not needed
         last = min(decode.probe(path).duration, math.inf if end is None else end)
         if last <= first:
-            raise OutsideFile(path, f"{first:g} s is outside the recording, which lasts {last:g} s")
+            raise OutsideFile(
+                path, f"{first:.15g} s is outside the recording, which lasts {last:g} s"
+            )
         windows = decode.windows(last - first, self.window, overlap)
         if len(windows) > 100:  # a header may claim hours that are not there
             decode.read_audio(path, start=first + windows[-1][0], end=last)
@@ -195,7 +197,7 @@ class MelSettings(SpectrogramSettings):
             duration = decode.probe(path).duration
             if not 0 <= at <= duration:
                 raise OutsideFile(
-                    path, f"{at:g} s is outside the recording, which lasts {duration:g} s"
+                    path, f"{at:.15g} s is outside the recording, which lasts {duration:g} s"
                 )
             start = max(at - self.window / 2, 0.0)
             end = start + self.window

@@ -142,7 +142,8 @@ def in_a_line(message: str, known: Sequence[str]) -> str:
             if kind.startswith("typing.Literal["):
                 wanted[number] = ", ".join(re.findall(r"'([^']*)'", kind))
         if value and wanted:
-            return f"{flag(key[1])} {value[0]}: must be {' or '.join(wanted)}"
+            like = _LIKE.get(key[1], "")
+            return f"{flag(key[1])} {value[0]}: must be {' or '.join(wanted)}{like}"
     if words := re.match(r"argument (--[\w-]+)(/\S+)?: expected (at least )?one argument", message):
         return f"{words[1]} needs a value."
     return re.sub(r"^argument (--[\w-]+)(/\S+)?:", r"\1:", message)
@@ -170,6 +171,10 @@ _KINDS = {
     "<class 'int'>": "a whole number",
     "<class 'float'>": "a number",
     "<class 'NoneType'>": "",
+}
+#: What a number means, for flags that other words seem to fit as well.
+_LIKE = {
+    "at": ": GPS seconds of strain, such as 1126259462.4, or seconds from the start of a sound"
 }
 
 

@@ -307,6 +307,10 @@ CALLS = {
         "--resize is a flag of finetune: a model keeps the setting that it was trained with. "
         "Leave it out."
     ),
+    ("predict", "model a.gwf --at 2015-09-14T09:50:45"): (
+        "--at 2015-09-14T09:50:45: must be a number: GPS seconds of strain, such as 1126259462.4, or seconds from the "
+        "start of a sound"
+    ),
     ("evaluate", "model --dta x"): "there is no flag --dta. Did you mean --data?",
     ("export", "model --overwirte"): "there is no flag --overwirte. Did you mean --overwrite?",
 }

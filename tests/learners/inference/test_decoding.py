@@ -111,6 +111,12 @@ def test_what_is_handed_over_can_be(models: Path) -> None:
     assert opened.reason == "there is no such file"
 
 
+def test_a_strain_file_is_no_damaged_sound(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "H1.hdf5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    (bad,) = Predictor(models / "sound").predict([str(tmp_path / "H1.hdf5")])
+    assert bad.reason == "bad file: this is a strain file by its ending, not a sound"
+
+
 def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
     noise = np.random.default_rng(0).uniform(-0.5, 0.5, 40_000)
     noise[:16_000] = 0  # silent for two seconds of its five
@@ -129,6 +135,8 @@ def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
     first, second, third = map(json.loads, out.splitlines())
     assert (first["best"] != "", first["at"], first["windows"]) == (True, 4.0, [])
     assert second["reason"] == "no such moment: 4 s is outside the recording, which lasts 1 s"
+    (late,) = predictor.predict(paths[:1], at=1126259462.4)
+    assert "1126259462.4 s is outside the recording" in str(late.reason)
     assert third["reason"] == bad.reason, "and a bad file is a bad one at any moment"
     assert "1 of 3 files could not be read" in err
     assert "1 of 3 files do not contain the time --at 4.0" in err
