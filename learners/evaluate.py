@@ -75,12 +75,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _of_events(figures: Mapping[str, Any]) -> list[str]:
     """Sentences on the events of long recordings."""
-    right = figures["predicted"] - figures["false_alarms"]
+    right, hours = (
+        figures["predicted"] - figures["false_alarms"],
+        f"{_rounded(figures['hours'])} hours",
+    )
+    low, high = figures["false_alarms_per_hour_interval"]
     return [
-        f"Found {figures['found']} of {figures['events']} events in {figures['hours']:.1f} hours.",
+        f"Found {figures['found']} of {figures['events']} events in {hours}.",
         f"{right} of {figures['predicted']} predicted events are right.",
-        f"False alarms: {figures['false_alarms_per_hour']:.2f} an hour.",
+        f"False alarms: {figures['false_alarms']} in {hours}, {_rounded(figures['false_alarms_per_hour'])} an hour "
+        f"(95 % limits {_rounded(low)} to {_rounded(high)}).",
     ]
+
+
+def _rounded(value: float) -> str:
+    """Two digits, and no exponent for a large number."""
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _expected(metrics: Mapping[str, Any]) -> list[str]:

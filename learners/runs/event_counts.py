@@ -45,6 +45,16 @@ class EventCounts(NamedTuple):
         }
 
 
+def rate_limits(count: int, hours: float) -> tuple[float, float]:
+    """Exact 95 % limits of the rate (1/h) of a Poisson process with ``count`` events in ``hours`` (Garwood 1936,
+    doi:10.1093/biomet/28.3-4.437).
+    """
+    from scipy.stats import chi2
+
+    low = chi2.ppf(0.025, 2 * count) / 2 if count else 0.0
+    return float(low / hours), float(chi2.ppf(0.975, 2 * count + 2) / 2 / hours)
+
+
 def overlaps(some: pd.DataFrame, others: pd.DataFrame) -> pd.Series:
     """Whether each row of ``some`` overlaps a row of ``others`` with the same path and label; columns `COLUMNS`."""
     hit = pd.Series(False, some.index)
@@ -128,5 +138,9 @@ def event_figures(
         }
         for name in classes
     ]
-    figures = count_events(predicted, truth, hours).figures
+    counts = count_events(predicted, truth, hours)
+    figures = {
+        **counts.figures,
+        "false_alarms_per_hour_interval": rate_limits(counts.false_alarms, hours),
+    }
     return predicted, {**figures, "classes": by_class, "curve": curve}

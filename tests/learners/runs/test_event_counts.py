@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import poisson
 
 from datasets.items import UNKNOWN
 from learners.inference import Prediction
-from learners.runs.event_counts import COLUMNS, count_events, event_figures, overlaps
+from learners.runs.event_counts import COLUMNS, count_events, event_figures, overlaps, rate_limits
 from learners.uncertainty import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason
 
 
@@ -54,6 +55,14 @@ def test_counts_of_a_small_case():
         None,
         0,
     )
+
+
+@pytest.mark.parametrize(("count", "hours"), [(0, 2.0), (1, 0.1), (67, 1.0)])
+def test_the_limits_of_a_rate_leave_a_fortieth_on_each_side(count, hours):
+    low, high = rate_limits(count, hours)
+    assert poisson.cdf(count, high * hours) == pytest.approx(0.025)
+    assert poisson.sf(count - 1, low * hours) == pytest.approx(0.025 if count else 1)
+    assert (low > 0) == (count > 0)
 
 
 def window(start: float, p: float, reason: str = "") -> Prediction:

@@ -40,6 +40,8 @@ def test_events_are_counted_in_whole_recordings(world, tmp_path, capsys):
     # The third row is wrong; the second high tone of a.wav and the tone of b.wav are in no row.
     assert "Found 2 of 3 events" in said
     assert "2 of 4 predicted events are right" in said
+    # 2 in 11 s, or 650 an hour; the exact limits of a count of 2 are 0.242 and 7.22.
+    assert "False alarms: 2 in 0.0031 hours, 650 an hour (95 % limits 79 to 2400)." in said
     report = json.loads((out / "report.json").read_text())
     assert report["hours"] == pytest.approx(11 / 3600)
     assert report["false_alarms_per_hour"] == pytest.approx(2 * 3600 / 11)
