@@ -74,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def announce(run: Run, predictions: pd.DataFrame) -> None:
         metrics = run.bundle.metrics
         confusions = result.confusions_of(predictions, metrics)
-        lines = result.sentences(metrics, confusions, run.items.table.protocol)
+        table = run.items.table
+        lines = result.sentences(metrics, confusions, table.protocol, groups=table.groups)
         print()
         result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
         print(*_next(run.folder, metrics), sep="\n")

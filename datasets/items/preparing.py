@@ -51,6 +51,8 @@ from datasets.spectrograms import (
 
 log = logging.getLogger(__name__)
 
+#: Least numbers of items and of files of a background from which each split gets one.
+LEAST_BACKGROUND, LEAST_BACKGROUND_FILES = 5, 3
 DOMAIN_SHIFT_NOTE = "expect lower accuracy at other sites"
 
 
@@ -198,7 +200,14 @@ def _load_background(
             _group_duplicates(apart, background_data, signal, seed)
         table.background, moved = split(apart.frame, background_data, seed)
     except SecondhandError as error:
-        raise SecondhandError(f"--background {source}: {error}") from None
+        count, files, why = len(apart.frame), apart.frame["path"].nunique(), str(error)
+        if count < LEAST_BACKGROUND or files < LEAST_BACKGROUND_FILES:
+            why = (
+                f"{count} item{'s' * (count != 1)} of {files} file{'s' * (files != 1)} cannot be divided into training, "
+                f"validation and calibration. At least {LEAST_BACKGROUND} items of {LEAST_BACKGROUND_FILES} files are "
+                "needed: add other files or recordings"
+            )
+        raise SecondhandError(f"--background {source}: {why}") from None
     table.rejected += bad + moved
 
 
@@ -588,13 +597,25 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
         return _random_protocol(
             table, "the test split that the data name, and for the other files on a random split"
         )
+    named = _named_by_user(frame["group"])
+    if table.groups and named.all():
+        held_out = frame["group"].loc[frame["split"].ne("train")].nunique()
+        by_group = (
+            f"groups that were not in training ({held_out} of {table.groups}), drawn at random"
+        )
+        return _random_protocol(table, by_group, by_group=True)
     return _random_protocol(table, f"a random split of {len(table.classes)} classes")
 
 
-def _random_protocol(table: ItemTable, protocol: str) -> str:
+def _named_by_user(groups: pd.Series) -> pd.Series:
+    """Whether each group is one of ``--group-by`` or the data, and not a detected one."""
+    return groups.ne("") & ~groups.str.fullmatch(DETECTED_GROUP)
+
+
+def _random_protocol(table: ItemTable, protocol: str, *, by_group: bool = False) -> str:
     """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
     texts = [protocol]
-    if table.groups:
+    if table.groups and not by_group:
         texts.append(f"each of {table.groups} groups stays in one split")
     for name, grouping in (
         ("near-duplicates", table.near_duplicates),

@@ -609,7 +609,8 @@ def read_rows(
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}. It has "
             f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}, but needs path,label"
-            "[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. For a table of triggers, add --strain"
+            "[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. If another column holds the labels, "
+            "add --label-column and its name. For a table of triggers, add --strain"
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()

@@ -10,6 +10,8 @@ from typing import Any
 ALMOST_NOTHING = 0.1
 #: Calibration files from which probabilities can be corrected, as `learners.uncertainty` has it.
 ENOUGH = 100
+#: Below this number of groups, files of further groups help more than files of these.
+FEW_GROUPS = 10
 #: Parts in the order in which their figures are reported, as `learners.evaluation.headline` has them.
 PARTS = ("test", "calibration", "valid")
 NAMES = {"valid": "validation"}
@@ -21,6 +23,7 @@ def sentences(
     protocol: str = "",
     *,
     what: str = "",
+    groups: int = 0,
 ) -> list[str]:
     """The result on one part of the files: how many are right, answered and refused.
 
@@ -30,6 +33,7 @@ def sentences(
     confusions : true class, named class, number of files; the most frequent first.
     protocol : the evaluation protocol of an item table, clauses joined by "; ".
     what : name of the files, if not that of their part, such as "calibration files".
+    groups : number of groups that the files are split by; 0 for a split by file.
     """
     part = next((name for name in PARTS if f"{name}_items" in metrics), None)
     if part is None:
@@ -37,7 +41,7 @@ def sentences(
     files = what or f"{NAMES.get(part, part)} files"
     items = int(metrics[f"{part}_items"])
     if f"{part}_accuracy" in metrics:
-        lines = _single(metrics, part, items, files)
+        lines = _single(metrics, part, items, files, groups)
     else:
         lines = _multi_label(metrics, part, items, files)
     if confusions:
@@ -63,7 +67,9 @@ def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:
     return part is not None and metrics[f"{part}_coverage"] <= ALMOST_NOTHING
 
 
-def _single(metrics: Mapping[str, Any], part: str, items: int, files: str) -> list[str]:
+def _single(
+    metrics: Mapping[str, Any], part: str, items: int, files: str, groups: int
+) -> list[str]:
     right = round(metrics[f"{part}_accuracy"] * items)
     answered = round(metrics[f"{part}_coverage"] * items)
     lines = [f"Right: {right} of {items} {files} ({_limits(metrics, f'{part}_accuracy')})."]
@@ -77,6 +83,9 @@ def _single(metrics: Mapping[str, Any], part: str, items: int, files: str) -> li
     if not answers_almost_nothing(metrics):
         return lines
     learnt = int(metrics.get("calibration_items", items))
+    if 0 < groups < FEW_GROUPS:
+        remedy = f"Only {groups} groups: files of further groups help, more files of these do not."
+        return [f"This model will answer almost nothing: it says 'unknown'. {remedy}", *lines]
     remedy = (
         f"It has only {learnt} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
         "files to every class and train again."

@@ -42,7 +42,16 @@ LOOSE = {"near": "none found", "sessions": "not kept together: …"}
         ({}, {}, DRAWN + LESS),
         ({}, NEAR, DRAWN + KEPT + LESS),
         ({}, LOOSE, f"{DRAWN}; capture sessions: not kept together: …{LESS}"),
-        ({}, {"group": SITES}, f"{DRAWN}; each of 8 groups stays in one split"),
+        (
+            {},
+            {"group": SITES},
+            "groups that were not in training (2 of 8), drawn at random",
+        ),
+        (
+            {},
+            {"group": [*SITES[:20], *[""] * 20]},
+            f"{DRAWN}; each of 4 groups stays in one split",
+        ),
         ({}, {"split": PARTS}, "the splits that the data name (test, train, valid)"),
         (
             {},

@@ -205,6 +205,10 @@ def test_a_model_that_answers_almost_nothing_says_so_first() -> None:
     assert result.answers_almost_nothing(few)
     assert lines[0].startswith("This model will answer almost nothing")
     assert "Add files to every class" in lines[0]
+    by_site = result.sentences(few, groups=4)[0]
+    assert by_site.endswith(
+        "Only 4 groups: files of further groups help, more files of these do not."
+    )
     assert lines[1].startswith("Right: 2 of 2 calibration files")
     assert lines[2] == "Refuses all 2."
     elsewhere = {n.replace("calibration", "test"): value for n, value in few.items()}

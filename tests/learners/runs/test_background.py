@@ -185,7 +185,11 @@ def test_many_files_of_it_are_one_class(folder, tmp_path):
             None,
             r"20 left out, the first: .*red_000.jpg: listed twice, the other time in",
         ),
-        ("two", None, r"--background .*two: .*item"),
+        (
+            "two",
+            None,
+            r"--background .*two: 1 item of 1 file cannot .* At least 5 items of 3 files are needed",
+        ),
         ("twins", None, r"--unknown .*twins: no usable .*a copy of .*strange"),
     ],
 )
