@@ -153,10 +153,9 @@ def fit_temperature(
     right = centred[np.arange(n), y] == 0
     if right.all():
         best = _temperature_for_confidence((n + 1) / (n + 2), centred)
-        few = f" ({n}; at least {ENOUGH} are needed)" if n < ENOUGH else ""
-        notes.append(
-            f"All {what}s are predicted correctly, so overconfidence cannot be measured{few}"
-        )
+        every = f"The only {what} is" if n == 1 else f"All {n} {what}s are"
+        few = f"; at least {ENOUGH} are needed" if n < ENOUGH else ""
+        notes.append(f"{every} predicted correctly, so overconfidence cannot be measured{few}")
         low, high = TEMPERATURES[0], _temperature_for_confidence(0.025 ** (1 / n), centred)
     elif n < ENOUGH:
         number = f"1 {what} is" if n == 1 else f"{n} {what}s are"

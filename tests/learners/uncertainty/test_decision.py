@@ -452,7 +452,7 @@ def test_few_items_are_noted():
     assert any(
         "10 calibration items cannot guarantee a coverage of 0.99" in note for note in model.notes
     )
-    assert any("(10; at least 100 are needed)" in note for note in model.notes)
+    assert any("All 10 calibration items are predicted" in note for note in model.notes)
     assert any("at least 20 are needed. No file is refused" in note for note in model.notes)
     assert fitted(20).decide(*strange(1)).reason == [OUT_OF_DISTRIBUTION]
     assert fitted(19).decide(*strange(1)).reason != [OUT_OF_DISTRIBUTION]
