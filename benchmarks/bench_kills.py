@@ -140,16 +140,17 @@ def one(number: int, folder: Path, whole: Path, took: dict[str, float], small: b
         shutil.rmtree(old, ignore_errors=True)
     stage = ORDER[number % len(ORDER)]
     words = ["--data", str(folder / "tones"), "--out", str(run), *FLAGS, *SMALL * small]
-    output = []
+    kills, started = [], words
     for kill in range(2 if number % 3 == 0 else 1):
         if kill:
             stage = "exporting" if stage == "exporting" else "training"
         process = start(cache, *words)
-        output.append(kill_at(process, run, stage, rng.uniform(0, 0.8 * took[stage])))
+        kills.append(kill_at(process, run, stage, rng.uniform(0, 0.8 * took[stage])))
         pictures = check_files(run, cache)
-        words = ["--resume", str(run)]
+        # As the program says: what ended before it had settings is started again.
+        words = ["--resume", str(run)] if (run / "config.yaml").is_file() else started
     status, output = to_the_end(cache, small, *words)
-    went_on = [line for line in output.splitlines() if line.startswith(("going on", "trained al"))]
+    went_on = [line for line in output.splitlines() if line.startswith("Resuming")]
     check_files(run, cache)
     leftovers = [path.name for path in (*run.rglob(".*"), *run.rglob("state-*"))]
     equal = status == 0 and all(
@@ -157,7 +158,7 @@ def one(number: int, folder: Path, whole: Path, took: dict[str, float], small: b
         for name in ("model/model.safetensors", "model/reference.safetensors", "predictions.csv")
     )
     print(
-        f"{number:3} {'; '.join(output)}; {pictures} pictures; {' '.join(went_on) or 'began again'}: "
+        f"{number:3} {'; '.join(kills)}; {pictures} pictures; {' '.join(went_on) or 'began again'}: "
         f"{'equal' if equal else 'DIFFERENT'}{f', leftovers {leftovers}' if leftovers else ''}",
         flush=True,
     )
@@ -193,10 +194,8 @@ def main() -> None:
         status, output = to_the_end(folder / "cache", options.small, *words)
         assert status == 0, output
     times = {name: os.stat(whole / name).st_mtime for pair in STAGES.values() for name in pair}
-    # config.yaml is written again when the data are read.
-    drawn = min(path.stat().st_mtime for path in (folder / "cache").rglob("*.png"))
-    times["config.yaml"] = drawn - 0.2
-    took = {stage: times[last] - times[start_] for stage, (start_, last) in STAGES.items()}
+    # config.yaml is written again when the data are read: a second around it is tried.
+    took = {s: max(1.0, times[last] - times[first]) for s, (first, last) in STAGES.items()}
     print("not killed:", ", ".join(f"{stage} {t:.1f} s" for stage, t in took.items()), flush=True)
     numbers = range(options.first, options.first + options.count)
     good = sum(one(number, folder, whole, took, options.small) for number in numbers)
