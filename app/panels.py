@@ -172,7 +172,9 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
     )
     name = predictor.classes[class_index]
     hot = replace(
-        whole, picture=overlay(whole.picture, heat), title=f"Where it looked for “{name}”"
+        whole,
+        picture=overlay(whole.picture, heat),
+        title=f"Where it looked for “{name}”: bright regions raised its score. The map is coarse",
     )
     return [*panels, hot]
 

@@ -265,13 +265,13 @@ def note_html(words: str, *, status: bool = False, turn: int | None = None) -> M
 def rule_words(rule: Rule) -> str:
     """The rule in plain words."""
     if not rule.of_model:
-        also = " and the file looks like its training files" if rule.score else ""
+        also = " and the file is not unusual" if rule.score else ""
         return (
             f"Your rule: the model answers if it is at least {percent(rule.threshold)} sure{also}."
         )
     condition = f"it answers if it is at least {percent(rule.threshold)} sure"
     if rule.score:
-        condition += " and the file looks like its training files"
+        condition += " and the file is not unusual"
     if rule.on != "probability":
         condition = f"it answers if the file's score ({rule.on}) is at least {rule.threshold:.4g}"
     if rule.on == EACH:

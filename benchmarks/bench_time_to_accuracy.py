@@ -266,8 +266,12 @@ class Clock:
 
 def measure_peer(name: str, words: list[str], log: Path) -> list[tuple[float, float, float]]:
     """Clock, processor time and accuracy of each model that a peer's command writes."""
+    # A program in an environment of its own must not find our `datasets` there.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with open(log, "w") as errors:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
     assert process.stdout
     clock, models = Clock(psutil.Process(process.pid)), []
     for line in process.stdout:

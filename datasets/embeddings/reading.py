@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,7 +21,6 @@ from datasets.spectrograms import cache_root
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float32]
 
@@ -71,14 +69,25 @@ def has_embeddings(path: Path) -> bool:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError):
             return False  # reading it as a table says what is wrong
-        lists = [field.name for field in schema if pa.types.is_nested(field.type)]
-        if lists and COLUMN not in schema.names:
-            log.warning(
-                "%s: columns of lists, which are not read: %s. If one holds embeddings, rename it to %s",
-                path, ", ".join(map(quoted, lists)), COLUMN,
-            )  # fmt: skip
+        vectors = [field.name for field in schema if _is_vector(field.type)]
+        if vectors and COLUMN not in schema.names:
+            raise SecondhandError(
+                f"{path}: {quoted(vectors[0])} holds lists of numbers, and there is no column {COLUMN!r}. If they are "
+                f"embeddings, rename it to {COLUMN}; else remove it"
+            )
         return COLUMN in schema.names
     return name.endswith((".csv", ".tsv")) and COLUMN in _header(path)
+
+
+def _is_vector(kind: Any) -> bool:
+    """Whether a column's type of Arrow is a list of fractional numbers."""
+    import pyarrow as pa
+
+    is_list = any(
+        is_kind(kind)
+        for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    )
+    return is_list and pa.types.is_floating(kind.value_type)
 
 
 def read_embeddings(path: Path) -> EmbeddingsFile:

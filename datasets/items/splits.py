@@ -264,9 +264,9 @@ def _hold_out(
         if _in_one_file(frame):
             raise SecondhandError(
                 f"all {len(frame)} held-out items are of one file, {frame['path'].iloc[0]}, which cannot be "
-                "divided into validation and calibration. Hold out at least two files: raise --valid and "
-                "--calibration, add files to the fold, or use --cv fold, which takes both from the other "
-                "folds"
+                "divided into validation and calibration. Add files, or hold out more of them (--valid, --calibration), "
+                "so that at least two are held out. With a column fold: add files to the fold, or use --cv fold, which "
+                "takes both from the other folds"
             )
     elif len(frame) > 1 and len(set(bound)) == 1:
         group = frame["group"].iloc[0] or frame["path"].iloc[0]

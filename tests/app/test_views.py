@@ -161,7 +161,7 @@ def test_the_limits_of_all_right_are_exact(n):
     ("options", "rule", "words"),
     [
         ({"threshold": 0.7}, ("threshold", "probability", NAN), "at least 70.0"),
-        ({"score": "knn"}, ("threshold", "probability", NAN), f"at least {percent(0.95)} sure and the file looks like its training files"),
+        ({"score": "knn"}, ("threshold", "probability", NAN), f"at least {percent(0.95)} sure and the file is not unusual"),
         ({"target_accuracy": 0.9, "score": "knn"}, ("target accuracy", "knn", 0.9),
          "; chosen for a target accuracy of 90.0"),
         ({"target_accuracy": 0.9, "score": "msp"}, ("target accuracy", "probability", 0.9),

@@ -157,10 +157,14 @@ def test_a_database_of_hoplite_is_refused_with_the_way_out(tmp_path):
         has_embeddings(tmp_path)
 
 
-def test_a_list_by_another_name_is_pointed_out(tmp_path, caplog):
-    pq.write_table(pa.table({"path": PATHS, "features": fixed(VALUES)}), tmp_path / "a.parquet")
-    assert not has_embeddings(tmp_path / "a.parquet")
-    assert "'features'" in caplog.text
+def test_vectors_by_another_name_are_an_error(tmp_path):
+    """Else the files that the table names would be learnt from, without the vectors."""
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"path": PATHS, "features": fixed(VALUES)}), file)
+    with pytest.raises(SecondhandError, match=r"a\.parquet: 'features'.*rename it to embedding"):
+        has_embeddings(file)
+    pq.write_table(pa.table({"path": PATHS, "tags": [["a", "b"]] * 5}), file)
+    assert not has_embeddings(file)
 
 
 def vectors_of(file: Path, frame: pd.DataFrame) -> tuple[Vectors, pd.DataFrame, list]:

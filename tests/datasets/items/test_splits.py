@@ -492,7 +492,7 @@ def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed:
 
 def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
     """Neither where its rows do not overlap; the message says what is needed."""
-    message = r"r0\d\.wav, which cannot be divided .* Hold out at least two files"
+    message = r"r0\d\.wav, which cannot be divided .* Add files, or hold out more"
     with pytest.raises(SecondhandError, match=message):
         assign_splits(windows(files=2, each=12))
     frame = windows(files=3, each=12)
