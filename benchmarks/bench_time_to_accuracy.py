@@ -277,7 +277,7 @@ def measure_peer(name: str, words: list[str], log: Path) -> list[tuple[float, fl
     for line in process.stdout:
         if line.startswith(READY):
             ready = clock.read()
-        elif line.startswith("{"):
+        elif line.startswith('{"accuracy"'):
             models.append((*ready, json.loads(line)["accuracy"]))
             now = clock.read()
             clock.pause = tuple(p + n - r for p, n, r in zip(clock.pause, now, ready, strict=True))  # type: ignore[assignment]
