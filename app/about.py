@@ -53,8 +53,8 @@ COLUMNS = {"path", "label", "best", "probability", "truth", "split", "distance_p
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
-    """Coverage and accuracy of a rule on the calibration files.
+class RuleEffect:
+    """What a rule answers of the calibration files, and how well.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Evidence:
         """The predictions for calibration files, on which the threshold was chosen."""
         return self.predictions.loc[self.predictions["split"].eq("calibration")]
 
-    def operating_point(self, threshold: float | None, alpha: float) -> OperatingPoint | None:
+    def rule_effect(self, threshold: float | None, alpha: float) -> RuleEffect | None:
         """Coverage and accuracy of a rule; None without predictions for calibration files.
 
         Parameters
@@ -147,11 +147,11 @@ class Evidence:
             contains = self.tree.correct(label, rows["truth"]).tolist()
             right = accepted & pd.Series(contains, rows.index)
         units = pd.factorize(rows["unit"])[0] if "unit" in rows else None
-        return OperatingPoint(accepted.to_numpy(bool), right.to_numpy(bool), units)
+        return RuleEffect(accepted.to_numpy(bool), right.to_numpy(bool), units)
 
     def matching_threshold(self) -> float:
         """The threshold that answers as many calibration files as the model's rule; 0.5 without any."""
-        point = self.operating_point(None, 0.0)
+        point = self.rule_effect(None, 0.0)
         if point is None or not point.answered:
             return 0.5
         return float(self.calibration["probability"].nlargest(point.answered).iloc[-1])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from markupsafe import Markup
 
-from app.views import Rule, model_rule, note_html, operating_point_html, rule_words
+from app.views import Rule, model_rule, note_html, rule_effect_html, rule_words
 from learners.report import part_name
 from learners.uncertainty import OperatingPoints
 
@@ -98,4 +98,4 @@ class ThresholdDial:
 
     def effect(self, value: float | None) -> Markup:
         rule = self.rule(value)
-        return operating_point_html(self.site.operating_point(self.name, rule), rule)
+        return rule_effect_html(self.site.rule_effect(self.name, rule), rule)

@@ -168,7 +168,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
                     dial.low, dial.high, value=dial.start, step=dial.step, label=dial.label,
                     buttons=[], info=dial.info, elem_classes=dial.css,
                 )  # fmt: skip
-                operating_point = gr.HTML(dial.effect(None))
+                rule_effect = gr.HTML(dial.effect(None))
                 _examples(site, name, file, at)
         with gr.Column(scale=3, min_width=300):
             result = gr.HTML(waiting, elem_classes="sh-page")
@@ -228,7 +228,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             **QUIET,
         ).then(show, [query, window], panels, **limited)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
-    changed = [by_model, threshold, result, operating_point]
+    changed = [by_model, threshold, result, rule_effect]
     changes = (
         threshold.input(move_slider, [query, threshold], changed, **now),
         by_model.input(apply_rule, [query, by_model, threshold], changed, **now),

@@ -16,7 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.about import Evidence, OperatingPoint
+from app.about import Evidence, RuleEffect
 from app.feedback import Feedback
 from app.views import Rule, model_rule, without_paths
 from datasets import audio
@@ -365,9 +365,9 @@ class Site:
         thresholds = None if confidence.exclusive else dict.fromkeys(classes, threshold)
         return Rule(threshold, confidence.distance.alpha, of_model=False, thresholds=thresholds)
 
-    def operating_point(self, name: str, rule: Rule) -> OperatingPoint | None:
+    def rule_effect(self, name: str, rule: Rule) -> RuleEffect | None:
         """Coverage and accuracy of a rule on the model's calibration files."""
-        return self.evidence[name].operating_point(
+        return self.evidence[name].rule_effect(
             None if rule.of_model else rule.threshold, rule.alpha
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from app.about import OperatingPoint
+from app.about import RuleEffect
 from datasets.core.cells import write_rows
 from datasets.items import join_labels
 from learners.files import jsonable
@@ -287,14 +287,14 @@ def rule_words(rule: Rule) -> str:
     return f"The model's rule: {condition}{aim}.{missed}"
 
 
-def operating_point_html(operating_point: OperatingPoint | None, rule: Rule) -> Markup:
+def rule_effect_html(rule_effect: RuleEffect | None, rule: Rule) -> Markup:
     """The rule, and its coverage and accuracy on the calibration files."""
     return render(
         "app",
-        "operating_point.html",
+        "rule_effect.html",
         words=rule_words(rule),
         multi_label=rule.thresholds is not None,
-        operating_point=operating_point,
+        rule_effect=rule_effect,
     )
 
 

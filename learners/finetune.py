@@ -144,6 +144,15 @@ def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> 
     if len(shown) > 1:
         table = folds.table[shown].rename(columns=lambda name: name.replace("_", " "))
         print("\n" + table.to_string(index=False, float_format="{:.3f}".format, na_rep=""))
+    silent = [
+        name for name, metrics in folds.done.items() if result.answers_almost_nothing(metrics)
+    ]
+    if silent:
+        adjust = console.command_line("learners.adjust", folds.place(silent[0]) / "model")
+        print(
+            f"Almost nothing is answered in fold {', '.join(silent)}. Add files to every class, or see what looser "
+            f"rules would answer: {adjust}"
+        )
     if folds.folder.exists():
         print(f"These figures rest on {folds.protocol}.")
         print(f"Table of the folds:  {folds.folder}/folds.csv")

@@ -47,25 +47,25 @@ def test_the_operating_point_is_measured_on_the_calibration_files(run):
     held = frame.iloc[:40]
     for threshold, alpha in ((0.0, 0.0), (0.5, 0.05), (0.8, 0.3)):
         accepted = (held["probability"] >= threshold) & ~(held["distance_p"] < alpha)
-        operating_point = evidence.operating_point(threshold, alpha)
-        assert operating_point.items == 40
-        assert operating_point.answered == accepted.sum()
-        assert operating_point.right.sum() == (held["best"] == held["truth"])[accepted].sum()
-    none = evidence.operating_point(1.0, 0.05)
+        rule_effect = evidence.rule_effect(threshold, alpha)
+        assert rule_effect.items == 40
+        assert rule_effect.answered == accepted.sum()
+        assert rule_effect.right.sum() == (held["best"] == held["truth"])[accepted].sum()
+    none = evidence.rule_effect(1.0, 0.05)
     assert (none.answered, none.right.sum()) == (0, 0)
 
 
 def test_groups_widen_the_limits_of_an_operating_point(run):
     """Each item four times over is worth what it is once: the parts are equal, and nearly so the limits."""
     folder, frame = run
-    once = Evidence(folder / "model", CLASSES).operating_point(0.5, 0.0)
+    once = Evidence(folder / "model", CLASSES).rule_effect(0.5, 0.0)
     again = pd.concat([frame] * 4)
     limits = {}
     for apart in (False, True):
         units = np.arange(len(again)) if apart else again.index
         again.assign(unit=units).to_csv(folder / "predictions.csv", index=False)
-        operating_point = Evidence(folder / "model", CLASSES).operating_point(0.5, 0.0)
-        limits[apart] = operating_point.coverage, operating_point.accuracy
+        rule_effect = Evidence(folder / "model", CLASSES).rule_effect(0.5, 0.0)
+        limits[apart] = rule_effect.coverage, rule_effect.accuracy
     for apart, parts in limits.items():
         for part, single in zip(parts, (once.coverage, once.accuracy), strict=True):
             assert part[0] == single[0]
@@ -79,13 +79,13 @@ def test_the_operating_point_of_the_models_rule_is_that_of_the_run(run):
     answered_rows = held.loc[held["label"] != "unknown"]
     right = (answered_rows["best"] == answered_rows["truth"]).sum()
     evidence = Evidence(folder / "model", CLASSES)
-    operating_point = evidence.operating_point(None, 0.5)
-    assert (operating_point.items, operating_point.answered, operating_point.right.sum()) == (
+    rule_effect = evidence.rule_effect(None, 0.5)
+    assert (rule_effect.items, rule_effect.answered, rule_effect.right.sum()) == (
         40,
         len(answered_rows),
         right,
     )
-    matched = evidence.operating_point(evidence.matching_threshold(), 0.0)
+    matched = evidence.rule_effect(evidence.matching_threshold(), 0.0)
     assert matched.answered == len(answered_rows)
 
 
@@ -95,9 +95,9 @@ def test_without_a_run_there_is_no_evidence(tmp_path, content):
         (tmp_path / "predictions.csv").write_text(content, encoding="latin-1")
         (tmp_path / "items.csv").write_text(content, encoding="latin-1")
     evidence = Evidence(tmp_path / "model", CLASSES)
-    assert evidence.operating_point(0.5, 0.05) is None
+    assert evidence.rule_effect(0.5, 0.05) is None
     assert evidence.examples() == []
-    assert Evidence(None, CLASSES).operating_point(0.5, 0.05) is None
+    assert Evidence(None, CLASSES).rule_effect(0.5, 0.05) is None
 
 
 def test_examples_are_existing_files_outside_training(tmp_path):

@@ -195,7 +195,7 @@ def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
     """What the page says a rule gives is what that rule accepts, also beside where it rests."""
     site = Site({"strict": up.models["strict"]}, str(tmp_path), LIMITS)
     held = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
-    own = site.operating_point("strict", site.rule("strict", None))
+    own = site.rule_effect("strict", site.rule("strict", None))
     assert own.answered == held["label"].ne("unknown").sum() < len(held)
     alpha = up.models["strict"].predictor.confidence.distance.alpha
     start = site.start("strict")
@@ -203,7 +203,7 @@ def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
         rule = site.rule("strict", threshold)
         taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
         assert not rule.of_model
-        assert site.operating_point("strict", rule).answered == taken.sum()
+        assert site.rule_effect("strict", rule).answered == taken.sum()
 
 
 def test_several_files_keep_their_order(client, pictures):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.about import OperatingPoint
+from app.about import RuleEffect
 from app.views import (
     Rule,
     answer_html,
@@ -19,7 +19,7 @@ from app.views import (
     explanation,
     judge,
     model_rule,
-    operating_point_html,
+    rule_effect_html,
     rule_words,
     table_html,
     without_paths,
@@ -140,20 +140,18 @@ def test_probabilities_are_not_rounded_to_certainty():
 
 def test_the_operating_point_of_a_threshold():
     accepted = np.arange(40) < 20
-    text = Seen(operating_point_html(OperatingPoint(accepted, np.arange(40) < 18), RULE)).text
+    text = Seen(rule_effect_html(RuleEffect(accepted, np.arange(40) < 18), RULE)).text
     assert "40 calibration files" in text
     assert "50.0\u00a0% [33.8\u00a0% to 66.2\u00a0%] are answered" in text
     assert "90.0\u00a0% [68.3\u00a0% to 98.8\u00a0%] of those" in text
-    assert "right" not in operating_point_html(
-        OperatingPoint(accepted & False, accepted & False), RULE
-    )
-    assert "not known" in operating_point_html(None, RULE)
+    assert "right" not in rule_effect_html(RuleEffect(accepted & False, accepted & False), RULE)
+    assert "not known" in rule_effect_html(None, RULE)
 
 
 @pytest.mark.parametrize("n", [1, 5, 36])
 def test_the_limits_of_all_right_are_exact(n):
     low = stats.binomtest(n, n).proportion_ci(0.95, method="exact").low
-    text = Seen(operating_point_html(OperatingPoint(np.full(n, True), np.full(n, True)), RULE)).text
+    text = Seen(rule_effect_html(RuleEffect(np.full(n, True), np.full(n, True)), RULE)).text
     assert text.count(f"100\u00a0% [{percent(low)} to 100\u00a0%]") == 2
 
 
@@ -268,5 +266,5 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     )
     far = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
     assert (far.label, far.reason) == ("unknown", OUT_OF_DISTRIBUTION)
-    assert "precision and the recall of each label" in operating_point_html(None, rule)
+    assert "precision and the recall of each label" in rule_effect_html(None, rule)
     assert "thresholds" not in model_rule(Confidence.uncalibrated(2)).as_json()

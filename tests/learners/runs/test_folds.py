@@ -19,7 +19,7 @@ from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
 from learners.runs import Run, finetuning, folds
-from learners.runs.folds import summarise
+from learners.runs.folds import DONE, summarise
 from tests.forks import Program
 from tests.pictures import write_pictures
 
@@ -115,6 +115,17 @@ def test_mean_and_spread_are_numpys_over_the_folds(finished, capsys, pictures):
     shown = capsys.readouterr().out
     assert "spread" in shown
     assert f"{np.mean(accuracy):.3f}" in shown
+
+
+def test_folds_that_answer_almost_nothing_are_named_with_a_command(copy, pictures, capsys):
+    for name, coverage in (("1", 0.0), ("2", 0.6), ("3", 0.1)):
+        record = json.loads((copy / f"fold-{name}" / DONE).read_text())
+        record["metrics"]["test_coverage"] = coverage
+        (copy / f"fold-{name}" / DONE).write_text(json.dumps(record))
+    assert call(pictures, copy) == 0
+    shown = capsys.readouterr().out
+    assert "Almost nothing is answered in fold 1, 3." in shown
+    assert f"learners.adjust {copy}/fold-1/model" in shown
 
 
 def test_figures_that_a_fold_lacks_are_left_out_of_the_mean():
