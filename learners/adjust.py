@@ -95,7 +95,8 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, float]) -> Non
             f"Add --out FOLDER to write a copy with your rule:  {command} {_flags(chosen)} --out FOLDER"
         )
     else:
-        other = (*table.points[table.default + 1 :], *table.points)[0].rule  # the next looser one
+        looser = [point for point in table.points if point.answered > table.own.answered]
+        other = (*looser, *table.points)[0].rule
         print(f"\nWrite a copy with another rule:  {command} {other} --out FOLDER")
 
 

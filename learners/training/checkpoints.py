@@ -169,7 +169,7 @@ class KeepBest(EpochEnd):
         if self.last:
             why = "the last epoch (--keep last)"
         elif n < FEW and (kept["phase"].endswith("way") or probe == kept["reached"]):
-            why = f"{n} validation files cannot choose"
+            why = f"{n} validation files are too few to choose by"
         elif kept["value"] > kept["lowest"]:
             why = f"within one standard error of the lowest ({kept['lowest']:.3g})"
         sentence = f"{what}: validation loss {kept['value']:.3g}, {why}"
