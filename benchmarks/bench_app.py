@@ -168,11 +168,13 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
     round_of(min(count, 10 * clients))  # warm-up
     before = page.memory()
     began, cpu = time.perf_counter(), _cpu(os.getpid())
-    list(predictor.predict(islice(cycle(files), count), bs=8))
-    own, own_cpu = count / (time.perf_counter() - began), _cpu(os.getpid()) - cpu
+    alone = min(count, 4000)  # enough for a rate
+    list(predictor.predict(islice(cycle(files), alone), bs=8))
+    own = alone / (time.perf_counter() - began)
+    own_cpu = (_cpu(os.getpid()) - cpu) / alone
     cpu = page.cpu()
     rate = round_of(count)
-    cpu = page.cpu() - cpu
+    cpu = (page.cpu() - cpu) / count
     after = page.memory()
     ordered = sorted(times)
     middle, late = statistics.median(ordered), ordered[int(0.95 * len(ordered))]
@@ -180,7 +182,7 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
         f"load    {len(times)} of {count} answered, {len(wrong)} wrong; median {1000 * middle:.0f} ms, "
         f"95th percentile {1000 * late:.0f} ms ({late / middle:.2f} medians); memory "
         f"{after - before:+.0f} MB; {rate:.1f}/s of the predictor's {own:.1f}/s: {rate / own:.2f}; processor time of an answer "
-        f"{1000 * cpu / count:.0f} ms, of the predictor {1000 * own_cpu / count:.0f} ms: "
+        f"{1000 * cpu:.0f} ms, of the predictor {1000 * own_cpu:.0f} ms: "
         f"{own_cpu / cpu:.2f}"
     )
     print("\n".join(wrong[:5]), end="")
