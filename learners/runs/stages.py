@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -39,8 +38,8 @@ log = logging.getLogger(__name__)
 def train(run: Run) -> None:
     """Train the networks of a run; write ``history.csv`` and ``checkpoint/``.
 
-    All processes of a distributed run call it. An interrupted training is resumed. As soon as the head is fitted,
-    ``model/`` holds a first model.
+    All processes of a distributed run call it. An interrupted training is resumed. As soon as the head is trained,
+    ``model/`` holds a first model; epochs that improve it replace it.
 
     Raises
     ------
@@ -49,7 +48,7 @@ def train(run: Run) -> None:
     bundle, table = run.bundle, run.items.table
     kept, run.interrupted = train_members(
         run.folder, run.items, run.settings, run.device, run.task, bundle, run.decoded, run.origin,
-        on_probe=partial(_write_first_model, run),
+        on_improvement=partial(_write_model_so_far, run),
     )  # fmt: skip
     distributed.close_group()
     bundle.provenance = provenance(table, run.command, run.began) | {"kept": "; ".join(kept)}
@@ -67,19 +66,19 @@ def train(run: Run) -> None:
             )
 
 
-def _write_first_model(run: Run, network: nn.Sequential) -> None:
-    """Write ``model/`` with the fitted head, calibrated. The model is usable while the training continues."""
-    items, network = run.items, deepcopy(network).eval()
+def _write_model_so_far(run: Run, network: nn.Sequential, kept: str) -> None:
+    """Write ``model/`` with this network, calibrated. It is usable while the training continues."""
+    items = run.items
     if items.labels != items.table.classes:
         drop_background_row(network)
     spec = replace(run.bundle.spec, n_classes=len(items.table.classes))
-    notes = provenance(items.table, run.command, run.began) | {"kept": "the head alone"}
+    notes = provenance(items.table, run.command, run.began) | {"kept": kept}
     bundle = replace(run.bundle, network=network, spec=spec, provenance=notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
     run.task.calibrate(predictor, items.table, items.rows, run.settings)
     predictor.close()
     save_bundle(bundle, run.folder / "model")
-    log.info("Usable now: %s, with the head alone. The training continues", run.folder / "model")
+    log.info("Usable now: %s (%s). The training continues", run.folder / "model", kept)
 
 
 def calibrate(run: Run) -> Outputs | None:

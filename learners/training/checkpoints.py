@@ -7,6 +7,9 @@ import json
 import logging
 import math
 import re
+import time
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +21,11 @@ from torch import Tensor, nn
 
 from datasets.core.errors import BadFile
 from datasets.core.files import file_beside, write_beside
+from datasets.core.upstream import restore_modules
 from learners import distributed
 from learners.files import disk_error
 from learners.model import read_tensors, save_weights, sha256, storable
-from learners.training.callbacks import Ema, EpochEnd, phase_of
+from learners.training.callbacks import Ema, EpochEnd, phase_of, undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +76,8 @@ class KeepBest(EpochEnd):
         phase = phase_of(self.learn)
         ends = phase == "frozen" or self.epoch + 1 == self.n_epoch
         if self.fitted and ends and not self.last:
-            self._save("probe" if phase == "frozen" else "last", self._model(), {})
-        self._offer(self.figures(), self._model(), phase, self.epoch + 1)
+            self._save("probe" if phase == "frozen" else "last", self.model, {})
+        self._offer(self.figures(), self.model, phase, self.epoch + 1)
 
     def try_blends(self, epochs: int) -> None:
         """Validate the interpolations `BLENDS`; keep the first within one standard error of the lowest loss.
@@ -123,7 +127,9 @@ class KeepBest(EpochEnd):
             for file in files:
                 file.unlink()
 
-    def _model(self) -> nn.Module:
+    @property
+    def model(self) -> nn.Sequential:
+        """The network that is validated, with averaged weights if there is EMA."""
         ema = getattr(self.learn, "ema", None)
         return distributed.plain_model(self.learn) if ema is None else ema.ema_model
 
@@ -217,6 +223,49 @@ class KeepBest(EpochEnd):
         except (SafetensorError, OSError) as error:
             raise BadFile(file, f"damaged ({error}). Start again with --overwrite") from None
         return True
+
+
+class Improvements(EpochEnd):
+    """Passes a copy of the network to ``write`` after epochs that improved it, so that it can be used at once.
+
+    The first kept weights are written at once. Later ones are written if the last writing took no more than ``share``
+    of the time since then. The last epoch is left out, because the finished model follows it.
+
+    Parameters
+    ----------
+    best : callback that decides which weights are kept.
+    last_phase : the phase after which the training ends, see `phase_of`.
+    write : called with the network in eval mode, and with `KeepBest.summary`.
+    share : largest fraction of the training time to spend on writing, in (0, 1].
+    """
+
+    order = 80  # after the state has been saved, so that a kill during the writing costs no epoch
+
+    def __init__(
+        self,
+        best: KeepBest,
+        last_phase: str,
+        write: Callable[[nn.Sequential, str], object],
+        *,
+        share: float = 0.1,
+    ) -> None:
+        self.best, self.last_phase, self.write, self.share = best, last_phase, write, share
+        self.next_time = -math.inf
+
+    def epoch_ends(self) -> None:
+        phase, kept = phase_of(self.learn), self.best.kept
+        over = phase == self.last_phase and self.epoch + 1 == self.n_epoch
+        if over or (kept["phase"], kept["epoch"]) != (phase, self.epoch + 1):
+            return
+        start = time.monotonic()
+        if start < self.next_time:
+            return
+        network = deepcopy(self.best.model).eval()
+        restore_modules(network.modules())  # the body does not run while the head is trained
+        with undisturbed_randomness(self.learn.dls):
+            self.write(network, self.best.summary())
+        end = time.monotonic()
+        self.next_time = end + (end - start) / self.share
 
 
 class Position(NamedTuple):

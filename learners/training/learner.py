@@ -8,7 +8,7 @@ rates work for every family.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,6 @@ def fine_tune(
     warm_start: bool = False,
     checkpoints: Checkpoints | None = None,
     best: KeepBest | None = None,
-    on_probe: Callable[[], object] | None = None,
 ) -> None:
     """Fine-tune in two phases: the head alone, then all weights by the one-cycle policy (arXiv:1803.09820).
 
@@ -126,7 +125,6 @@ def fine_tune(
     groups : group number of each training item; cross-validation of the head keeps groups together.
     warm_start : the head is already trained, so its fit starts from its weights.
     checkpoints, best : callbacks of the learner that hold the position to resume from and the weights to keep.
-    on_probe : called when the network is a linear probe, before the second phase.
     """
     position = Position() if checkpoints is None else checkpoints.position
     frozen_epochs = settings.freeze_epochs
@@ -138,9 +136,6 @@ def fine_tune(
                 probe = (objective or class_objective(settings)).probe
                 fit_head(learn, probe, groups, warm_start=warm_start)
                 learn.fit(1, lr=0.0)  # a learning rate of 0 only evaluates the head
-            if settings.epochs and on_probe is not None:
-                with undisturbed_randomness(learn.dls):
-                    on_probe()
         unfreeze_body(learn, settings)
         if settings.epochs and learn.opt.frozen_idx:
             log.debug("The stem and the first third of the body's blocks stay frozen")

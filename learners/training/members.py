@@ -47,7 +47,7 @@ from learners.machine import SpeedSettings
 from learners.model import Bundle
 from learners.tasks.base import Task
 from learners.training import callbacks
-from learners.training.checkpoints import Checkpoints, KeepBest
+from learners.training.checkpoints import Checkpoints, Improvements, KeepBest
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
 from learners.training.learning_curve import PREDICTIONS, LearningCurveProbes
 from learners.training.speed import describe_speed, workers_for
@@ -64,7 +64,7 @@ def train_members(
     bundle: Bundle,
     decoded: DecodedPictures,
     origin: Bundle | None = None,
-    on_probe: Callable[[nn.Sequential], None] | None = None,
+    on_improvement: Callable[[nn.Sequential, str], None] | None = None,
 ) -> tuple[list[str], bool]:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
@@ -79,8 +79,8 @@ def train_members(
         weights of their best epochs.
     decoded : from `decoded_pictures`.
     origin : as in `build_network`.
-    on_probe : called with the first network when its head is fitted and its body is still to be trained; not where
-        several processes train.
+    on_improvement : called during the training with a copy of the first network and a sentence on which weights these
+        are, see `Improvements`; not where several processes train.
 
     Returns
     -------
@@ -131,6 +131,9 @@ def train_members(
             callbacks.Seeds(train.seed + member),
             checkpoints,
         ]
+        if on_improvement is not None and not member and distributed.count() == 1:
+            last_phase = "unfrozen" if train.epochs else "frozen"
+            cbs.append(Improvements(best, last_phase, on_improvement))
         if settings.run.learning_curve and not member:
             classes = items.table.classes
             cbs.append(
@@ -157,14 +160,12 @@ def train_members(
             _log_network(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
         if checkpoints.resume(learn, best):
             log.info("Resuming: phase %d, epoch %d", *(n + 1 for n in checkpoints.position))
-        first_alone = not member and distributed.count() == 1
         with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
                 with distributed.training(learn):
                     fine_tune(
                         learn, train, objective, groups=groups, warm_start=origin is not None,
                         checkpoints=checkpoints, best=best,
-                        on_probe=partial(on_probe, network) if on_probe and first_alone else None,
                     )  # fmt: skip
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds

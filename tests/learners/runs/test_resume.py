@@ -98,7 +98,7 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     out = tmp_path / "run"
     stopped(monkeypatch, Stop(7), [*words, str(out)])
     usable = load_bundle(out / "model")  # by another program, while the body is trained
-    assert usable.provenance["kept"] == "the head alone"
+    assert usable.provenance["kept"].startswith("the head-only model: ")
     assert usable.decider.calibrator.temperature.n == frame_count(out, "calibration") > 0
     probe = load_file(out / "checkpoint/best.safetensors")
     assert all(torch.equal(probe[name], t) for name, t in usable.network.state_dict().items())
@@ -209,7 +209,10 @@ def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, 
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     stopped_in(monkeypatch, stages, "calibrate", words)
-    assert not (out / "model").exists()
+    so_far = load_bundle(out / "model").provenance["kept"]
+    assert so_far.startswith("epoch 1 of "), (
+        "from the training: the last epoch is yet to be calibrated"
+    )
     monkeypatch.setattr(members, "make_learner", None)
     assert main(["--resume", str(out)]) == 0
     same(whole, out)

@@ -151,6 +151,33 @@ def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last)
     assert record["epoch"] == (3 if last else 1)
 
 
+@pytest.mark.parametrize(("share", "count"), [(1.0, 3), (1e-9, 1)])
+def test_improved_networks_can_be_used_during_the_training(
+    folder, tmp_path, monkeypatch, share, count
+):
+    """Two head-only epochs on cached features and three of all weights; the fourth of the five improves nothing."""
+    x, written = torch.rand(2, 3, 32, 32), []
+    best = checkpoints.KeepBest(tmp_path / "checkpoint")
+
+    def write(network: nn.Sequential, kept: str) -> None:
+        assert not network.training
+        written.append((kept.split(":")[0], network(x)))
+        torch.rand(9)  # as writing a model may: the training is not disturbed
+
+    improvements = checkpoints.Improvements(best, "unfrozen", write, share=share)
+    learn = learner(folder, tmp_path, cbs=[best, improvements])
+    losses = iter([0.9, 0.8, 0.7, 0.75, 0.1])
+    monkeypatch.setattr(best, "figures", lambda: {"valid_loss": next(losses)})
+    states = []
+    learn.add_cb(_AfterEpoch(lambda learn: states.append(copy.deepcopy(learn.model.state_dict()))))
+    quietly(learn, epochs=3, freeze_epochs=2)
+    names = ["epoch 1 of 2, frozen", "epoch 2 of 2, frozen", "epoch 1 of 3, unfrozen"]
+    assert [kept for kept, _ in written] == names[:count]
+    for epoch, (_, outputs) in zip((1, 2, 3), written, strict=False):
+        learn.model.load_state_dict(states[epoch - 1])
+        torch.testing.assert_close(learn.model.eval()(x), outputs)
+
+
 @pytest.mark.parametrize(
     "name", [CNN, pytest.param(VIT, marks=pytest.mark.long("a convolutional network is tried"))]
 )
