@@ -10,6 +10,8 @@ from typing import Any
 ALMOST_NOTHING = 0.1
 #: Calibration files from which probabilities can be corrected, as `learners.uncertainty` has it.
 ENOUGH = 100
+#: The 95 % limits of `MANY` independent files are never `WIDE`.
+MANY, WIDE = 50, 0.3
 #: Below this number of groups, files of further groups help more than files of these.
 FEW_GROUPS = 10
 #: Parts in the order in which their figures are reported, as `learners.evaluation.headline` has them.
@@ -44,6 +46,9 @@ def sentences(
         lines = _single(metrics, part, items, files, groups)
     else:
         lines = _multi_label(metrics, part, items, files)
+    low, high = metrics.get(f"{part}_accuracy_interval") or (0.0, 0.0)
+    if items >= MANY and high - low > WIDE:
+        lines.append("The limits are wide because files of one group count together.")
     if confusions:
         pairs = ", ".join(f"{truth} as {named} ({count})" for truth, named, count in confusions)
         lines.append(f"Mixed up most often: {pairs}.")

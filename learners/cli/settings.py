@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import MISSING, dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -314,9 +315,17 @@ class Settings:
         }
 
     def but(self, **values: Any) -> Settings:
-        """A copy of these settings with the given ``values``, named as in `flat`."""
-        if unknown := values.keys() - self.flat().keys():
-            raise TypeError(f"no settings: {', '.join(sorted(unknown))}")
+        """A copy of these settings with the given ``values``, named as in `flat`.
+
+        Raises
+        ------
+        SecondhandError : there is no setting of such a name.
+        """
+        names = self.flat().keys()
+        for name in values.keys() - names:
+            near = get_close_matches(name, names, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise SecondhandError(f"There is no setting {name!r}.{hint}")
         return replace(
             self,
             **{

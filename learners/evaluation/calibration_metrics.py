@@ -156,7 +156,8 @@ def percent(value: float) -> str:
 
 def with_limits(value: float, low: float, high: float) -> str:
     """A fraction with its limits as text, in percent."""
-    return f"{100 * value:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
+    value, low, high = (round(100 * share, 3) for share in (value, low, high))
+    return f"{value:.3g} % [{low:.3g}, {high:.3g}]"
 
 
 def calibration_figures(

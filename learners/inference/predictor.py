@@ -447,6 +447,9 @@ class Predictor:
         """Yield each file with the detailed predictions of its windows or boxes (one for a short file)."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: expected at least 1")
+        if isinstance(paths, str | os.PathLike):
+            path = os.fspath(paths)
+            raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
         check_moment(self.kind, at)
         files = (as_source(path, at) for path in paths)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))

@@ -69,9 +69,11 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
 
     def epoch_name(step: float, _: object = None) -> str:
         number = round(step)
+        if number < 1 or abs(step - number) > 1e-6:  # with a single epoch there are ticks between
+            return ""
         if number > frozen:
             return str(number - frozen)
-        return "" if number < 1 else "head" if frozen == 1 else f"head {number}"
+        return "head" if frozen == 1 else f"head {number}"
 
     def line(axes: Axes, name: str, marker: str, colour: str, label: str) -> None:
         for phase in phases:
@@ -281,8 +283,8 @@ def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
     return out()
 
 
-def risk_coverage(curve: dict[str, Any]) -> Markup:
-    """Error among answered files against the fraction answered, with the model's own operating point."""
+def risk_coverage(curve: dict[str, Any], files: str) -> Markup:
+    """Error among answered ``files`` against the fraction answered, with the model's own operating point."""
     point = curve["point"]
     title = f"Risk against coverage, area {curve['aurc']:.4f}"
     if point["risk"] is not None:
@@ -292,10 +294,10 @@ def risk_coverage(curve: dict[str, Any]) -> Markup:
         if point["risk"] is not None:
             axes.plot(
                 point["coverage"], point["risk"], "o", color=ORANGE, linestyle="", markersize=8,
-                label="this model",
+                label="this model, with all its rules",
             )  # fmt: skip
             axes.legend(loc="upper left")
-        axes.set(xlabel="fraction of files answered (coverage)", ylabel="wrong answers (risk)")
+        axes.set(xlabel=f"fraction of {files} answered (coverage)", ylabel="wrong answers (risk)")
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, max(0.02, *curve["risk"], point["risk"] or 0) * 1.1)
     return out()

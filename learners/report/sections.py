@@ -226,7 +226,8 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
             plots.reliability(bins, f"{when} calibration", errors[when]["ece"]["value"])
             for when, bins in (measured["reliability"] or {}).items()
         ],
-        "risk": measured["risk_coverage"] and plots.risk_coverage(measured["risk_coverage"]),
+        "risk": measured["risk_coverage"]
+        and plots.risk_coverage(measured["risk_coverage"], f"{part_name(main)} files"),
         "specific": measured["tree"] and plots.specificity(measured["tree"]["curves"]),
         "histogram": unknown
         and plots.histogram(

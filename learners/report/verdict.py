@@ -9,6 +9,8 @@ from learners.templates import percent
 
 #: Part of the files below which a model answers almost nothing.
 ALMOST_NOTHING = 0.1
+#: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
+WIDE = 0.2
 #: Names of the splits in sentences.
 PARTS = {"valid": "validation"}
 
@@ -86,6 +88,14 @@ def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
         f"The model names {named_right} of {files} right ({accuracy}). It answers {answered} of them, "
         f'{"all" if right == answered else right} right, and says "unknown" for the others.'
     )
+    low = split["accuracy"]["low"]
+    if low is not None and low < split["accuracy"]["value"] - WIDE:
+        limits = f"{100 * low:.0f} to {100 * split['accuracy']['high']:.0f} %"
+        return Verdict(
+            "amber",
+            f"{message} So few independent files cannot tell how good it is (95 % limits of the accuracy: {limits}); "
+            "files of one group count together.",
+        )
     return _noticed(message, problems)
 
 
@@ -114,7 +124,17 @@ def _of_checks(
             "red", f"Do not rely on it here: {result}, and {percent(expected)} were expected."
         )
     known_files = [f"{copies} of the files look like training files"] if copies else []
-    doubts = [*known_files, *_doubts(rows), *(["see the notices below"] if problems else [])]
+    wide = accepted["low"] < accepted["here"] - WIDE
+    doubts = [
+        *known_files,
+        *_doubts(rows),
+        *(
+            ["so few independent files cannot tell; files of one group count together"]
+            if wide
+            else []
+        ),
+        *(["see the notices below"] if problems else []),
+    ]
     if doubts:
         return Verdict("amber", f"Use it here with care: {result}, but {doubts[0]}.")
     return Verdict("green", f"It holds here: {result}; it answers {n} of {files} files.")

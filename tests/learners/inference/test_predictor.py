@@ -269,5 +269,8 @@ def test_one_file_alone_starts_one_worker(model, pictures):
 
 def test_no_files_give_no_answers_and_no_batch_is_no_setting(model):
     assert list(Predictor(model).predict([])) == []
+    for path in ("a.jpg", Path("a.jpg")):
+        with pytest.raises(SecondhandError, match=r"\['a.jpg'\]"):
+            list(Predictor(model).predict(path))
     with pytest.raises(SecondhandError, match="--bs 0"):
         list(Predictor(model).predict(["x.jpg"], bs=0))

@@ -271,8 +271,9 @@ def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:
         ([*check_rows(0.93, 0.95)[:2],
           {"what": "refused as out of distribution", "guaranteed": 0.05, "here": 0.3, "low": 0.2,
            "high": 0.4, "items": 200}], [], "amber"),
+        ([{**check_rows(0.99, 0.95)[0], "low": 0.025}, *check_rows(0.99, 0.95)[1:]], [], "amber"),
     ],
-    ids=["as expected", "with a notice", "fewer right", "no answers", "many outliers"],
+    ids=["as expected", "with a notice", "fewer right", "no answers", "many outliers", "one group"],
 )  # fmt: skip
 def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
     result = verdict({"evaluated_split": "test"}, rows, problems)
@@ -291,6 +292,7 @@ def test_the_kept_weights_are_marked_on_the_curves(history, kept, place):
     assert (step, figures) == (place, reached if kept else {})
     plotted = plots.curves(epochs, best if kept else None)
     assert [">kept<" in str(plot) for plot in plotted] == [bool(kept)] * 2
+    assert all(str(plot).count(">head<") == 1 for plot in plots.curves(epochs.iloc[:1]))
 
 
 def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch):
