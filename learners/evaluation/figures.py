@@ -21,6 +21,7 @@ from learners.evaluation.calibration_metrics import (
     part_of,
     percent,
     reliability,
+    units_of,
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.evaluation.rankings import score_figures
@@ -107,8 +108,6 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         )
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
     gate = decided.sure if confidence.threshold_gate.on == "probability" else decided.known
-    tree = confidence.tree
-    right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     return ScoredItems(
         rows=rows,
         labels=labels,
@@ -118,7 +117,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         after=decided.probabilities,
         known=decided.known,
         gate=gate,
-        right=right,
+        right=confidence.is_right(decided.named, labels),
         score=confidence.score_gate.name,
     )
 
@@ -300,7 +299,7 @@ def _reliability(scored: ScoredItems, predictions: pd.DataFrame) -> dict[str, An
     labelled = scored.where(scored.labels >= 0)
     if not len(labelled.rows):
         return None
-    units = predictions["unit"].to_numpy()[labelled.rows] if "unit" in predictions else None
+    units = units_of(predictions.iloc[labelled.rows])
     return {
         when: reliability(getattr(labelled, when), labelled.labels, groups=units) for when in WHEN
     }
@@ -440,7 +439,7 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
         return None
     labels, p = labels[known], probabilities[known]
     predicted = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
-    units = rows["unit"].to_numpy()[known] if "unit" in rows else None
+    units = units_of(rows.loc[known])
     table = [
         {
             "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
@@ -478,9 +477,7 @@ def by_depth(
     right = tree.holds(predicted, labels)
     for name, nodes in tree.levels:
         at_depth = np.isin(predicted, nodes)
-        yield (
-            name, nodes, int(at_depth.sum()), fraction(right[at_depth], None if groups is None else groups[at_depth]),
-        )  # fmt: skip
+        yield name, nodes, int(at_depth.sum()), fraction(right, groups, at_depth)
 
 
 def _tree_curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[float]]:

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from datasets.core.cells import read_frame
 from learners.evaluation.calibration_metrics import fraction
+from learners.uncertainty import Floats
 
 #: A forecast needs at least this many subsets and mistakes, and an interval of the gain of at most this width.
 PARTS, MISTAKES, WIDEST = 3, 5, 0.1
 BOOTSTRAPS = 1000
 _EXPONENTS = np.geomspace(0.1, 2, 30)
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
     def points(selected: NDArray[np.bool_]) -> list[dict[str, Any]]:
         rows = []
         for size, correct in zip(sizes, right, strict=True):
-            value, low, high = fraction(correct[:, selected].mean(0), units[selected])
+            value, low, high = fraction(correct.mean(0), units, selected)
             rows.append({"labels": size, "value": value, "low": low, "high": high})
         return rows
 

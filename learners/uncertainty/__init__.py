@@ -12,6 +12,7 @@ from learners.uncertainty.arrays import (
     Outputs,
     check_labels,
     check_probabilities,
+    check_scores,
     known_labels,
     softmax,
 )

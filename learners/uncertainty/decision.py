@@ -67,33 +67,19 @@ _CALIBRATION = "known.calibration"
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """Decisions for n items; each attribute has one entry per item.
+class Decisions(Batch):
+    """The n items of a batch, and what the gates decided on each.
 
     Attributes
     ----------
-    label : accepted class or tree node; -1 for unknown. For a multi-label model the most probable assigned label.
-    best : most probable class, accepted or not.
-    probability : calibrated probability of ``best``, from 0 to 1.
+    label : [n], accepted class or tree node; -1 for unknown. For a multi-label model the most probable assigned label.
     reason : why the item was refused, "" if it was accepted. For an accepted node above the classes, why no class
         was accepted.
-    distance_p : conformal p-value of the distance in (0, 1]; NaN if the distance is off.
-    known : out-of-distribution score, higher for known items.
-    probabilities : [n, classes].
-    named : the class ``best`` or the tree node that the gates judged.
-    sure : probability of ``named``.
     predicted : bool [n, classes], the labels that a multi-label model assigns; None for other models.
     """
 
     label: Ints
-    best: Ints
-    probability: Floats
     reason: list[Reason]
-    distance_p: Floats
-    known: Floats
-    probabilities: Floats
-    named: Ints
-    sure: Floats
     predicted: Mask | None = None
 
     def labels(self, names: Sequence[str]) -> list[str]:
@@ -336,10 +322,7 @@ class Confidence:
             label = np.where(accepted, likeliest, NO_CLASS)
         for row in np.flatnonzero(label >= self.classes):  # a node above the classes is accepted
             reasons[row] = AMBIGUOUS
-        return Decisions(
-            label, batch.best, batch.probability, reasons, batch.distance_p, batch.known,
-            batch.probabilities, batch.named, batch.sure, predicted,
-        )  # fmt: skip
+        return Decisions(**vars(batch), label=label, reason=reasons, predicted=predicted)
 
     def _batch(
         self, logits: Floats, features: ArrayLike | None, paths: Sequence[str] | None, trained: bool
@@ -358,18 +341,29 @@ class Confidence:
         known = self.score_gate.rank(x, z, scores)
         return Batch(z, probabilities, possible, others, best, probability, named, sure, known, p)
 
+    def is_right(self, named: Ints, labels: Ints) -> Mask:
+        """Whether each class is that of the label, or each tree node above it, bool [n]; false for a label of -1."""
+        return named == labels if self.tree is None else self.tree.holds(named, labels)
+
     def with_overrides(
         self,
         threshold: float | Sequence[float | None] | None,
         score: str | None,
         keep_known: float | None = None,
     ) -> Confidence:
-        """A copy with another threshold, score or fraction of known items that the score keeps; None leaves each as
-        it is.
-        """
-        confidence = self if threshold is None else self.with_threshold(threshold)
-        confidence = confidence if keep_known is None else confidence.with_keep_known(keep_known)
+        """`with_rule`, and another score; None leaves each as it is."""
+        confidence = self.with_rule(threshold=threshold, keep_known=keep_known)
         return confidence if score is None else confidence.with_score(score)
+
+    def with_rule(
+        self,
+        *,
+        threshold: float | Sequence[float | None] | None = None,
+        keep_known: float | None = None,
+    ) -> Confidence:
+        """A copy with another threshold or fraction of known items that the score keeps; None leaves each as it is."""
+        confidence = self if threshold is None else self.with_threshold(threshold)
+        return confidence if keep_known is None else confidence.with_keep_known(keep_known)
 
     def with_keep_known(self, fraction: float) -> Confidence:
         """A copy whose score floor lets at least ``fraction`` (0.5 to 1) of the calibration items pass, as `fit` sets

@@ -372,8 +372,7 @@ class ThresholdGate:
     @property
     def is_guaranteed(self) -> bool:
         """Whether the thresholds were chosen to guarantee an accuracy."""
-        target, message = self.threshold.target, self.threshold.message
-        return bool(self.guarantees) or (target == target and not message)
+        return bool(self.guarantees) or not math.isnan(self.threshold.guaranteed)
 
     def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
         """A copy with another threshold on the probability, without a guarantee.

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.files import ranged, read_as
-from learners.uncertainty.arrays import Floats, Groups, with_margin
+from learners.uncertainty.arrays import Floats, Groups, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.
 RISK = 0.05
@@ -38,6 +38,7 @@ class Threshold:
     accuracy_low : lower confidence limit of ``accuracy``; NaN without a target.
     message : empty, or why ``target`` is not guaranteed.
     target : accuracy to guarantee; NaN without a target.
+    guaranteed : the target if it is guaranteed, else NaN.
     """
 
     value: float
@@ -46,6 +47,10 @@ class Threshold:
     accuracy_low: float = ranged(0, 1, none=True, default=float("nan"))
     message: str = ""
     target: float = ranged(0, 1, none=True, default=float("nan"))
+
+    @property
+    def guaranteed(self) -> float:
+        return float("nan") if self.message else self.target
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
@@ -217,7 +222,7 @@ def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
     """
     if not 0 < coverage <= 1:
         raise SecondhandError(f"coverage {coverage!r}: expected a number above 0 and at most 1")
-    candidates = np.sort(with_margin(_scores(score)))[::-1]
+    candidates = np.sort(with_margin(check_scores(score)))[::-1]
     if not len(candidates):
         return 0.0
     return float(candidates[int(np.ceil(round(coverage * len(candidates), 9))) - 1])
@@ -332,19 +337,12 @@ def _accepted(
 
 
 def _pair(score: ArrayLike, correct: ArrayLike) -> tuple[Floats, np.ndarray]:
-    s, right = _scores(score), np.asarray(correct).astype(bool)
+    s, right = check_scores(score), np.asarray(correct).astype(bool)
     if s.shape != right.shape:
         raise SecondhandError(
             f"scores of shape {s.shape} and outcomes of shape {right.shape}: expected one outcome per score"
         )
     return s, right
-
-
-def _scores(values: ArrayLike) -> Floats:
-    s = np.asarray(values, dtype=np.float64)
-    if s.ndim != 1 or np.isnan(s).any():
-        raise SecondhandError(f"scores of shape {s.shape}: expected one number per item and no NaN")
-    return s
 
 
 def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:
