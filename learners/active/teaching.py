@@ -30,9 +30,9 @@ from datasets.core.file_state import FileState, states_of
 from datasets.core.scanning import some_files
 from datasets.items import UNKNOWN, add_embeddings
 from datasets.spectrograms import Source
-from learners.active.embeddings import nameable, unit_rows
+from learners.active.embeddings import nameable
 from learners.inference import DetailedPrediction, FileOrSource, Floats, Prediction, Predictor
-from learners.uncertainty import Reason, Why
+from learners.uncertainty import Reason, Why, normalise
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
     features : [rows, width]; only directions count.
     n : number of rows; fewer if there are fewer.
     """
-    uncertainty, x = np.asarray(scores, dtype=float), unit_rows(features)
+    uncertainty, x = np.asarray(scores, dtype=float), normalise(features)
     distances = np.ones(len(x))  # squared distance to the nearest chosen row
     chosen: list[int] = []
     while len(chosen) < min(n, len(x)):
