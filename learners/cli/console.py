@@ -97,10 +97,10 @@ def command_line(module: str, *words: object) -> str:
     return shlex.join([sys.executable or "python", *called, *map(str, words)])
 
 
-def as_typed(module: str, argv: Sequence[str] | None) -> str:
-    """The command that is running, for reports and the provenance of models."""
+def as_typed(module: str, argv: Sequence[object] | None) -> str:
+    """A command as a user types it; without ``argv`` the one that is running."""
     words = sys.argv[1:] if argv is None else argv
-    return shlex.join([*installed_commands(f"python -m {module}").split(), *words])
+    return shlex.join([*installed_commands(f"python -m {module}").split(), *map(str, words)])
 
 
 def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:

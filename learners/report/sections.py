@@ -14,6 +14,7 @@ from markupsafe import Markup
 from datasets.core.program import installed_commands
 from datasets.items import ItemTable, names_of
 from datasets.spectrograms import source_of
+from learners.cli.result import part_name
 from learners.evaluation import (
     LOW,
     OPEN_SET_SPLITS,
@@ -38,7 +39,7 @@ from learners.report.galleries import (
     suspected,
 )
 from learners.report.report import Material, Sections, class_counts, facts, shared
-from learners.report.verdict import label_verdict, part_name, verdict
+from learners.report.verdict import label_verdict, verdict
 from learners.uncertainty import Confidence, OperatingPoints
 
 
@@ -162,7 +163,7 @@ def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
             "answered": cut.coverage,
             "right": cut.accuracy,
             "at least": cut.accuracy_low,
-            "guaranteed": np.nan if cut.message else cut.target,
+            "guaranteed": cut.guaranteed,
         }
         for name, cut in zip(classes, confidence.threshold_gate.guarantees, strict=True)
     )

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from learners.cli.result import ALMOST_NOTHING, part_name
 from learners.templates import percent
-
-#: Part of the files below which a model answers almost nothing.
-ALMOST_NOTHING = 0.1
-#: Names of the splits in sentences.
-PARTS = {"valid": "validation"}
 
 
 class Verdict(NamedTuple):
@@ -18,11 +14,6 @@ class Verdict(NamedTuple):
 
     colour: str
     message: str
-
-
-def part_name(split: str) -> str:
-    """Name of a split in a sentence."""
-    return PARTS.get(split, split)
 
 
 def verdict(
