@@ -278,17 +278,15 @@ def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
     """How frames are merged into events: by the threshold of the call, else by the model's for events."""
     from learners.inference import GAP, Bursts
 
-    confidence = predictor.confidence
-    if not confidence.exclusive or (settings.threshold is None and confidence.events is None):
-        problem = (
-            "has several labels" if not confidence.exclusive else "has no threshold for events"
-        )
-        remedy = "--events out" if not confidence.exclusive else "it out, or give --threshold"
-        raise SecondhandError(f"--events: the model {settings.model} {problem}. Leave {remedy}")
-    value = settings.threshold
-    threshold = (
-        confidence.events.value if value is None and confidence.events else float(value or 0)
-    )
+    confidence, threshold, problem = predictor.confidence, settings.threshold, ""
+    if not confidence.exclusive:
+        problem = "has several labels. Leave --events out"
+    elif threshold is None and confidence.events is None:
+        problem = "has no threshold for events. Leave it out, or give --threshold"
+    if problem:
+        raise SecondhandError(f"--events: the model {settings.model} {problem}")
+    if threshold is None and confidence.events is not None:
+        threshold = confidence.events.value
     return Bursts(clock, threshold, GAP if settings.gap is None else settings.gap, settings.top)
 
 

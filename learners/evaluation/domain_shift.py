@@ -23,6 +23,7 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.figures import by_depth
+from learners.files import counted
 from learners.uncertainty import (
     Confidence,
     Decisions,
@@ -192,7 +193,7 @@ def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Che
     value, low, high = fraction(decided.distance_p < alpha, items.groups)
     if confidence.distance.too_few:
         count, least = len(confidence.distance.calibration), confidence.distance.least
-        files = f"{count} calibration file{'s' * (count != 1)}; {least} are needed"
+        files = f"{counted(count, 'calibration file')}; {least} are needed"
         return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
         f"Refused as out of distribution: {percent(alpha)} of known files expected, here "

@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets.items import targets_of
 from learners.evaluation.calibration_metrics import binned, fraction, named_limits, units_of
-from learners.evaluation.figures import HONEST, MAX_POINTS, headline
+from learners.evaluation.figures import MAX_POINTS, best_split, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files import jsonable
 from learners.model import Bundle
@@ -48,17 +48,9 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     truths = frame["truth"].iloc[rows]
     targets = np.array([targets_of(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
-    out_of_distribution = np.array(
-        [reason is OUT_OF_DISTRIBUTION for reason in decided.reason], bool
-    )
-    return ScoredLabels(
-        rows,
-        targets,
-        decided.probabilities,
-        np.asarray(decided.predicted, bool),
-        out_of_distribution,
-        units_of(frame.iloc[rows]),
-    )
+    outside = np.array([reason is OUT_OF_DISTRIBUTION for reason in decided.reason], bool)
+    predicted, groups = np.asarray(decided.predicted, bool), units_of(frame.iloc[rows])
+    return ScoredLabels(rows, targets, decided.probabilities, predicted, outside, groups)
 
 
 def all_label_figures(
@@ -78,7 +70,7 @@ def all_label_figures(
     """
     classes, split = bundle.classes, evaluation.predictions["split"]
     names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
-    main = next((name for name in (*HONEST, *names) if name in names), None)
+    main = best_split(names)
     of_row = split.to_numpy()[scored.rows]
     guarantees = bundle.decider.threshold_gate.guarantees
     metrics: dict[str, Any] = {}
@@ -129,11 +121,8 @@ def label_figures(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     p, predicted, present, units = _known(scored, k, selected)
-    hits, count, positives = (
-        int((predicted & present).sum()),
-        int(predicted.sum()),
-        int(present.sum()),
-    )
+    hits = int((predicted & present).sum())
+    count, positives = int(predicted.sum()), int(present.sum())
     precision, recall = (
         fraction(right, units, denominator)
         for right, denominator in ((present, predicted), (predicted, present))

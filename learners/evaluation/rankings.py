@@ -119,10 +119,8 @@ def ranked_table(ranking: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
 
 def better_score(ranking: Sequence[ScoreFigures], confidence: Confidence) -> str:
     """A sentence with the command that uses the best score, if it is clearly better; else ""."""
-    best, in_use = (
-        ranking[0],
-        next((f for f in ranking if f.name == confidence.score_gate.name), None),
-    )
+    best = ranking[0]
+    in_use = next((f for f in ranking if f.name == confidence.score_gate.name), None)
     if in_use is None or not best.auroc >= in_use.auroc + WORTH:
         return ""
     command = f"python -m learners.finetune ... --score {best.name}"

@@ -21,6 +21,7 @@ from learners.uncertainty.decision import Confidence, Decisions
 from learners.uncertainty.gates import (
     AMBIGUOUS,
     BACKGROUND,
+    FAILURES,
     OTHER_CLASS,
     OUT_OF_DISTRIBUTION,
     SAME,

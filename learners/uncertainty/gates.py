@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, quoted
 from learners.cli.settings import ScoreName
-from learners.files import jsonable, ranged, read_as
+from learners.files import counted, jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, with_margin
 from learners.uncertainty.scores import (
     KNN,
@@ -224,7 +224,7 @@ class DistanceGate:
         gate = cls(alpha, knn, calibration, score, copy)
         if gate.too_few:
             notes.append(
-                f"{count} calibration item{'s' * (count != 1)} cannot set a limit for the distance; at least "
+                f"{counted(count, 'calibration item')} cannot set a limit for the distance; at least "
                 f"{gate.least} are needed. No file is refused as out of distribution"
             )
         return gate, passed, notes

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.files import ranged, read_as
+from learners.files import counted, ranged, read_as
 from learners.uncertainty.arrays import Floats, Groups, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.
@@ -151,13 +151,12 @@ def threshold_for_accuracy(
     needed = int(np.ceil(np.log(share) / np.log(target)))
     grouped = ""
     if groups is not None and n_independent < n:
-        n_groups = len(np.unique(groups))
+        groups_text = counted(len(np.unique(groups)), "group")
         grouped = (
-            f" from {n_groups} group{'s' * (n_groups != 1)}, which count as {n_independent} independent "
-            f"item{'s' * (n_independent != 1)},"
+            f" from {groups_text}, which count as {counted(n_independent, 'independent item')},"
         )
     unsupported = (
-        f"{n} calibration item{'s' * (n != 1)}{grouped} cannot guarantee an accuracy of {target:.4g}: at least "
+        f"{counted(n, 'calibration item')}{grouped} cannot guarantee an accuracy of {target:.4g}: at least "
         f"{needed} accepted items, all of them right, are needed. The highest accuracy that can be guaranteed is "
         "{:.3g}"
     )
