@@ -69,7 +69,6 @@ def _draw(settings: Any) -> int:
         draw_audit,
         labelled_in,
         pool_of,
-        sheet_of,
         write_list,
     )
     from learners.inference import Predictor
@@ -108,11 +107,11 @@ def _draw(settings: Any) -> int:
         "answer and probability: hide these, or label on the page."
     )
     text = as_text(columns_of(predictor.kind), audit.rows)
-    write_list(out, text, predictor, shots, title="What to label for the audit", lead=lead)
+    title = "What to label for the audit"
+    written = write_list(out, text, predictor, shots, title=title, lead=lead)
     print(
         f"Drawn: {len(shots)} of {audit.judged} files, of which the model answers {audit.answered}\n"
-        f"table   {out}\n"
-        f"sheet   {sheet_of(out) / 'index.html'}\n"
+        f"{written}\n"
         f"Label:  fill in the column label, or  {console.as_typed('app', [settings.model, '--label', out])}\n"
         f"Then:   {console.as_typed('learners.audit', [settings.model, '--labels', out])}"
     )

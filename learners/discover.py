@@ -48,11 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_out,
         discover,
         labelled_in,
-        sheet_of,
-        source_predicted,
         write_list,
     )
-    from learners.inference import Predictor
+    from learners.inference import Predictor, source_predicted
     from learners.model import model_folder
     from learners.report import Shot
 
@@ -100,11 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{settings.out.name}; the same name may stand at several clusters. The first {SHOWN} files of each are shown."
     )
     text = as_text(columns, rows)
-    write_list(settings.out, text, predictor, shots, title="Files of unknown classes", lead=lead)
+    title = "Files of unknown classes"
+    written = write_list(settings.out, text, predictor, shots, title=title, lead=lead)
     for n, cluster in enumerate(found.clusters, start=1):
         print(f"Cluster {n}: {_sure(cluster)}")
-    print(*lines, sep="\n")
-    print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
+    print(*lines, written, sep="\n")
     return status
 
 

@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
     """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
     from datasets.spectrograms import Source
-    from learners.active import as_text, sheet_of, write_list
+    from learners.active import as_text, write_list
     from learners.report import Shot
 
     rows = [match.source._asdict() | {"similarity": match.similarity} for match in matches]
@@ -101,12 +101,12 @@ def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
         return 0
     example = Shot(Source(settings.example, at=settings.at), "", "the example")
     shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(matches, start=1)]
-    write_list(
+    written = write_list(
         settings.out, text, predictor, [example, *shots],
         title=f"Files like {Path(settings.example).name}",
         lead=f"The {len(shots)} most similar files or windows, with the cosine similarity of their features.",
     )  # fmt: skip
-    print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
+    print(written)
     return 0
 
 

@@ -39,7 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_out,
         labelled_in,
         pool_of,
-        sheet_of,
         suggest,
         write_list,
     )
@@ -86,10 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{settings.out.name}, which has the same order. A label may also be a new class, or unknown."
     )
     text = as_text(columns, rows)
-    write_list(settings.out, text, predictor, shots, title=title, lead=lead)
-    sheet = sheet_of(settings.out) / "index.html"
+    written = write_list(settings.out, text, predictor, shots, title=title, lead=lead)
     what = "Likely false alarms" if settings.mine else "To label"
-    print(f"{what}: {len(rows)} of {suggestions.judged}\ntable   {settings.out}\nsheet   {sheet}")
+    print(f"{what}: {len(rows)} of {suggestions.judged}\n{written}")
     return status
 
 

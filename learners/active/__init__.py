@@ -30,6 +30,5 @@ from learners.active.teaching import (
     labelled_in,
     margin_uncertainty,
     pool_of,
-    source_predicted,
     suggest,
 )

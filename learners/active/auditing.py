@@ -30,9 +30,9 @@ from datasets.core.cells import file_named, read_cells
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.items import UNKNOWN, clean_label, spelling_key
 from datasets.spectrograms import Source, source_of
-from learners.active.teaching import LabelledContent, PoolCounts, source_predicted, unlabelled
+from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.evaluation import Stratum, draw
-from learners.inference import FileOrSource, Predictor, model_digest
+from learners.inference import FileOrSource, Predictor, model_digest, source_predicted
 from learners.uncertainty import Floats, Mask
 
 if TYPE_CHECKING:
@@ -91,14 +91,8 @@ def draw_audit(
         raise SecondhandError(f"--n {n}: expected at least 2")
     audit, predicted = Audit(), list[tuple[Source, str, str, float]]()
     for window in unlabelled(predictor, files, audit, labelled=labelled, bs=bs, workers=workers):
-        prediction = window.prediction
-        row = (
-            source_predicted(window.prediction),
-            prediction.best,
-            prediction.label,
-            prediction.sure,
-        )
-        predicted.append(row)
+        answer = window.prediction
+        predicted.append((source_predicted(answer), answer.best, answer.label, answer.sure))
     if not predicted:
         return audit
     sources, guesses, answers, probabilities = zip(*predicted, strict=True)

@@ -31,7 +31,14 @@ from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.spectrograms import Source
 from learners.files import locked
-from learners.inference import DetailedPrediction, FileOrSource, Floats, Predictor, stack_outputs
+from learners.inference import (
+    DetailedPrediction,
+    FileOrSource,
+    Floats,
+    Predictor,
+    source_predicted,
+    stack_outputs,
+)
 from learners.model import hash_of_features
 from learners.uncertainty import Why, normalise
 
@@ -419,12 +426,8 @@ def _vectors(
             return [], np.empty((0, 0), np.float32), window.prediction.reason.detail
     audible = [window for window in predictions if window.features is not None]
     _, features = stack_outputs(audible)
-    places = [(p.start, p.end, p.at) for p in (window.prediction for window in audible)]
-    return (
-        [tuple(None if x != x else x for x in place) for place in places],
-        normalise(features),
-        "",
-    )
+    sources = [source_predicted(window.prediction) for window in audible]
+    return [(source.start, source.end, source.at) for source in sources], normalise(features), ""
 
 
 def nameable(files: Iterable[FileOrSource], rejected: list[Rejected]) -> Iterator[Any]:

@@ -52,8 +52,9 @@ def write_list(
     *,
     title: str,
     lead: str,
-) -> None:
-    """Write the table to ``out`` and the contact sheet beside it."""
-    write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
+) -> str:
+    """Write the table to ``out`` and the contact sheet beside it; return two lines with their names."""
+    sheet = write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_beside(out, text.encode("utf-8"))
+    return f"table   {out}\nsheet   {sheet}"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Predictor,
         SimilarFile,
         group_by_round,
+        source_predicted,
         vectors_for,
     )
 

@@ -105,6 +105,12 @@ def as_source(file: FileOrSource, at: float | None = None) -> Source:
     return Source(os.fspath(file), at=at)
 
 
+def source_predicted(prediction: Prediction) -> Source:
+    """The file, or part of it, that a prediction is for."""
+    path, (start, end, at) = prediction.path, (prediction.start, prediction.end, prediction.at)
+    return as_source(Source(path, start, end, at, prediction.box))
+
+
 @dataclass(frozen=True)
 class Opener:
     """Opens a source: the network's input before normalisation, uint8 [3, size, size], or what is wrong.
