@@ -313,6 +313,11 @@ class Settings:
             for name, value in vars(section).items()
         }
 
+    def chosen(self) -> dict[str, Any]:
+        """The settings that differ from their default values, as in `flat`."""
+        defaults = Settings().flat()
+        return {name: value for name, value in self.flat().items() if value != defaults[name]}
+
     def but(self, **values: Any) -> Settings:
         """A copy of these settings with the given ``values``, named as in `flat`."""
         if unknown := values.keys() - self.flat().keys():
