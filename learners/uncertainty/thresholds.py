@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.files import counted, ranged, read_as
-from learners.uncertainty.arrays import Floats, Groups, check_scores, with_margin
+from learners.uncertainty.arrays import Floats, Groups, Mask, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.
 RISK = 0.05
@@ -51,6 +52,13 @@ class Threshold:
     @property
     def guaranteed(self) -> float:
         return float("nan") if self.message else self.target
+
+    @classmethod
+    def on(cls, value: float, accepted: Mask, right: Mask, **others: Any) -> Threshold:
+        """A threshold and its effect on items: which it accepts, bool [n], and which are right, bool [n]."""
+        coverage = float(accepted.mean()) if len(accepted) else float("nan")
+        accuracy = float(right[accepted].mean()) if accepted.any() else float("nan")
+        return cls(value, coverage, accuracy, **others)
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
