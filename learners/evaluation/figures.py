@@ -177,7 +177,7 @@ def all_figures(
     main = best_split(names)
     split = predictions["split"].to_numpy()[scored.rows]
     chosen = scored.where(split == main)
-    known = predictions.loc[~predictions["split"].isin(OPEN_SET_SPLITS)]
+    known = evaluation.known
     learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
     refused = named_limits(part_of(learned["label"].eq(UNKNOWN), learned))
     background = {"items": len(learned), "refused": refused}

@@ -20,7 +20,7 @@ from datasets.core.scanning import kind_of
 from datasets.images import open_picture
 from datasets.items import PART_COLUMNS, UNKNOWN
 from datasets.spectrograms import Source, source_of
-from learners.evaluation import OPEN_SET_SPLITS, Changes, Evaluation, ScoredItems
+from learners.evaluation import Changes, Evaluation, ScoredItems
 from learners.files import PathShortener
 from learners.inference import Predictor, heatmap, overlay
 from learners.templates import data_uri, percent, render
@@ -174,8 +174,7 @@ def page_picture(picture: Image.Image, side: int = SIDE) -> str:
 
 def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     """A few validation, calibration or test files of each class, spread over those that it has."""
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
-    figures = []
+    figures, known = [], evaluation.known
     for name in pictures.predictor.classes[:CLASSES]:
         rows = known.loc[known["truth"].eq(name)]
         small = []

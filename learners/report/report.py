@@ -116,12 +116,11 @@ def write_report(
     names = _names_of(table)
     epochs = None if history is None else pd.read_csv(history)
     content = sections(Material(table, names, Pictures(predictor), epochs, _kept(history)))
-    notes = bundle.confidence.notes if bundle.confidence else []
     done = "Evaluated" if history is None else "Trained"
     figures = {
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
         "protocol": names(table.protocol),
-        "notices": [*notices, *notes, *content.notices],
+        "notices": [*notices, *bundle.decider.notes, *content.notices],
         "checks": checks,
         **content.figures,
         "history": [] if epochs is None else epochs.to_dict("records"),
@@ -283,11 +282,7 @@ def facts(table: ItemTable) -> dict[str, str]:
     if table.kind == "picture":
         sizes = [size for path in sampled if (size := _size(table, path))]
         if sizes:
-            small, usual, large = np.quantile([min(size) for size in sizes], (0, 0.5, 1))
-            lengths = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}"
-            if small == large:
-                lengths = f"{small:.0f} pixels"
-            about["short side"] = f"{lengths}{sample}"
+            about["short side"] = _spread([min(size) for size in sizes], "pixels", 0) + sample
             (width, height), count = Counter(sizes).most_common(1)[0]
             about["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)} files"
     elif table.kind == "sound":
@@ -300,14 +295,17 @@ def facts(table: ItemTable) -> dict[str, str]:
             except SecondhandError:  # gone or changed since
                 continue
         if headers:
-            short, usual, long = np.quantile([header.duration for header in headers], (0, 0.5, 1))
-            lengths = f"{short:.2f} to {long:.2f} s, median {usual:.2f}"
-            if short == long:
-                lengths = f"{short:.2f} s"
-            about["duration"] = f"{lengths}{sample}"
+            about["duration"] = _spread([header.duration for header in headers], "s", 2) + sample
             rates = Counter(header.rate for header in headers).most_common(4)
             about["rate"] = ", ".join(f"{rate} Hz in {count}" for rate, count in rates)
     return about
+
+
+def _spread(values: Sequence[float], unit: str, decimals: int) -> str:
+    """The smallest, largest and median value in words."""
+    low, middle, high = (f"{x:.{decimals}f}" for x in np.quantile(values, (0, 0.5, 1)))
+    same = min(values) == max(values)
+    return f"{low} {unit}" if same else f"{low} to {high} {unit}, median {middle}"
 
 
 def _size(table: ItemTable, path: str) -> tuple[int, int] | None:
