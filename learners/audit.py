@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import AuditSettings
@@ -51,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bool(settings.paths) == (settings.labels is not None):
         parser.error("name either files to draw from, or a labelled table as --labels")
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.model import model_folder
 
     settings.model = str(model_folder(settings.model))
@@ -157,8 +155,8 @@ def _estimate(settings: Any) -> int:
         print(f"Fit temperature and threshold to the site:  {fitting}")
     else:
         status = max(status, _refit(settings, labels))
-    words = ("--from", settings.model, "--data", settings.labels)
-    training = console.as_typed("learners.finetune", words)
+    both = ("--from", settings.model, "--data", settings.labels)
+    training = console.as_typed("learners.finetune", both)
     print(f"Train with these labels:  {training}")
     return status
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from datasets.core.scanning import some_files
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import DiscoverSettings
@@ -39,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, DiscoverSettings)
     settings = parser.parse_args(argv)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.active import (
         TIMES,
         PoolCounts,

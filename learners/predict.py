@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
@@ -38,8 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = _parser(argv).parse_args(argv)
     check_replaced(settings)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
     from learners.predictions import Provenance, boxes_of, predict_files

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SearchSettings, check_replaced
@@ -52,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("there are no files to search: name files or folders, or --embeddings FILE")
     check_replaced(settings)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.active import Embeddings, check_out
     from learners.inference import Predictor, check_moment
     from learners.model import model_folder

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SuggestSettings
@@ -31,8 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, SuggestSettings)
     settings = parser.parse_args(argv)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.active import (
         TIMES,
         as_text,

@@ -391,8 +391,16 @@ def _whole(value: Any) -> Any:
     return absolute_path(value)
 
 
-#: Help of --strain in the commands that use a model.
+#: Help of flags that several commands have.
 STRAIN = "For a table of triggers: folder, pattern or LAL cache of the strain files."
+THRESHOLD = (
+    "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so even "
+    "a stricter value can answer more; add --keep-known 0.8 to keep it."
+)
+KEEP_KNOWN = (
+    "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher values "
+    "answer more files, also of unknown classes."
+)
 
 
 @dataclass(kw_only=True)
@@ -422,16 +430,9 @@ class OverrideSettings(ComputeSettings):
     """thresholds and hardware"""
 
     threshold: float | None = option(
-        None,
-        "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so "
-        "even a stricter value can answer more; add --keep-known 0.8 to keep it. Default: the thresholds stored in the "
-        "model.",
+        None, f"{THRESHOLD} Default: the thresholds stored in the model."
     )
-    keep_known: float | None = option(
-        None,
-        "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher "
-        "values answer more files, also of unknown classes. Default: that of the model.",
-    )
+    keep_known: float | None = option(None, f"{KEEP_KNOWN} Default: that of the model.")
     score: ScoreName | None = option(
         None,
         "OOD score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
@@ -622,16 +623,8 @@ class DiscoverSettings(PoolSettings):
 class AdjustSettings:
     """adjust"""
 
-    keep_known: float | None = option(
-        None,
-        "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher "
-        "values answer more files, also of unknown classes.",
-    )
-    threshold: float | None = option(
-        None,
-        "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so "
-        "even a stricter value can answer more; add --keep-known 0.8 to keep it.",
-    )
+    keep_known: float | None = option(None, KEEP_KNOWN)
+    threshold: float | None = option(None, THRESHOLD)
     out: Path | None = option(
         None,
         "Folder for the copy of the model with this rule. Default: only print what the rules would answer.",
