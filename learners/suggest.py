@@ -31,15 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.start(settings)
-    from learners.active import (
-        TIMES,
-        as_text,
-        check_out,
-        labelled_in,
-        pool_of,
-        suggest,
-        write_list,
-    )
+    from learners.active import TIMES, as_text, check_out, labelled_in, pool_of, suggest, write_list
     from learners.inference import Predictor
     from learners.model import model_folder
     from learners.report import Shot

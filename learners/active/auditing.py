@@ -250,25 +250,14 @@ def labels_of(audit: AuditTable, classes: Sequence[str], tree: Tree | None = Non
     right = np.where(answered, holds, guesses == truths)
     number = np.array([_stratum(row) for row in labelled])
     by_stratum = {_stratum(row): row for row in rows}
-    strata = [
-        Stratum(
-            row["answer"] != UNKNOWN,
-            int(float(row["files"])),
-            float(row["expected"]),
-            right[number == k],
-        )
-        for k, row in sorted(by_stratum.items())
-    ]
+    strata = []
+    for k, row in sorted(by_stratum.items()):
+        files, expected = int(float(row["files"])), float(row["expected"])
+        strata.append(Stratum(row["answer"] != UNKNOWN, files, expected, right[number == k]))
     labels = np.bincount(number, minlength=max(by_stratum) + 1)
-    files = np.array([int(float(row["files"])) for row in labelled])
-    return AuditLabels(
-        AuditTable(audit.file, labelled, audit.rejected),
-        np.isin(truths, classes),
-        right,
-        answered,
-        files / labels[number],
-        strata,
-    )
+    weights = np.array([int(float(row["files"])) for row in labelled]) / labels[number]
+    table, known = AuditTable(audit.file, labelled, audit.rejected), np.isin(truths, classes)
+    return AuditLabels(table, known, right, answered, weights, strata)
 
 
 def _digest(model: str, row: Mapping[str, object]) -> str:

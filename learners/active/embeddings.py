@@ -339,9 +339,8 @@ class Embeddings:
         if not piece.exists():
             raise SecondhandError(f"--embeddings {piece} does not exist. Name files to embed")
         try:
-            opened = pq.ParquetFile(
-                piece, pre_buffer=False
-            )  # otherwise the whole file stays in memory
+            # With a buffer the whole file would stay in memory.
+            opened = pq.ParquetFile(piece, pre_buffer=False)
             kind = opened.schema_arrow.field("embedding").type
             width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else 0
             if not opened.schema_arrow.equals(_schema(width)):

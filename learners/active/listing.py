@@ -45,13 +45,7 @@ def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") ->
 
 
 def write_list(
-    out: Path,
-    text: str,
-    predictor: Predictor,
-    shots: Sequence[Shot],
-    *,
-    title: str,
-    lead: str,
+    out: Path, text: str, predictor: Predictor, shots: Sequence[Shot], *, title: str, lead: str
 ) -> str:
     """Write the table to ``out`` and the contact sheet beside it; return two lines with their names."""
     sheet = write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)

@@ -31,13 +31,7 @@ from datasets.core.scanning import some_files
 from datasets.items import UNKNOWN, add_embeddings
 from datasets.spectrograms import Source
 from learners.active.embeddings import nameable
-from learners.inference import (
-    DetailedPrediction,
-    FileOrSource,
-    Floats,
-    Predictor,
-    source_predicted,
-)
+from learners.inference import DetailedPrediction, FileOrSource, Floats, Predictor, source_predicted
 from learners.uncertainty import Reason, Why, normalise
 
 log = logging.getLogger(__name__)

@@ -138,11 +138,7 @@ class TrainSettings:
         "pictures and strain.",
         limits=Limits(low=1),
     )
-    bs: int = option(
-        16,
-        "Batch size in files, summed over all processes.",
-        limits=Limits(low=1),
-    )
+    bs: int = option(16, "Batch size in files, summed over all processes.", limits=Limits(low=1))
     wd: float = option(0.01, "Weight decay.", limits=Limits(low=0))
     clip: float | None = option(
         None, "Maximum norm of the gradient. Default: no clipping.", limits=Limits(above=0)
@@ -645,8 +641,7 @@ class SearchSettings(PoolSettings):
         metavar="FILE",
     )
     at: float | None = option(
-        None,
-        "Time within the example: GPS seconds for strain, seconds from the start for sound.",
+        None, "Time within the example: GPS seconds for strain, seconds from the start for sound."
     )
     format: Literal["csv", "jsonl"] = option("csv", "Output format.")
     out: Path | None = option(

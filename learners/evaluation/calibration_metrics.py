@@ -167,11 +167,7 @@ def with_limits(value: float, low: float, high: float) -> str:
 
 
 def calibration_figures(
-    probabilities: ArrayLike,
-    labels: ArrayLike,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    probabilities: ArrayLike, labels: ArrayLike, *, draws: int = 1000, seed: int = 0
 ) -> CalibrationFigures:
     """Calibration figures with 95 % bootstrap intervals.
 

@@ -60,13 +60,9 @@ def operating_points(
         key=lambda n: abs(overrides[n].get("keep_known", usual) - usual),
     )
     loose = sorted(range(len(points)), key=lambda n: points[n].answered + points[n].unknown)
-    return OperatingPoints(
-        split,
-        int((parts == split).sum()),
-        int((parts == UNKNOWN).sum()),
-        loose.index(own),
-        tuple(points[n] for n in loose),
-    )
+    items, unknown_items = int((parts == split).sum()), int((parts == UNKNOWN).sum())
+    ordered = tuple(points[n] for n in loose)
+    return OperatingPoints(split, items, unknown_items, loose.index(own), ordered)
 
 
 def _overrides(confidence: Confidence) -> list[dict[str, float]]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         REFERENCE,
         FileOrSource,
         Predictor,
-        SimilarFile,
         group_by_round,
         source_predicted,
         vectors_for,

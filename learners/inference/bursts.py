@@ -138,13 +138,9 @@ def merge_frames(frames: Sequence[Prediction], threshold: float) -> Prediction:
     elif probability < threshold:
         why = Why.AMBIGUOUS
     surest = max(shown, key=lambda frame: dict(frame.top)[best])
-    return surest._replace(
-        label=best if why is Why.ACCEPTED else UNKNOWN,
-        best=best,
-        probability=probability,
-        reason=Reason(why),
-        top=top,
-    )
+    label = best if why is Why.ACCEPTED else UNKNOWN
+    named = surest._replace(label=label, best=best, probability=probability)
+    return named._replace(reason=Reason(why), top=top)
 
 
 def fit_event_threshold(

@@ -29,13 +29,7 @@ from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.embeddings import Vectors
 from datasets.images import DecodedPictures, PictureOpener, pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.spectrograms import (
-    PictureCache,
-    Source,
-    SpectrogramSettings,
-    no_signal,
-    source_of,
-)
+from datasets.spectrograms import PictureCache, Source, SpectrogramSettings, no_signal, source_of
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.predictions import (
     NO_SIGNAL,

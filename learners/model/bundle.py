@@ -216,12 +216,9 @@ def save_with_confidence(
     """
     earlier = bundle.provenance.get("lineage")
     lineage = [*(earlier if isinstance(earlier, list) else []), as_ancestor(bundle, model)]
+    made = bundle.provenance | {"lineage": lineage} | provenance
     copy = dataclasses.replace(
-        bundle,
-        confidence=confidence,
-        provenance=bundle.provenance | {"lineage": lineage} | provenance,
-        metrics=metrics,
-        onnx=None,
+        bundle, confidence=confidence, provenance=made, metrics=metrics, onnx=None
     )
     save_bundle(copy, folder)
     if bundle.onnx is not None:

@@ -98,16 +98,10 @@ class Events:
         self, name: str, windows: Sequence[Prediction], start: float, end: float
     ) -> Prediction:
         surest = max(windows, key=lambda window: dict(window.top)[name])
-        top = merge_probabilities(windows) if self.exclusive else merge_label_probabilities(windows)
-        return surest._replace(
-            label=name,
-            best=name,
-            probability=dict(top)[name],
-            top=top,
-            start=start,
-            end=end,
-            at=(surest.start + surest.end) / 2,
-        )
+        merge = merge_probabilities if self.exclusive else merge_label_probabilities
+        top, middle = merge(windows), (surest.start + surest.end) / 2
+        named = surest._replace(label=name, best=name, probability=dict(top)[name], top=top)
+        return named._replace(start=start, end=end, at=middle)
 
 
 class RowSettings(NamedTuple):

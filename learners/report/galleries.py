@@ -82,12 +82,9 @@ class Pictures:
         if spectrogram is None or source.at is not None:
             return source
         try:
-            spans = spectrogram.spans(
-                source.path,
-                start=source.start,
-                end=source.end,
-                overlap=self.predictor.bundle.overlap,
-            )
+            path, start, end, *_ = source
+            overlap = self.predictor.bundle.overlap
+            spans = spectrogram.spans(path, start=start, end=end, overlap=overlap)
         except BadFile:
             return source
         windows = [Source(source.path, *span) for span in spans[:: -(-len(spans) // WINDOWS)]]
@@ -113,13 +110,9 @@ class Pictures:
         if not isinstance(pixels, np.ndarray):
             return None
         self.maps_left -= 1
+        network, preprocessing = self.predictor.network, self.predictor.bundle.preprocessing
         try:
-            heat = heatmap(
-                self.predictor.network,
-                pixels,
-                class_index,
-                preprocessing=self.predictor.bundle.preprocessing,
-            )
+            heat = heatmap(network, pixels, class_index, preprocessing=preprocessing)
         except SecondhandError as error:
             self.no_map = str(error)
             return None
@@ -200,9 +193,8 @@ def mistakes(
     probability = pd.Series(of_label, index=evaluation.predictions.index)
     wrong = wrong.assign(label_probability=probability.loc[wrong.index].to_numpy())
     surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
-    worst = (
-        wrong.drop(index=surest.index).sort_values("label_probability", kind="stable").head(SHOWN)
-    )
+    others = wrong.drop(index=surest.index)
+    worst = others.sort_values("label_probability", kind="stable").head(SHOWN)
 
     def figure(row: Any) -> Figure:
         outcome = "answered" if row["label"] == row["best"] else "refused"

@@ -220,15 +220,8 @@ def folds_page(
     counts = [name for name in table if str(name).endswith("_items")]
     figures = table.drop(columns=counts).set_index("fold").T
     rows = [{"figure": str(n).replace("_", " "), **row} for n, row in figures.iterrows()]
-    return render(
-        "learners.report",
-        "folds.html",
-        title=f"{title}, cross-validated",
-        figures=rows,
-        links=links,
-        missing=missing,
-        protocol=protocol,
-    )
+    page = {"figures": rows, "links": links, "missing": missing, "protocol": protocol}
+    return render("learners.report", "folds.html", title=f"{title}, cross-validated", **page)
 
 
 def shared(rows: pd.DataFrame, names: PathShortener) -> pd.DataFrame:

@@ -21,14 +21,7 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
 from datasets.embeddings import Vectors
 from datasets.images import Box, DecodedPictures
-from datasets.items import (
-    DataSettings,
-    ItemTable,
-    Loaded,
-    SignalSettings,
-    read_items,
-    render_items,
-)
+from datasets.items import DataSettings, ItemTable, Loaded, SignalSettings, read_items, render_items
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import SpectrogramSettings
 from learners import distributed
@@ -85,12 +78,8 @@ class Run:
         """Predictor of the model, built at first use. Only the first of several processes uses it."""
         from learners.inference import Predictor
 
-        return Predictor(
-            self.bundle,
-            device=self.settings.speed.device,
-            decoded=self.decoded,
-            vectors=self.items.table.vectors,
-        )
+        device, vectors = self.settings.speed.device, self.items.table.vectors
+        return Predictor(self.bundle, device=device, decoded=self.decoded, vectors=vectors)
 
     @cached_property
     def decoded(self) -> DecodedPictures:

@@ -111,9 +111,8 @@ class MultiLabel:
     ) -> str | list[str]:
         columns = [*read_cells(table).columns] if table.is_file() else []
         class_columns = [name for name in classes if name in columns]
-        return (
-            class_columns if class_columns and (label_column or "label") not in columns else MULTI
-        )
+        has_labels = (label_column or "label") in columns
+        return class_columns if class_columns and not has_labels else MULTI
 
     def match_labels(
         self, table: ItemTable, classes: Sequence[str], columns: str | Sequence[str]

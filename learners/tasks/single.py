@@ -139,9 +139,9 @@ class SingleLabel:
         ood = table.frame.loc[is_other].assign(label=UNKNOWN)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.frame = table.frame.loc[~is_other].reset_index(drop=True)
-        labels_text = (
-            "1 label is not a class" if len(names) == 1 else f"{len(names)} labels are not classes"
-        )
+        labels_text = f"{len(names)} labels are not classes"
+        if len(names) == 1:
+            labels_text = "1 label is not a class"
         files_text = "1 file counts" if len(ood) == 1 else f"{len(ood)} files count"
         return [f"{labels_text} of the model ({_some(names)}); {files_text} as unknown classes"]
 

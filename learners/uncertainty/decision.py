@@ -263,11 +263,9 @@ class Confidence:
         """All gates in order; the first that refuses an item gives the reason."""
         background = [BackgroundGate()] if self.calibrator.background else []
         subset = [] if self.subset is None else [self.subset]
-        likely = (
-            [NoLikelyLabelGate(self.threshold_gate)]
-            if isinstance(self.threshold_gate, LabelThresholdGate)
-            else []
-        )
+        likely: list[Gate] = []
+        if isinstance(self.threshold_gate, LabelThresholdGate):
+            likely = [NoLikelyLabelGate(self.threshold_gate)]
         return [*background, *subset, self.distance, *likely, self.threshold_gate, self.score_gate]
 
     def decide(
@@ -404,14 +402,9 @@ class Confidence:
         A class with None keeps its threshold, floor and guarantee.
         """
         threshold_gate = self.threshold_gate.at(value)
-        if threshold_gate.class_thresholds is not None:
-            return replace(
-                self,
-                threshold_gate=threshold_gate,
-                score_gate=replace(
-                    self.score_gate, exempt=~np.isnan(threshold_gate.class_thresholds)
-                ),
-            )
+        if (class_thresholds := threshold_gate.class_thresholds) is not None:
+            score_gate = replace(self.score_gate, exempt=~np.isnan(class_thresholds))
+            return replace(self, threshold_gate=threshold_gate, score_gate=score_gate)
         naming = self.naming and Naming(self.naming.tree, threshold_gate.threshold.value)
         score_gate = replace(self.score_gate, floors={}, exempt=None)
         return replace(self, threshold_gate=threshold_gate, score_gate=score_gate, naming=naming)
@@ -464,16 +457,16 @@ class Confidence:
         ------
         SecondhandError : the model is multi-label, or does not store the scores of its calibration items.
         """
-        calibration = self.score_gate.calibration
-        if not self.exclusive or not len(calibration):
-            why = (
-                "the model does not store the scores of its calibration files. Train it again"
-                if self.exclusive
-                else "multi-label models have no score that separates known from unknown classes. Train with one label "
-                "per file"
+        if not self.exclusive:
+            raise SecondhandError(
+                "p-values: multi-label models have no score that separates known from unknown classes. Train with one "
+                "label per file"
             )
-            raise SecondhandError(f"p-values: {why}")
-        return conformal_p(calibration, known)
+        if not len(self.score_gate.calibration):
+            raise SecondhandError(
+                "p-values: the model does not store the scores of its calibration files. Train it again"
+            )
+        return conformal_p(self.score_gate.calibration, known)
 
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Calibrated probabilities of logits [n, classes]; with a background class they sum to less than 1."""
@@ -544,13 +537,8 @@ class Confidence:
                     "confidence.threshold.guarantees is empty: expected one threshold for each label. Train the "
                     "model again"
                 )
-            return cls(
-                classes,
-                calibrator,
-                distance,
-                LabelThresholdGate.of(threshold_gate.guarantees),
-                notes=notes,
-            )
+            label_gate = LabelThresholdGate.of(threshold_gate.guarantees)
+            return cls(classes, calibrator, distance, label_gate, notes=notes)
         if distance.knn is None and score_gate.score.needs == "features":
             if threshold_gate.on != "probability":
                 raise SecondhandError(
@@ -567,16 +555,9 @@ class Confidence:
             calibration=check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION),
         )
         return cls(
-            classes,
-            calibrator,
-            distance,
-            threshold_gate,
-            score_gate,
-            naming=naming,
-            sets=sets,
-            events=events,
-            notes=notes,
-        )
+            classes, calibrator, distance, threshold_gate, score_gate,
+            naming=naming, sets=sets, events=events, notes=notes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

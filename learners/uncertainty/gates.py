@@ -561,13 +561,8 @@ class ScoreGate:
             raise SecondhandError(
                 f"confidence.score.floors is {quoted(floors)}: expected a number for each score name"
             )
-        name = str(read.name)
-        return cls(
-            name,
-            make_score(name),
-            {n: float(value) for n, value in floors.items()},
-            _read_by_kept(read.by_kept),
-        )
+        numbers = {name: float(value) for name, value in floors.items()}
+        return cls(read.name, make_score(read.name), numbers, _read_by_kept(read.by_kept))
 
 
 @dataclass(frozen=True)

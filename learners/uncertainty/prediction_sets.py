@@ -13,13 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.files import counted, ranged
-from learners.uncertainty.arrays import (
-    Floats,
-    Ints,
-    check_labels,
-    check_probabilities,
-    with_margin,
-)
+from learners.uncertainty.arrays import Floats, Ints, check_labels, check_probabilities, with_margin
 
 #: Quantile with which every set contains every class.
 ALL = 1e9

@@ -8,11 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from learners.uncertainty.arrays import Floats, Ints, Outputs, check_labels, check_logits
-from learners.uncertainty.calibrators import (
-    TEMPERATURES,
-    Temperature,
-    TemperatureScaling,
-)
+from learners.uncertainty.calibrators import TEMPERATURES, Temperature, TemperatureScaling
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.thresholds import Threshold
 
