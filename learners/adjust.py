@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    bundle.decider.with_overrides(
-        chosen.get("threshold"), None, chosen.get("keep_known")
-    )  # raises before anything is printed
+    bundle.decider.with_rule(**chosen)  # raises before anything is printed
     if settings.out is None:
         _print_table(bundle, settings.model, chosen)
     else:
@@ -79,7 +77,9 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, float]) -> Non
         rows.append([rule, *counts])
     unknown = table.unknown_items
     strange = f", and of {unknown} files of unknown classes" if unknown else ""
-    print(f"Of {table.items} {_files(table)}{strange}, from strict to loose:\n")
+    print(
+        f"Of {table.items} {result.part_name(table.split)} files{strange}, from strict to loose:\n"
+    )
     for row in rows:
         cells = [cell.rjust(len(name)) for cell, name in zip(row, rows[0], strict=True)]
         width = max(len(one[0]) for one in rows)
@@ -104,10 +104,6 @@ def _flags(chosen: Mapping[str, float]) -> str:
     return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
 
 
-def _files(table: OperatingPoints) -> str:
-    return f"{result.NAMES.get(table.split, table.split)} files"
-
-
 def _write(settings: Any, chosen: Mapping[str, float]) -> None:
     """Write the copy, and print what it answers."""
     from pathlib import Path
@@ -127,12 +123,12 @@ def _write(settings: Any, chosen: Mapping[str, float]) -> None:
         bundle,
         Path(settings.model),
         settings.out,
-        bundle.decider.with_overrides(chosen.get("threshold"), None, chosen.get("keep_known")),
+        bundle.decider.with_rule(**chosen),
         metrics=_metrics(bundle.metrics, after),
         note=f"adjusted: {rule}",
     )
     if before and after:
-        name = result.NAMES.get(before.split, before.split)
+        name = result.part_name(before.split)
         print(f"It answered      {before.sentence(before.own, name)}")
         print(f"Now it answers   {after.sentence(after.own, name)}")
     else:

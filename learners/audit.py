@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
-from datasets.core.program import installed_commands
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import AuditSettings
@@ -52,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bool(settings.paths) == (settings.labels is not None):
         parser.error("name either files to draw from, or a labelled table as --labels")
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.model import model_folder
 
     settings.model = str(model_folder(settings.model))
@@ -70,7 +67,6 @@ def _draw(settings: Any) -> int:
         draw_audit,
         labelled_in,
         pool_of,
-        sheet_of,
         write_list,
     )
     from learners.inference import Predictor
@@ -109,13 +105,13 @@ def _draw(settings: Any) -> int:
         "answer and probability: hide these, or label on the page."
     )
     text = as_text(columns_of(predictor.kind), audit.rows)
-    write_list(out, text, predictor, shots, title="What to label for the audit", lead=lead)
+    title = "What to label for the audit"
+    written = write_list(out, text, predictor, shots, title=title, lead=lead)
     print(
         f"Drawn: {len(shots)} of {audit.judged} files, of which the model answers {audit.answered}\n"
-        f"table   {out}\n"
-        f"sheet   {sheet_of(out) / 'index.html'}\n"
-        f"Label:  fill in the column label, or  {_command('app', settings.model, '--label', out)}\n"
-        f"Then:   {_command('learners.audit', settings.model, '--labels', out)}"
+        f"{written}\n"
+        f"Label:  fill in the column label, or  {console.as_typed('app', [settings.model, '--label', out])}\n"
+        f"Then:   {console.as_typed('learners.audit', [settings.model, '--labels', out])}"
     )
     return status
 
@@ -136,9 +132,11 @@ def _estimate(settings: Any) -> int:
     answered = sum(s.files for s in labels.strata if s.answered)
     estimates = accuracies(labels.strata)
     unknown = weighted_fraction(~labels.known, labels.weights)
+    left_empty = ""
+    if rest := len(audit.rows) - count:
+        left_empty = f" The {rest} without a label are taken to be like the others of their group."
     lines = [
-        f"Labelled: {count} of the {len(audit.rows)} files drawn from {files}."
-        + _left_empty(len(audit.rows) - count),
+        f"Labelled: {count} of the {len(audit.rows)} files drawn from {files}.{left_empty}",
         f"Right here: {_limits(estimates['answers'])} of its answers. It answers {answered} of the {files} files.",
         f"Right here: {_limits(estimates['all'])} of all files, counting the most probable class of those that it "
         "refuses.",
@@ -153,18 +151,14 @@ def _estimate(settings: Any) -> int:
     status = 3 if audit.rejected else 0
     if settings.out is None:
         words = (settings.model, "--labels", settings.labels, "--out", "site-model")
-        print(f"Fit temperature and threshold to the site:  {_command('learners.audit', *words)}")
+        fitting = console.as_typed("learners.audit", words)
+        print(f"Fit temperature and threshold to the site:  {fitting}")
     else:
         status = max(status, _refit(settings, labels))
-    training = _command("learners.finetune", "--from", settings.model, "--data", settings.labels)
+    both = ("--from", settings.model, "--data", settings.labels)
+    training = console.as_typed("learners.finetune", both)
     print(f"Train with these labels:  {training}")
     return status
-
-
-def _left_empty(count: int) -> str:
-    if not count:
-        return ""
-    return f" The {count} without a label are taken to be like the others of their group."
 
 
 def _classes(labels: AuditLabels) -> list[str]:
@@ -187,14 +181,13 @@ def _classes(labels: AuditLabels) -> list[str]:
 def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
     """Whether the model is less accurate on known classes here than on its own held-out files."""
     here = _of_known(labels)
-    part = next((p for p in result.PARTS if bundle.metrics.get(f"{p}_accuracy") is not None), None)
-    if part is None:
+    if (part := result.part_with(bundle.metrics, "accuracy")) is None:
         return "The model folder has no accuracy to compare with."
     home = float(bundle.metrics[f"{part}_accuracy"])
     low, high = bundle.metrics.get(f"{part}_accuracy_interval") or (home, home)
     compared = (
         f"Of files of its classes {_limits(here)} are right here, and {_limits((home, low, high))} of its own "
-        f"{result.NAMES.get(part, part)} files were"
+        f"{result.part_name(part)} files were"
     )
     if here[2] < low:
         return f"{compared}: it is less accurate here, so a training with labels from here is worth it."
@@ -281,12 +274,6 @@ def _limits(limits: tuple[float, float, float]) -> str:
     if value != value:
         return "no label"
     return f"{100 * value:.0f} % (95 % limits {100 * low:.0f} to {100 * high:.0f} %)"
-
-
-def _command(module: str, *words: object) -> str:
-    import shlex
-
-    return shlex.join([*installed_commands(f"python -m {module}").split(), *map(str, words)])
 
 
 if __name__ == "__main__":

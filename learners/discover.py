@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from datasets.core.scanning import some_files
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import DiscoverSettings
@@ -39,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, DiscoverSettings)
     settings = parser.parse_args(argv)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.active import (
         TIMES,
         PoolCounts,
@@ -48,11 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_out,
         discover,
         labelled_in,
-        sheet_of,
-        source_predicted,
         write_list,
     )
-    from learners.inference import Predictor
+    from learners.inference import Predictor, source_predicted
     from learners.model import model_folder
     from learners.report import Shot
 
@@ -100,11 +96,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{settings.out.name}; the same name may stand at several clusters. The first {SHOWN} files of each are shown."
     )
     text = as_text(columns, rows)
-    write_list(settings.out, text, predictor, shots, title="Files of unknown classes", lead=lead)
+    title = "Files of unknown classes"
+    written = write_list(settings.out, text, predictor, shots, title=title, lead=lead)
     for n, cluster in enumerate(found.clusters, start=1):
         print(f"Cluster {n}: {_sure(cluster)}")
-    print(*lines, sep="\n")
-    print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
+    print(*lines, written, sep="\n")
     return status
 
 

@@ -14,6 +14,7 @@ from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.flags import add_flags, bare_parser, check_once
 from learners.cli.settings import EvaluateSettings
+from learners.files import counted
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,8 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for item in evaluated.bad:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     if evaluated.bad:
-        count = len(evaluated.bad)
-        print(f"{count} file{'s' * (count != 1)} could not be read", file=sys.stderr)
+        print(f"{counted(len(evaluated.bad), 'file')} could not be read", file=sys.stderr)
     print(f"Look at the report:  {evaluated.folder}/index.html")
     print(f"All predictions:     {evaluated.folder}/predictions.csv")
     return 3 if evaluated.bad else 0
@@ -75,10 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _of_events(figures: Mapping[str, Any]) -> list[str]:
     """Sentences on the events of long recordings."""
-    right, hours = (
-        figures["predicted"] - figures["false_alarms"],
-        f"{_rounded(figures['hours'])} hours",
-    )
+    right = figures["predicted"] - figures["false_alarms"]
+    hours = f"{_rounded(figures['hours'])} hours"
     low, high = figures["false_alarms_per_hour_interval"]
     return [
         f"Found {figures['found']} of {figures['events']} events in {hours}.",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
@@ -38,8 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = _parser(argv).parse_args(argv)
     check_replaced(settings)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
     from learners.predictions import Provenance, boxes_of, predict_files
@@ -278,17 +276,15 @@ def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
     """How frames are merged into events: by the threshold of the call, else by the model's for events."""
     from learners.inference import GAP, Bursts
 
-    confidence = predictor.confidence
-    if not confidence.exclusive or (settings.threshold is None and confidence.events is None):
-        problem = (
-            "has several labels" if not confidence.exclusive else "has no threshold for events"
-        )
-        remedy = "--events out" if not confidence.exclusive else "it out, or give --threshold"
-        raise SecondhandError(f"--events: the model {settings.model} {problem}. Leave {remedy}")
-    value = settings.threshold
-    threshold = (
-        confidence.events.value if value is None and confidence.events else float(value or 0)
-    )
+    confidence, threshold, problem = predictor.confidence, settings.threshold, ""
+    if not confidence.exclusive:
+        problem = "has several labels. Leave --events out"
+    elif threshold is None and confidence.events is None:
+        problem = "has no threshold for events. Leave it out, or give --threshold"
+    if problem:
+        raise SecondhandError(f"--events: the model {settings.model} {problem}")
+    if threshold is None and confidence.events is not None:
+        threshold = confidence.events.value
     return Bursts(clock, threshold, GAP if settings.gap is None else settings.gap, settings.top)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SearchSettings, check_replaced
@@ -52,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("there are no files to search: name files or folders, or --embeddings FILE")
     check_replaced(settings)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
+    console.start(settings)
     from learners.active import Embeddings, check_out
     from learners.inference import Predictor, check_moment
     from learners.model import model_folder
@@ -91,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
     """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
     from datasets.spectrograms import Source
-    from learners.active import as_text, sheet_of, write_list
+    from learners.active import as_text, write_list
     from learners.report import Shot
 
     rows = [match.source._asdict() | {"similarity": match.similarity} for match in matches]
@@ -101,12 +99,12 @@ def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
         return 0
     example = Shot(Source(settings.example, at=settings.at), "", "the example")
     shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(matches, start=1)]
-    write_list(
+    written = write_list(
         settings.out, text, predictor, [example, *shots],
         title=f"Files like {Path(settings.example).name}",
         lead=f"The {len(shots)} most similar files or windows, with the cosine similarity of their features.",
     )  # fmt: skip
-    print(f"table   {settings.out}\nsheet   {sheet_of(settings.out) / 'index.html'}")
+    print(written)
     return 0
 
 

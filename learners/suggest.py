@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SuggestSettings
@@ -31,18 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, SuggestSettings)
     settings = parser.parse_args(argv)
 
-    console.log_to_terminal()
-    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
-    from learners.active import (
-        TIMES,
-        as_text,
-        check_out,
-        labelled_in,
-        pool_of,
-        sheet_of,
-        suggest,
-        write_list,
-    )
+    console.start(settings)
+    from learners.active import TIMES, as_text, check_out, labelled_in, pool_of, suggest, write_list
     from learners.inference import Predictor
     from learners.model import model_folder
     from learners.report import Shot
@@ -86,10 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{settings.out.name}, which has the same order. A label may also be a new class, or unknown."
     )
     text = as_text(columns, rows)
-    write_list(settings.out, text, predictor, shots, title=title, lead=lead)
-    sheet = sheet_of(settings.out) / "index.html"
+    written = write_list(settings.out, text, predictor, shots, title=title, lead=lead)
     what = "Likely false alarms" if settings.mine else "To label"
-    print(f"{what}: {len(rows)} of {suggestions.judged}\ntable   {settings.out}\nsheet   {sheet}")
+    print(f"{what}: {len(rows)} of {suggestions.judged}\n{written}")
     return status
 
 

@@ -3,7 +3,6 @@
 from learners.active.auditing import (
     TIMES,
     AuditLabels,
-    AuditTable,
     check_single_label,
     columns_of,
     draw_audit,
@@ -19,17 +18,15 @@ from learners.active.discovery import (
     discoveries_of,
     fewest_discoveries,
 )
-from learners.active.embeddings import Embeddings, ExtendSummary, Match, nearest_items
+from learners.active.embeddings import Embeddings, Match, nearest_items
 from learners.active.listing import as_text, check_out, sheet_of, write_list
 from learners.active.teaching import (
     LabelledContent,
     PoolCounts,
     Suggestion,
-    Suggestions,
     choose_diverse,
     labelled_in,
     margin_uncertainty,
     pool_of,
-    source_predicted,
     suggest,
 )

@@ -30,9 +30,9 @@ from datasets.core.cells import file_named, read_cells
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.items import UNKNOWN, clean_label, spelling_key
 from datasets.spectrograms import Source, source_of
-from learners.active.teaching import LabelledContent, PoolCounts, source_predicted, unlabelled
+from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.evaluation import Stratum, draw
-from learners.inference import FileOrSource, Predictor, model_digest
+from learners.inference import FileOrSource, Predictor, model_digest, source_predicted
 from learners.uncertainty import Floats, Mask
 
 if TYPE_CHECKING:
@@ -91,14 +91,8 @@ def draw_audit(
         raise SecondhandError(f"--n {n}: expected at least 2")
     audit, predicted = Audit(), list[tuple[Source, str, str, float]]()
     for window in unlabelled(predictor, files, audit, labelled=labelled, bs=bs, workers=workers):
-        prediction = window.prediction
-        row = (
-            source_predicted(window.prediction),
-            prediction.best,
-            prediction.label,
-            prediction.sure,
-        )
-        predicted.append(row)
+        answer = window.prediction
+        predicted.append((source_predicted(answer), answer.best, answer.label, answer.sure))
     if not predicted:
         return audit
     sources, guesses, answers, probabilities = zip(*predicted, strict=True)
@@ -256,25 +250,14 @@ def labels_of(audit: AuditTable, classes: Sequence[str], tree: Tree | None = Non
     right = np.where(answered, holds, guesses == truths)
     number = np.array([_stratum(row) for row in labelled])
     by_stratum = {_stratum(row): row for row in rows}
-    strata = [
-        Stratum(
-            row["answer"] != UNKNOWN,
-            int(float(row["files"])),
-            float(row["expected"]),
-            right[number == k],
-        )
-        for k, row in sorted(by_stratum.items())
-    ]
+    strata = []
+    for k, row in sorted(by_stratum.items()):
+        files, expected = int(float(row["files"])), float(row["expected"])
+        strata.append(Stratum(row["answer"] != UNKNOWN, files, expected, right[number == k]))
     labels = np.bincount(number, minlength=max(by_stratum) + 1)
-    files = np.array([int(float(row["files"])) for row in labelled])
-    return AuditLabels(
-        AuditTable(audit.file, labelled, audit.rejected),
-        np.isin(truths, classes),
-        right,
-        answered,
-        files / labels[number],
-        strata,
-    )
+    weights = np.array([int(float(row["files"])) for row in labelled]) / labels[number]
+    table, known = AuditTable(audit.file, labelled, audit.rejected), np.isin(truths, classes)
+    return AuditLabels(table, known, right, answered, weights, strata)
 
 
 def _digest(model: str, row: Mapping[str, object]) -> str:

@@ -18,10 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from datasets.items import UNKNOWN
-from learners.active.embeddings import unit_rows
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.inference import Floats, Prediction, Predictor
-from learners.uncertainty import BACKGROUND, Confidence
+from learners.uncertainty import BACKGROUND, Confidence, normalise
 
 #: Smallest number of files in a cluster, the default of scikit-learn.
 SMALLEST = 5
@@ -187,7 +186,7 @@ def clusters_of(features: Floats, reference: Floats) -> list[list[int]]:
     """
     from sklearn.cluster import HDBSCAN
 
-    x = np.vstack([unit_rows(features), reference])
+    x = np.vstack([normalise(features), reference])
     if len(x) < SMALLEST:
         return []
     fitted = HDBSCAN(min_cluster_size=SMALLEST, cluster_selection_method="leaf", copy=True).fit(x)

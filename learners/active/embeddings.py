@@ -31,9 +31,16 @@ from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.spectrograms import Source
 from learners.files import locked
-from learners.inference import DetailedPrediction, FileOrSource, Floats, Predictor, stack_outputs
+from learners.inference import (
+    DetailedPrediction,
+    FileOrSource,
+    Floats,
+    Predictor,
+    source_predicted,
+    stack_outputs,
+)
 from learners.model import hash_of_features
-from learners.uncertainty import Why
+from learners.uncertainty import Why, normalise
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -182,7 +189,7 @@ class Embeddings:
         if top < 1:
             raise SecondhandError(f"--top {top}: expected at least 1")
         allowed = None if paths is None else pa.array(sorted(paths), pa.string())
-        query_columns = np.ascontiguousarray(unit_rows(queries).T)
+        query_columns = np.ascontiguousarray(normalise(np.asarray(queries, np.float32)).T)
         best = np.empty(0, np.float32)
         sources: list[Source] = []
         for rows in self._read(self._open(self.file), (*_PLACE, "embedding")):
@@ -332,9 +339,8 @@ class Embeddings:
         if not piece.exists():
             raise SecondhandError(f"--embeddings {piece} does not exist. Name files to embed")
         try:
-            opened = pq.ParquetFile(
-                piece, pre_buffer=False
-            )  # otherwise the whole file stays in memory
+            # With a buffer the whole file would stay in memory.
+            opened = pq.ParquetFile(piece, pre_buffer=False)
             kind = opened.schema_arrow.field("embedding").type
             width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else 0
             if not opened.schema_arrow.equals(_schema(width)):
@@ -419,12 +425,8 @@ def _vectors(
             return [], np.empty((0, 0), np.float32), window.prediction.reason.detail
     audible = [window for window in predictions if window.features is not None]
     _, features = stack_outputs(audible)
-    places = [(p.start, p.end, p.at) for p in (window.prediction for window in audible)]
-    return (
-        [tuple(None if x != x else x for x in place) for place in places],
-        unit_rows(features),
-        "",
-    )
+    sources = [source_predicted(window.prediction) for window in audible]
+    return [(source.start, source.end, source.at) for source in sources], normalise(features), ""
 
 
 def nameable(files: Iterable[FileOrSource], rejected: list[Rejected]) -> Iterator[Any]:
@@ -460,7 +462,7 @@ def nearest_items(
     wanted, queries, others = Source(example, at=at), [], []
     for source in vectors.sources():
         with suppress(BadFile):  # an embedding of NaN is listed where it is read
-            vector = unit_rows(vectors[source][None])[0]
+            vector = normalise(vectors[source][None])[0]
             if source.path != example:
                 others.append((source, vector))
             elif at is None or _overlap(source, wanted):
@@ -475,12 +477,6 @@ def nearest_items(
         Match(source, min(float((vector @ columns).max()), 1.0)) for source, vector in others
     ]
     return sorted(matches, key=lambda match: -match.similarity)[:top]
-
-
-def unit_rows(features: Floats) -> Floats:
-    """Rows scaled to length 1, float32 [n, width]."""
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    return (features / np.maximum(lengths, 1e-12)).astype(np.float32)
 
 
 def numbers(column: Any) -> NDArray[np.uint16]:

@@ -45,15 +45,10 @@ def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") ->
 
 
 def write_list(
-    out: Path,
-    text: str,
-    predictor: Predictor,
-    shots: Sequence[Shot],
-    *,
-    title: str,
-    lead: str,
-) -> None:
-    """Write the table to ``out`` and the contact sheet beside it."""
-    write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
+    out: Path, text: str, predictor: Predictor, shots: Sequence[Shot], *, title: str, lead: str
+) -> str:
+    """Write the table to ``out`` and the contact sheet beside it; return two lines with their names."""
+    sheet = write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_beside(out, text.encode("utf-8"))
+    return f"table   {out}\nsheet   {sheet}"

@@ -30,9 +30,9 @@ from datasets.core.file_state import FileState, states_of
 from datasets.core.scanning import some_files
 from datasets.items import UNKNOWN, add_embeddings
 from datasets.spectrograms import Source
-from learners.active.embeddings import nameable, unit_rows
-from learners.inference import DetailedPrediction, FileOrSource, Floats, Prediction, Predictor
-from learners.uncertainty import Reason, Why
+from learners.active.embeddings import nameable
+from learners.inference import DetailedPrediction, FileOrSource, Floats, Predictor, source_predicted
+from learners.uncertainty import Reason, Why, normalise
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
     features : [rows, width]; only directions count.
     n : number of rows; fewer if there are fewer.
     """
-    uncertainty, x = np.asarray(scores, dtype=float), unit_rows(features)
+    uncertainty, x = np.asarray(scores, dtype=float), normalise(features)
     distances = np.ones(len(x))  # squared distance to the nearest chosen row
     chosen: list[int] = []
     while len(chosen) < min(n, len(x)):
@@ -254,13 +254,6 @@ def _suggestion(predictor: Predictor, window: DetailedPrediction) -> Suggestion:
     source = source_predicted(prediction)
     score = 1.0 if out_of_distribution else float(margin_uncertainty(probabilities)[0])
     return Suggestion(source, score, _words(classes, probabilities[0], prediction.reason), guess)
-
-
-def source_predicted(prediction: Prediction) -> Source:
-    """The file, or part of it, that a prediction is for."""
-    times = (prediction.start, prediction.end, prediction.at)
-    start, end, at = (None if x != x else x for x in times)
-    return Source(prediction.path, start, end, at, prediction.box)
 
 
 def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:

@@ -145,9 +145,9 @@ def build(
             raise SecondhandError(
                 f"--head stages: {spec.backbone} gives no maps of its stages: use linear"
             )
-        body, out, head = (
-            (body, out, "linear") if stages is None else (stages, all_stages, "stages")
-        )
+        head = "linear"
+        if stages is not None:
+            body, out, head = stages, all_stages, "stages"
     spatial = out.ndim == 4
     spec = replace(spec, backbone=portable, head=head)
     network = nn.Sequential(body, _head(spec, out.shape[1], spatial))
@@ -197,13 +197,12 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
             [functional.normalize(features.float(), dim=1) for features in member_features], dim=1
         )
     features = network[0](x)
-    logits, pooled_features = (
-        network[1](features),
-        features.mean((2, 3)) if features.ndim == 4 else features,
-    )
-    return logits, pooled_features[:, : network[0].last] if isinstance(
-        network[0], Stages
-    ) else pooled_features
+    logits = network[1](features)
+    if features.ndim == 4:
+        features = features.mean((2, 3))
+    if isinstance(network[0], Stages):
+        features = features[:, : network[0].last]
+    return logits, features
 
 
 class LogitsAndFeatures(nn.Module):

@@ -12,14 +12,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
 from learners import distributed
-from learners.acceleration import let_waiting_threads_sleep
+from learners.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
 from learners.cli import live
 from learners.machine import disable_telemetry
 
@@ -97,10 +97,10 @@ def command_line(module: str, *words: object) -> str:
     return shlex.join([sys.executable or "python", *called, *map(str, words)])
 
 
-def as_typed(module: str, argv: Sequence[str] | None) -> str:
-    """The command that is running, for reports and the provenance of models."""
+def as_typed(module: str, argv: Sequence[object] | None) -> str:
+    """A command as a user types it; without ``argv`` the one that is running."""
     words = sys.argv[1:] if argv is None else argv
-    return shlex.join([*installed_commands(f"python -m {module}").split(), *words])
+    return shlex.join([*installed_commands(f"python -m {module}").split(), *map(str, words)])
 
 
 def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:
@@ -187,6 +187,12 @@ class _Terminal(logging.Handler):
             live.print_line(self.format(record))
         except Exception:  # as logging's own handlers do
             self.handleError(record)
+
+
+def start(settings: Any) -> None:
+    """Begin a command with the flags ``--engine`` and ``--device``: log to the terminal, keep memory on a CPU."""
+    log_to_terminal()
+    keep_memory_on_cpu("cpu" if settings.engine == "onnx" else settings.device)
 
 
 def log_to_terminal(file: Path | None = None) -> None:

@@ -16,7 +16,16 @@ MANY, WIDE = 50, 0.3
 FEW_GROUPS = 10
 #: Parts in the order in which their figures are reported, as `learners.evaluation.headline` has them.
 PARTS = ("test", "calibration", "valid")
-NAMES = {"valid": "validation"}
+
+
+def part_name(split: str) -> str:
+    """Name of a split in a sentence."""
+    return "validation" if split == "valid" else split
+
+
+def part_with(metrics: Mapping[str, Any], figure: str) -> str | None:
+    """The first of `PARTS` that has this figure."""
+    return next((part for part in PARTS if metrics.get(f"{part}_{figure}") is not None), None)
 
 
 def sentences(
@@ -37,10 +46,9 @@ def sentences(
     what : name of the files, if not that of their part, such as "calibration files".
     groups : number of groups that the files are split by; 0 for a split by file.
     """
-    part = next((name for name in PARTS if f"{name}_items" in metrics), None)
-    if part is None:
+    if (part := part_with(metrics, "items")) is None:
         return []
-    files = what or f"{NAMES.get(part, part)} files"
+    files = what or f"{part_name(part)} files"
     items = int(metrics[f"{part}_items"])
     if f"{part}_accuracy" in metrics:
         lines = _single(metrics, part, items, files, groups)
@@ -68,7 +76,7 @@ def sentences(
 
 def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:
     """Whether the model refuses nearly all files of the part that is reported."""
-    part = next((name for name in PARTS if f"{name}_coverage" in metrics), None)
+    part = part_with(metrics, "coverage")
     return part is not None and metrics[f"{part}_coverage"] <= ALMOST_NOTHING
 
 
@@ -90,13 +98,13 @@ def _single(
     learnt = int(metrics.get("calibration_items", items))
     if 0 < groups < FEW_GROUPS:
         remedy = f"Only {groups} groups: files of further groups help, more files of these do not."
-        return [f"This model will answer almost nothing: it says 'unknown'. {remedy}", *lines]
-    remedy = (
-        f"It has only {learnt} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
-        "files to every class and train again."
-        if learnt < ENOUGH
-        else "No lower threshold is accurate enough: add files, or ask for less with --target-accuracy."
-    )
+    elif learnt < ENOUGH:
+        remedy = (
+            f"It has only {learnt} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
+            "files to every class and train again."
+        )
+    else:
+        remedy = "No lower threshold is accurate enough: add files, or ask for less with --target-accuracy."
     return [f"This model will answer almost nothing: it says 'unknown'. {remedy}", *lines]
 
 
@@ -122,11 +130,8 @@ def _unknown(metrics: Mapping[str, Any], accepted: str, verb: str = "") -> str:
         items, value = metrics.get(f"{name}_items"), metrics.get(f"{name}_{accepted}")
         if items and value is not None:
             count = round(value * items)
-            words.append(
-                f"{verb} {count} of {items} files {meaning}"
-                if verb
-                else f"{items - count} of {items} files {meaning}"
-            )
+            named = f"{verb} {count}" if verb else f"{items - count}"
+            words.append(f"{named} of {items} files {meaning}")
     return "".join(f", and {word}" for word in words)
 
 
@@ -143,26 +148,24 @@ def next_commands(
     metrics: Mapping[str, Any], predict: str, adjust: str, report: object
 ) -> list[str]:
     """Three lines: the report, the command that predicts, and the one that lists rules that answer more files."""
-    part = next((name for name in PARTS if f"{name}_coverage" in metrics), None)
+    part = part_with(metrics, "coverage")
     lines = [f"Look at the report:  {report}", f"Predict:             {predict} FILE..."]
     if part is not None and metrics[f"{part}_coverage"] < 1 and f"{part}_accuracy" in metrics:
         lines.append(f"Answer more files:   {adjust}")
     return lines
 
 
-def most_confused(predictions: Any, part: str, limit: int = 3) -> list[tuple[str, str, int]]:
-    """True class, named class and number of files of the most frequent confusions of a part, of a table with
-    the columns truth, best and split."""
+def confusions_of(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    """True class, named class and number of files of the three most frequent confusions of the part that is reported.
+
+    ``predictions`` is a table with the columns truth, best and split. Nothing of a multi-label model.
+    """
+    if (part := part_with(metrics, "accuracy")) is None:
+        return []
     rows = predictions.loc[predictions["split"].eq(part) & predictions["best"].ne("")]
     wrong = rows.loc[rows["best"].ne(rows["truth"])]
     counts = wrong.groupby(["truth", "best"]).size().sort_values(ascending=False, kind="stable")
-    return [(str(truth), str(best), int(n)) for (truth, best), n in counts.head(limit).items()]
-
-
-def confusions_of(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """`most_confused` of the part that is reported; nothing of a multi-label model."""
-    part = next((name for name in PARTS if f"{name}_accuracy" in metrics), None)
-    return [] if part is None else most_confused(predictions, part)
+    return [(str(truth), str(best), int(n)) for (truth, best), n in counts.head(3).items()]
 
 
 def print_result(lines: Sequence[str], title: str = "Result", *, alarm: bool = False) -> None:

@@ -139,11 +139,7 @@ class TrainSettings:
         "pictures and strain.",
         limits=Limits(low=1),
     )
-    bs: int = option(
-        16,
-        "Batch size in files, summed over all processes.",
-        limits=Limits(low=1),
-    )
+    bs: int = option(16, "Batch size in files, summed over all processes.", limits=Limits(low=1))
     wd: float = option(0.01, "Weight decay.", limits=Limits(low=0))
     clip: float | None = option(
         None, "Maximum norm of the gradient. Default: no clipping.", limits=Limits(above=0)
@@ -314,6 +310,11 @@ class Settings:
             for name, value in vars(section).items()
         }
 
+    def chosen(self) -> dict[str, Any]:
+        """The settings that differ from their default values, as in `flat`."""
+        defaults = Settings().flat()
+        return {name: value for name, value in self.flat().items() if value != defaults[name]}
+
     def but(self, **values: Any) -> Settings:
         """A copy of these settings with the given ``values``, named as in `flat`.
 
@@ -395,8 +396,16 @@ def _whole(value: Any) -> Any:
     return absolute_path(value)
 
 
-#: Help of --strain in the commands that use a model.
+#: Help of flags that several commands have.
 STRAIN = "For a table of triggers: folder, pattern or LAL cache of the strain files."
+THRESHOLD = (
+    "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so even "
+    "a stricter value can answer more; add --keep-known 0.8 to keep it."
+)
+KEEP_KNOWN = (
+    "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher values "
+    "answer more files, also of unknown classes."
+)
 
 
 @dataclass(kw_only=True)
@@ -426,16 +435,9 @@ class OverrideSettings(ComputeSettings):
     """thresholds and hardware"""
 
     threshold: float | None = option(
-        None,
-        "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so "
-        "even a stricter value can answer more; add --keep-known 0.8 to keep it. Default: the thresholds stored in the "
-        "model.",
+        None, f"{THRESHOLD} Default: the thresholds stored in the model."
     )
-    keep_known: float | None = option(
-        None,
-        "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher "
-        "values answer more files, also of unknown classes. Default: that of the model.",
-    )
+    keep_known: float | None = option(None, f"{KEEP_KNOWN} Default: that of the model.")
     score: ScoreName | None = option(
         None,
         "OOD score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
@@ -626,16 +628,8 @@ class DiscoverSettings(PoolSettings):
 class AdjustSettings:
     """adjust"""
 
-    keep_known: float | None = option(
-        None,
-        "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher "
-        "values answer more files, also of unknown classes.",
-    )
-    threshold: float | None = option(
-        None,
-        "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so "
-        "even a stricter value can answer more; add --keep-known 0.8 to keep it.",
-    )
+    keep_known: float | None = option(None, KEEP_KNOWN)
+    threshold: float | None = option(None, THRESHOLD)
     out: Path | None = option(
         None,
         "Folder for the copy of the model with this rule. Default: only print what the rules would answer.",
@@ -656,8 +650,7 @@ class SearchSettings(PoolSettings):
         metavar="FILE",
     )
     at: float | None = option(
-        None,
-        "Time within the example: GPS seconds for strain, seconds from the start for sound.",
+        None, "Time within the example: GPS seconds for strain, seconds from the start for sound."
     )
     format: Literal["csv", "jsonl"] = option("csv", "Output format.")
     out: Path | None = option(

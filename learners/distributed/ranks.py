@@ -140,9 +140,8 @@ def end_together(remedy: Callable[[], str]) -> Iterator[None]:
     except (_Ended, RuntimeError) as error:
         if not (isinstance(error, _Ended) or _is_broken_connection(error)):
             raise
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # so that the message is printed before the launcher kills
+        # So that the message is printed before the launcher kills.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise SecondhandError(
             f"Process {rank() + 1} of {count()} ends, because another process of this run or the launcher has ended. "
             f"{remedy()}"

@@ -70,9 +70,8 @@ def compare(
     in_both = truths.isin([name for name in classes[0] if name in classes[1]])
     improved, worsened = int((in_both & ~was & now).sum()), int((in_both & was & ~now).sum())
     differs = before["best"].ne(after["best"]) & known
-    change = (
-        pd.Series("", index=after.index).mask(was & ~now, "worsened").mask(~was & now, "improved")
-    )
+    change = pd.Series("", index=after.index)
+    change = change.mask(was & ~now, "worsened").mask(~was & now, "improved")
     predictions = pd.DataFrame(
         {
             "row": after.index,
@@ -114,10 +113,14 @@ def _figures(predictions: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:
     if not predictions["split"].isin(OPEN_SET_SPLITS).any():
         measured = {"accuracy": right, "accepted": accepted, "of accepted": named}
     for name in ("accuracy", "accepted", "of accepted"):
-        hits = measured.get(name, right[:0])
-        values = part_of(hits, predictions) if len(hits) else (NONE,) * 3
-        figures |= dict(zip((name, f"{name}, from", f"{name}, to"), values, strict=True))
+        figures |= _with_limits(name, measured.get(name, right[:0]), predictions)
     return figures
+
+
+def _with_limits(name: str, hits: pd.Series, answers: pd.DataFrame) -> dict[str, float]:
+    """The columns of a fraction and its limits; NaN without items."""
+    values = part_of(hits, answers) if len(hits) else (NONE,) * 3
+    return dict(zip((name, f"{name}, from", f"{name}, to"), values, strict=True))
 
 
 def _by_class(
@@ -138,7 +141,6 @@ def _by_class(
         change = "new" if name not in classes[0] else "gone" if name not in classes[1] else change
         row: dict[str, Any] = {"class": name, "items": int(in_class.sum())}
         for when, hits in (("before", was), ("after", now)):
-            values = part_of(hits[in_class], after) if in_class.any() else (NONE,) * 3
-            row |= dict(zip((when, f"{when}, from", f"{when}, to"), values, strict=True))
+            row |= _with_limits(when, hits[in_class], after)
         rows.append(row | {"change": change})
     return pd.DataFrame(rows)

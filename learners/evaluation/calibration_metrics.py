@@ -99,10 +99,7 @@ def binned(confidence: Floats, right: Mask, groups: Groups = None) -> Reliabilit
     nonempty = count > 0
     n = count[nonempty]
     hits = np.bincount(bin_of, weights=right)[nonempty]
-    parts = [
-        fraction(right[bin_of == number], None if groups is None else groups[bin_of == number])[1:]
-        for number in np.flatnonzero(nonempty)
-    ]
+    parts = [fraction(right, groups, bin_of == number)[1:] for number in np.flatnonzero(nonempty)]
     low, high = np.array(parts, np.float64).reshape(-1, 2).T
     return Reliability(
         np.bincount(bin_of, weights=confidence)[nonempty] / n, hits / n, n, low, high
@@ -125,23 +122,33 @@ def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
     return low, high
 
 
-def fraction(right: ArrayLike, groups: ArrayLike | None = None) -> tuple[float, float, float]:
-    """Fraction of ``right [n]`` and its 95 % limits; NaN, 0, 1 for n = 0.
+def fraction(
+    right: ArrayLike, groups: ArrayLike | None = None, where: Mask | None = None
+) -> tuple[float, float, float]:
+    """Fraction of ``right [n]`` and its 95 % limits; NaN, 0, 1 for n = 0. Only items ``where [n]`` is true count.
 
     The limits are exact for independent items. Errors within a group of ``groups [n]`` are correlated: the limits
     are then those of the equivalent number of independent items (`learners.uncertainty.thresholds`). Outcomes
     between 0 and 1 (means of several trials) are rounded to whole items.
     """
-    hits, n = effective_counts(right, None if groups is None else np.asarray(groups))
+    outcomes = np.asarray(right, np.float64)
+    units = None if groups is None else np.asarray(groups)
+    if where is not None:
+        outcomes, units = outcomes[where], None if units is None else units[where]
+    hits, n = effective_counts(outcomes, units)
     low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
-    part = float(np.mean(np.asarray(right, np.float64))) if n else float("nan")
+    part = float(np.mean(outcomes)) if n else float("nan")
     return part, float(low), float(high)
 
 
 def part_of(hits: pd.Series, answers: pd.DataFrame) -> tuple[float, float, float]:
     """`fraction` of rows of ``answers``, selected by the index of ``hits``; counts groups."""
-    units = answers.get("unit")
-    return fraction(hits, None if units is None else units.loc[hits.index])
+    return fraction(hits, units_of(answers.loc[hits.index]))
+
+
+def units_of(answers: pd.DataFrame) -> Groups:
+    """Group number of each row of predictions; None where each is its own group."""
+    return answers["unit"].to_numpy(np.int64) if "unit" in answers else None
 
 
 def named_limits(limits: tuple[float, float, float]) -> dict[str, float]:
@@ -161,11 +168,7 @@ def with_limits(value: float, low: float, high: float) -> str:
 
 
 def calibration_figures(
-    probabilities: ArrayLike,
-    labels: ArrayLike,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    probabilities: ArrayLike, labels: ArrayLike, *, draws: int = 1000, seed: int = 0
 ) -> CalibrationFigures:
     """Calibration figures with 95 % bootstrap intervals.
 

@@ -23,11 +23,10 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.figures import by_depth
+from learners.files import counted
 from learners.uncertainty import (
     Confidence,
     Decisions,
-    Groups,
-    Mask,
     Outputs,
     Tree,
     Why,
@@ -94,16 +93,10 @@ def calibration_check(
 def _accepted(
     confidence: Confidence, items: Outputs, decided: Decisions, coverage: float | None
 ) -> CheckedPart:
-    threshold, accepted, labels = (
-        confidence.threshold_gate.threshold,
-        decided.label >= 0,
-        known_labels(items),
-    )
-    tree = confidence.tree
-    hits = decided.named == labels if tree is None else tree.holds(decided.named, labels)
-    n, right = int(accepted.sum()), hits[accepted]
-    limits = fraction(right, _of(items, accepted))
-    has_guarantee = bool(np.isfinite(threshold.target)) and not threshold.message
+    threshold, accepted = confidence.threshold_gate.threshold, decided.label >= 0
+    right, n = confidence.is_right(decided.named, known_labels(items)), int(accepted.sum())
+    limits = fraction(right, items.groups, accepted)
+    has_guarantee = bool(np.isfinite(threshold.guaranteed))
     mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
     guaranteed = threshold.target if has_guarantee else mean_probability
     measured = f"{with_limits(*limits)} of {n}"
@@ -131,8 +124,7 @@ def _accepted(
 
 
 def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisions) -> CheckedPart:
-    threshold = confidence.threshold_gate.threshold
-    guaranteed = float("nan") if threshold.message else threshold.target
+    guaranteed = confidence.threshold_gate.threshold.guaranteed
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
     named_parts = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
     return _each(named_parts, len(decided.label))
@@ -142,13 +134,11 @@ def _classes(
     confidence: Confidence, classes: Sequence[str], items: Outputs, decided: Decisions
 ) -> CheckedPart:
     labels, parts = known_labels(items), []
-    for k, (name, threshold) in enumerate(
-        zip(classes, confidence.threshold_gate.guarantees, strict=True)
-    ):
+    guarantees = confidence.threshold_gate.guarantees
+    for k, (name, threshold) in enumerate(zip(classes, guarantees, strict=True)):
         named = decided.label == k
-        right = labels[named] == k
-        guaranteed = float("nan") if threshold.message else threshold.target
-        parts.append((f"as {name}", guaranteed, len(right), fraction(right, _of(items, named))))
+        limits = fraction(labels == k, items.groups, named)
+        parts.append((f"as {name}", threshold.guaranteed, int(named.sum()), limits))
     return _each(parts, len(labels))
 
 
@@ -203,7 +193,7 @@ def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Che
     value, low, high = fraction(decided.distance_p < alpha, items.groups)
     if confidence.distance.too_few:
         count, least = len(confidence.distance.calibration), confidence.distance.least
-        files = f"{count} calibration file{'s' * (count != 1)}; {least} are needed"
+        files = f"{counted(count, 'calibration file')}; {least} are needed"
         return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
         f"Refused as out of distribution: {percent(alpha)} of known files expected, here "
@@ -222,11 +212,6 @@ def _sets(confidence: Confidence, items: Outputs, decided: Decisions) -> Checked
         f"{inside.sum(axis=1).mean():.2f} classes on average"
     )
     return [line], [("label in the set", guaranteed, *limits, len(labels))]
-
-
-def _of(items: Outputs, mask: Mask) -> Groups:
-    """Groups of the items where ``mask [n]`` is true."""
-    return None if items.groups is None else items.groups[mask]
 
 
 def _verdict(expected: float, low: float, high: float, of: str = "guaranteed") -> str:

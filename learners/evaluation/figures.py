@@ -21,10 +21,11 @@ from learners.evaluation.calibration_metrics import (
     part_of,
     percent,
     reliability,
+    units_of,
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.evaluation.rankings import score_figures
-from learners.files import jsonable
+from learners.files import counted, jsonable
 from learners.model import Bundle
 from learners.uncertainty import (
     Confidence,
@@ -107,8 +108,6 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         )
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
     gate = decided.sure if confidence.threshold_gate.on == "probability" else decided.known
-    tree = confidence.tree
-    right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
     return ScoredItems(
         rows=rows,
         labels=labels,
@@ -118,7 +117,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         after=decided.probabilities,
         known=decided.known,
         gate=gate,
-        right=right,
+        right=confidence.is_right(decided.named, labels),
         score=confidence.score_gate.name,
     )
 
@@ -175,11 +174,13 @@ def all_figures(
     predictions, tree = evaluation.predictions, bundle.decider.tree
     scored = score_items(evaluation, bundle) if scored is None else scored
     names = [str(name) for name in predictions["split"].unique() if name not in OPEN_SET_SPLITS]
-    main = next((name for name in (*HONEST, *names) if name in names), None)
+    main = best_split(names)
     split = predictions["split"].to_numpy()[scored.rows]
     chosen = scored.where(split == main)
-    known = predictions.loc[~predictions["split"].isin(OPEN_SET_SPLITS)]
+    known = evaluation.known
     learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
+    refused = named_limits(part_of(learned["label"].eq(UNKNOWN), learned))
+    background = {"items": len(learned), "refused": refused}
     figures: dict[str, Any] = {
         "metrics": measure(predictions, tree),
         "evaluated_split": main,
@@ -191,12 +192,7 @@ def all_figures(
         "unknown_classes": _unknown_figures(
             chosen, scored.where(split == UNKNOWN), predictions, bundle.decider
         ),
-        "background": {
-            "items": len(learned),
-            "refused": named_limits(part_of(learned["label"].eq(UNKNOWN), learned)),
-        }
-        if len(learned)
-        else None,
+        "background": background if len(learned) else None,
         "classes": class_table(known, bundle.classes, tree).to_dict("records"),
         "weakest_class": weakest_class(known, tree),
         "confusion": confusion(known, bundle.classes),
@@ -213,7 +209,12 @@ def headline(parts: Collection[str], figure: str = "accuracy") -> tuple[str | No
     """
     if "test" not in parts and {"valid", "calibration"} <= set(parts):
         return "calibration", CHOSE.format(figure=figure)
-    return next((name for name in (*HONEST, *parts) if name in parts), None), ""
+    return best_split(parts), ""
+
+
+def best_split(parts: Collection[str]) -> str | None:
+    """The split for the figures of calibration and refusal."""
+    return next((name for name in (*HONEST, *parts) if name in parts), None)
 
 
 def class_table(known: pd.DataFrame, classes: list[str], tree: Tree | None = None) -> pd.DataFrame:
@@ -300,7 +301,7 @@ def _reliability(scored: ScoredItems, predictions: pd.DataFrame) -> dict[str, An
     labelled = scored.where(scored.labels >= 0)
     if not len(labelled.rows):
         return None
-    units = predictions["unit"].to_numpy()[labelled.rows] if "unit" in predictions else None
+    units = units_of(predictions.iloc[labelled.rows])
     return {
         when: reliability(getattr(labelled, when), labelled.labels, groups=units) for when in WHEN
     }
@@ -354,23 +355,18 @@ def _accepted_unknown(
     rate = named_limits(part_of(is_accepted.loc[is_unknown], predictions))
     accepted = is_accepted.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (ood, known)]
-    on = (
-        "" if rule.threshold_gate.on == "probability" else f" of the score {rule.threshold_gate.on}"
-    )
+    rule_gate = rule.threshold_gate
+    on = "" if rule_gate.on == "probability" else f" of the score {rule_gate.on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
     files = int(is_unknown.sum())
     message = (
-        f"{len(gates[0])} of {files} file{'s' * (files != 1)} of unknown classes {'is' if len(gates[0]) == 1 else 'are'} "
+        f"{len(gates[0])} of {counted(files, 'file')} of unknown classes {'is' if len(gates[0]) == 1 else 'are'} "
         f"answered ({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
     )
     figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
         return figures
-    now = (
-        "one per class"
-        if rule.threshold_gate.guarantees
-        else f"{rule.threshold_gate.threshold.value:.4g}"
-    )
+    now = "one per class" if rule_gate.guarantees else f"{rule_gate.threshold.value:.4g}"
     still = is_accepted.copy()
     still.iloc[ood.rows] &= ood.gate >= value
     n_left = int(still[is_unknown].sum())
@@ -440,7 +436,7 @@ def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[
         return None
     labels, p = labels[known], probabilities[known]
     predicted = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
-    units = rows["unit"].to_numpy()[known] if "unit" in rows else None
+    units = units_of(rows.loc[known])
     table = [
         {
             "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
@@ -478,9 +474,7 @@ def by_depth(
     right = tree.holds(predicted, labels)
     for name, nodes in tree.levels:
         at_depth = np.isin(predicted, nodes)
-        yield (
-            name, nodes, int(at_depth.sum()), fraction(right[at_depth], None if groups is None else groups[at_depth]),
-        )  # fmt: skip
+        yield name, nodes, int(at_depth.sum()), fraction(right, groups, at_depth)
 
 
 def _tree_curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[float]]:

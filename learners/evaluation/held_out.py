@@ -60,6 +60,11 @@ class Evaluation:
     changes: Any = None
     curve: Any = None
 
+    @property
+    def known(self) -> pd.DataFrame:
+        """The predictions for files of known classes."""
+        return self.predictions.loc[~self.predictions["split"].isin(OPEN_SET_SPLITS)]
+
     def where(self, kept: NDArray[np.bool_]) -> Evaluation:
         """The rows where ``kept [n]`` is true, without figures."""
         predictions = self.predictions.loc[kept].reset_index(drop=True)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from datasets.items import targets_of
-from learners.evaluation.calibration_metrics import binned, fraction, named_limits
-from learners.evaluation.figures import HONEST, MAX_POINTS, headline
+from learners.evaluation.calibration_metrics import binned, fraction, named_limits, units_of
+from learners.evaluation.figures import MAX_POINTS, best_split, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files import jsonable
 from learners.model import Bundle
@@ -37,10 +37,6 @@ class ScoredLabels:
     out_of_distribution: Mask
     groups: Groups = None
 
-    def together(self, mask: Mask) -> Groups:
-        """Groups of the items where ``mask [n]`` is true."""
-        return None if self.groups is None else self.groups[mask]
-
 
 def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     """Probabilities and assigned labels of the items that have logits, in the order of the rows."""
@@ -52,18 +48,9 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     truths = frame["truth"].iloc[rows]
     targets = np.array([targets_of(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
-    units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
-    out_of_distribution = np.array(
-        [reason is OUT_OF_DISTRIBUTION for reason in decided.reason], bool
-    )
-    return ScoredLabels(
-        rows,
-        targets,
-        decided.probabilities,
-        np.asarray(decided.predicted, bool),
-        out_of_distribution,
-        units,
-    )
+    outside = np.array([reason is OUT_OF_DISTRIBUTION for reason in decided.reason], bool)
+    predicted, groups = np.asarray(decided.predicted, bool), units_of(frame.iloc[rows])
+    return ScoredLabels(rows, targets, decided.probabilities, predicted, outside, groups)
 
 
 def all_label_figures(
@@ -83,7 +70,7 @@ def all_label_figures(
     """
     classes, split = bundle.classes, evaluation.predictions["split"]
     names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
-    main = next((name for name in (*HONEST, *names) if name in names), None)
+    main = best_split(names)
     of_row = split.to_numpy()[scored.rows]
     guarantees = bundle.decider.threshold_gate.guarantees
     metrics: dict[str, Any] = {}
@@ -97,8 +84,8 @@ def all_label_figures(
         metrics[f"{name}_items"] = int(split.eq(name).sum())
     for name in OPEN_SET_SPLITS:
         if (strange := of_row == name).any():
-            predicted = scored.predicted[strange].any(axis=1)
-            metrics[f"{name}_answered"], *limits = fraction(predicted, scored.together(strange))
+            predicted = scored.predicted.any(axis=1)
+            metrics[f"{name}_answered"], *limits = fraction(predicted, scored.groups, strange)
             metrics[f"{name}_answered_interval"] = limits
             metrics[f"{name}_out_of_distribution"] = float(
                 scored.out_of_distribution[strange].mean()
@@ -134,13 +121,10 @@ def label_figures(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     p, predicted, present, units = _known(scored, k, selected)
-    hits, count, positives = (
-        int((predicted & present).sum()),
-        int(predicted.sum()),
-        int(present.sum()),
-    )
+    hits = int((predicted & present).sum())
+    count, positives = int(predicted.sum()), int(present.sum())
     precision, recall = (
-        fraction(right[denominator], None if units is None else units[denominator])
+        fraction(right, units, denominator)
         for right, denominator in ((present, predicted), (predicted, present))
     )
     return {
@@ -182,7 +166,8 @@ def _known(scored: ScoredLabels, k: int, selected: Mask) -> tuple[Floats, Mask, 
     """Probability of a label, whether it is assigned, whether it is present, and groups, where it is known."""
     usable = selected & ~np.isnan(scored.targets[:, k])
     p, predicted, present = scored.probabilities, scored.predicted, scored.targets == 1
-    return p[usable, k], predicted[usable, k], present[usable, k], scored.together(usable)
+    groups = None if scored.groups is None else scored.groups[usable]
+    return p[usable, k], predicted[usable, k], present[usable, k], groups
 
 
 def _together(

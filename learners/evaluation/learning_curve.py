@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from datasets.core.cells import read_frame
 from learners.evaluation.calibration_metrics import fraction
+from learners.uncertainty import Floats
 
 #: A forecast needs at least this many subsets and mistakes, and an interval of the gain of at most this width.
 PARTS, MISTAKES, WIDEST = 3, 5, 0.1
 BOOTSTRAPS = 1000
 _EXPONENTS = np.geomspace(0.1, 2, 30)
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
     def points(selected: NDArray[np.bool_]) -> list[dict[str, Any]]:
         rows = []
         for size, correct in zip(sizes, right, strict=True):
-            value, low, high = fraction(correct[:, selected].mean(0), units[selected])
+            value, low, high = fraction(correct.mean(0), units, selected)
             rows.append({"labels": size, "value": value, "low": low, "high": high})
         return rows
 
@@ -83,22 +82,20 @@ def read_learning_curve(file: Path, *, seed: int = 0) -> LearningCurve | None:
     n, last = sizes[-1], everything[-1]
     wrong = int((~right[-1]).sum())
     now = f"With all {n} labels a linear probe has an accuracy of {_share(last)}"
-    no_forecast = ". The gain from twice as many cannot be estimated"
+    why = ""
     if wrong < MISTAKES:
-        most = f": it is at most {100 * (1 - last['low']):.1f} points, because only {wrong} of {len(predictions)} files are wrong"
-        return LearningCurve(everything, classes, None, f"{now}{no_forecast}{most}.")
-    if len(sizes) < PARTS:
-        why = f"{no_forecast}: there are too few labels for smaller subsets"
-        return LearningCurve(everything, classes, None, f"{now}{why}.")
-    low, gain, high = np.quantile(_gains(units, right, sizes, seed), (0.025, 0.5, 0.975))
-    if high - low > WIDEST:
-        why = f": {len(predictions)} held-out files only show that it is between {100 * low:.1f} and {100 * high:.1f} points"
-        return LearningCurve(everything, classes, None, f"{now}{no_forecast}{why}.")
-    correct = {"value": gain, "low": low, "high": high}
-    forecast = {
-        "labels": 2 * n,
-        **{name: float(last["value"] + by) for name, by in correct.items()},
-    }
+        why = f"it is at most {100 * (1 - last['low']):.1f} points, because only {wrong} of {len(predictions)} files are wrong"
+    elif len(sizes) < PARTS:
+        why = "there are too few labels for smaller subsets"
+    else:
+        low, gain, high = np.quantile(_gains(units, right, sizes, seed), (0.025, 0.5, 0.975))
+        if high - low > WIDEST:
+            why = f"{len(predictions)} held-out files only show that it is between {100 * low:.1f} and {100 * high:.1f} points"
+    if why:
+        message = f"{now}. The gain from twice as many cannot be estimated: {why}."
+        return LearningCurve(everything, classes, None, message)
+    gains = {"value": gain, "low": low, "high": high}
+    forecast = {"labels": 2 * n} | {k: float(last["value"] + by) for k, by in gains.items()}
     limits = f"[{100 * low:.1f}, {100 * high:.1f}]"
     gain_text = f"Twice as many would probably add {100 * gain:.1f} points {limits}"
     return LearningCurve(everything, classes, forecast, f"{now}. {gain_text}.")

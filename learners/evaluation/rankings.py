@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike
 
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
+from learners.evaluation.calibration_metrics import units_of
 from learners.evaluation.held_out import Evaluation
 from learners.uncertainty import (
     SCORES,
     Confidence,
-    Floats,
     Outputs,
     Score,
+    check_scores,
     known_labels,
     make_score,
     threshold_for_coverage,
@@ -58,26 +59,22 @@ def score_tables(
     """
     splits = set(evaluation.predictions["split"])
     split_name = "test" if "test" in splits else "valid"
-    known, ood = (
-        outputs_of_split(evaluation, classes, split, confidence.calibrator.temperature.value)
-        for split in (split_name, "unknown")
+    temperature = confidence.calibrator.temperature.value
+    known, ood, calibration = (
+        outputs_of_split(evaluation, classes, split, temperature)
+        for split in (split_name, "unknown", "calibration")
     )
     if not len(known):
         return {}
-    calibration = outputs_of_split(
-        evaluation, classes, "calibration", confidence.calibrator.temperature.value
-    )
-    fitting = train is not None and len(calibration) > 0
+    train = train if len(calibration) else None
     tables: dict[str, pd.DataFrame] = {}
     if len(ood):
-        fitted = confidence.scores()
-        if train is not None and fitting:
-            fitted = fit_scores(train, calibration)
+        fitted = confidence.scores() if train is None else fit_scores(train, calibration)
         ranking = rank_scores(fitted, known, ood)
         title = f"Scores: {len(ood)} files of unknown classes and {len(known)} known files ({split_name})"
         tables[title] = ranked_table(ranking, confidence.score_gate.name)
         tables[title].attrs["note"] = better_score(ranking, confidence)
-    if train is not None and fitting and len(classes) >= 3:
+    if train is not None and len(classes) >= 3:
         counts = np.bincount(known_labels(known), minlength=len(classes))
         chosen = np.argsort(-counts, kind="stable")[:LEFT_OUT_CLASSES]
         left_out = leave_one_class_out(
@@ -100,8 +97,7 @@ def outputs_of_split(
         labels = np.array([numbers[name] for name in frame["truth"].iloc[rows]], dtype=np.int64)
     logits = evaluation.logits[rows].astype(np.float64) / temperature
     features = evaluation.features[rows] if evaluation.features.shape[1] else None
-    units = frame["unit"].to_numpy(np.int64)[rows] if "unit" in frame else None
-    return Outputs(logits, labels, features, units)
+    return Outputs(logits, labels, features, units_of(frame.iloc[rows]))
 
 
 def ranked_table(ranking: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
@@ -123,10 +119,8 @@ def ranked_table(ranking: Sequence[ScoreFigures], chosen: str) -> pd.DataFrame:
 
 def better_score(ranking: Sequence[ScoreFigures], confidence: Confidence) -> str:
     """A sentence with the command that uses the best score, if it is clearly better; else ""."""
-    best, in_use = (
-        ranking[0],
-        next((f for f in ranking if f.name == confidence.score_gate.name), None),
-    )
+    best = ranking[0]
+    in_use = next((f for f in ranking if f.name == confidence.score_gate.name), None)
     if in_use is None or not best.auroc >= in_use.auroc + WORTH:
         return ""
     command = f"python -m learners.finetune ... --score {best.name}"
@@ -265,7 +259,7 @@ def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
     """Probability that a known item scores above an unknown one; ties count half. NaN if one side is empty."""
     import scipy
 
-    a, b = _checked(known), _checked(unknown)
+    a, b = check_scores(known), check_scores(unknown)
     if not (len(a) and len(b)):
         return float("nan")
     ranks = scipy.stats.rankdata(np.r_[a, b])[: len(a)].sum()
@@ -276,7 +270,7 @@ def auroc_interval(known: ArrayLike, unknown: ArrayLike) -> tuple[float, float]:
     """95 % limits of `auroc` from DeLong's variance (1988) on the logit scale; (0, 1) with too few items."""
     import scipy
 
-    a, b = _checked(known), _checked(unknown)
+    a, b = check_scores(known), check_scores(unknown)
     value = auroc(a, b)
     if min(len(a), len(b)) < 2:
         return 0.0, 1.0
@@ -297,7 +291,7 @@ def accepted_at_coverage(known: ArrayLike, unknown: ArrayLike, coverage: float) 
 
     With 0.95 it is FPR95. NaN if one side is empty.
     """
-    a, b = _checked(known), _checked(unknown)
+    a, b = check_scores(known), check_scores(unknown)
     if not (len(a) and len(b)):
         return float("nan")
     return float((b >= threshold_for_coverage(a, coverage)).mean())
@@ -308,16 +302,7 @@ def oscr(known: ArrayLike, correct: ArrayLike, unknown: ArrayLike) -> float:
 
     Area under the rate of known items that are accepted and right, against the rate of unknown items accepted.
     """
-    a, right, b = _checked(known), np.asarray(correct, bool), _checked(unknown)
+    a, right, b = check_scores(known), np.asarray(correct, bool), check_scores(unknown)
     if len(a) and len(b) and not right.any():
         return 0.0
     return auroc(a[right], b) * float(right.mean()) if len(a) else float("nan")
-
-
-def _checked(values: ArrayLike) -> Floats:
-    scores = np.asarray(values, dtype=np.float64)
-    if scores.ndim != 1 or np.isnan(scores).any():
-        raise SecondhandError(
-            f"scores of shape {scores.shape}: expected one number per item and no NaN"
-        )
-    return scores

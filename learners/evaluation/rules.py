@@ -6,7 +6,7 @@ import numpy as np
 
 from datasets.items import UNKNOWN
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.calibration_metrics import fraction
+from learners.evaluation.calibration_metrics import fraction, units_of
 from learners.evaluation.figures import ScoredItems, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.model import Bundle
@@ -30,21 +30,18 @@ def operating_points(
     if split is None or not len(scored.rows):
         return None
     overrides = _overrides(confidence)
-    rules = [
-        confidence.with_overrides(o.get("threshold"), None, o.get("keep_known")) for o in overrides
-    ]
+    rules = [confidence.with_rule(**chosen) for chosen in overrides]
     features = None if confidence.distance.reference is None else evaluation.features[scored.rows]
     logits = np.asarray(evaluation.logits[scored.rows], np.float64)
     held_out, unknown = parts[scored.rows] == split, parts[scored.rows] == UNKNOWN
-    units = predictions["unit"].to_numpy()[scored.rows] if "unit" in predictions else None
-    labels, points = scored.labels, list[OperatingPoint]()
+    units = units_of(predictions.iloc[scored.rows])
+    points = list[OperatingPoint]()
     for chosen, rule, decided in zip(
         overrides, rules, confidence.decide_under(rules, logits, features), strict=True
     ):
-        accepted, named = decided.label >= 0, decided.named
-        right = named == labels if rule.tree is None else rule.tree.holds(named, labels)
+        accepted, right = decided.label >= 0, rule.is_right(decided.named, scored.labels)
         answered = accepted & held_out
-        _, low, high = fraction(right[answered], None if units is None else units[answered])
+        _, low, high = fraction(right, units, answered)
         points.append(
             OperatingPoint(
                 chosen.get("keep_known", np.nan),
@@ -63,13 +60,9 @@ def operating_points(
         key=lambda n: abs(overrides[n].get("keep_known", usual) - usual),
     )
     loose = sorted(range(len(points)), key=lambda n: points[n].answered + points[n].unknown)
-    return OperatingPoints(
-        split,
-        int((parts == split).sum()),
-        int((parts == UNKNOWN).sum()),
-        loose.index(own),
-        tuple(points[n] for n in loose),
-    )
+    items, unknown_items = int((parts == split).sum()), int((parts == UNKNOWN).sum())
+    ordered = tuple(points[n] for n in loose)
+    return OperatingPoints(split, items, unknown_items, loose.index(own), ordered)
 
 
 def _overrides(confidence: Confidence) -> list[dict[str, float]]:
@@ -80,10 +73,8 @@ def _overrides(confidence: Confidence) -> list[dict[str, float]]:
         # Higher thresholds without the score would not be stricter.
         thresholds = tuple(value for value in THRESHOLDS if value < gate.threshold.value)
     found += [{"threshold": value} for value in thresholds]
-    rules = [
-        confidence.with_overrides(o.get("threshold"), None, o.get("keep_known")) for o in found
-    ]
-    return found if any(_same(rule, confidence) for rule in rules) else [{}, *found]
+    own = any(_same(confidence.with_rule(**chosen), confidence) for chosen in found)
+    return found if own else [{}, *found]
 
 
 def _same(rule: Confidence, confidence: Confidence) -> bool:

@@ -101,10 +101,8 @@ def _allocation(answered: Mask, spread: Floats, n: int) -> Iterator[tuple[bool, 
     """Number of labels of the answered and of the refused files, at least one of each where there are both."""
     files = {group: int((answered == group).sum()) for group in (True, False)}
     wanted = round(n * float(spread[answered].sum() / spread.sum())) if n else 0
-    low, high = (
-        max(min(1, files[True]), n - files[False]),
-        min(files[True], n - min(1, files[False])),
-    )
+    low = max(min(1, files[True]), n - files[False])
+    high = min(files[True], n - min(1, files[False]))
     of_answered = max(low, min(wanted, high)) if files[True] else 0
     for group, labels in ((True, of_answered), (False, n - of_answered)):
         if files[group] and labels:

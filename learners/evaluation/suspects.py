@@ -110,9 +110,8 @@ def near_duplicates(
     chosen = np.argsort(-similarity, kind="stable")[:CANDIDATES]
     held_out = evaluation.predictions.iloc[scored.rows[chosen]]
     nearest = trained.iloc[index[chosen]]
-    parts = nearest.reindex(columns=[*PART_COLUMNS]).add_prefix(
-        "train_"
-    )  # NaN where there are none
+    # NaN where there are no such columns.
+    parts = nearest.reindex(columns=[*PART_COLUMNS]).add_prefix("train_")
     sources = [source_of(row) for rows in (held_out, nearest) for row in rows.to_dict("records")]
     n = len(chosen)
     thumbnails = thumbnails_of(sources, draw)
@@ -130,9 +129,8 @@ def near_duplicates(
         }
     )
     duplicates = pairs.loc[pairs["correlation"] >= enough]
-    return duplicates.sort_values("correlation", ascending=False, kind="stable").reset_index(
-        drop=True
-    )
+    duplicates = duplicates.sort_values("correlation", ascending=False, kind="stable")
+    return duplicates.reset_index(drop=True)
 
 
 def _beside(

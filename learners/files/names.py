@@ -1,4 +1,4 @@
-"""Shortens paths in models and reports that are shared, so that they do not reveal local folders.
+"""Words of sentences: numbers with their nouns, and paths shortened so that what is shared reveals no local folders.
 
 The run's own files (config.yaml, items.csv, predictions.csv, log.txt) keep full paths.
 """
@@ -58,6 +58,11 @@ class PathShortener:
             return "~" if f"{match[1]}/" in self._home else last_part(match[1])
 
         return self._roots.sub(shorter, text)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: "1 file", "2 files"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def last_part(path: str) -> str:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from learners.inference.engine import pick_device
     from learners.inference.exporting import export_limitations, export_onnx, write_network
     from learners.inference.gradcam import heatmap, overlay
-    from learners.inference.merging import merge_label_probabilities, merge_probabilities
     from learners.inference.predictions import (
         DetailedPrediction,
         Floats,
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
         cell,
         check_moment,
         deepest_label,
+        merge_label_probabilities,
+        merge_probabilities,
         refused_prediction,
         stack_outputs,
     )
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
         REFERENCE,
         FileOrSource,
         Predictor,
-        SimilarFile,
         group_by_round,
+        source_predicted,
         vectors_for,
     )
 

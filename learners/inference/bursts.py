@@ -15,8 +15,7 @@ import numpy as np
 from datasets.items import UNKNOWN, Clock
 from datasets.spectrograms import Source
 from learners.cli.settings import ConfidenceSettings
-from learners.inference.merging import merge_probabilities
-from learners.inference.predictions import Prediction
+from learners.inference.predictions import Prediction, merge_probabilities
 from learners.inference.predictor import Predictor
 from learners.uncertainty import Outputs, Reason, Threshold, Why, threshold_for_accuracy
 
@@ -139,13 +138,9 @@ def merge_frames(frames: Sequence[Prediction], threshold: float) -> Prediction:
     elif probability < threshold:
         why = Why.AMBIGUOUS
     surest = max(shown, key=lambda frame: dict(frame.top)[best])
-    return surest._replace(
-        label=best if why is Why.ACCEPTED else UNKNOWN,
-        best=best,
-        probability=probability,
-        reason=Reason(why),
-        top=top,
-    )
+    label = best if why is Why.ACCEPTED else UNKNOWN
+    named = surest._replace(label=label, best=best, probability=probability)
+    return named._replace(reason=Reason(why), top=top)
 
 
 def fit_event_threshold(
@@ -168,39 +163,25 @@ def fit_event_threshold(
     labels, paths : their n labels and files.
     clock : times of the files, and their deployments.
     """
-    frames = predictor.decide(
-        [Source(path) for path in paths],
-        calibration.logits,
-        calibration.features,
-        top=len(predictor.classes),
-    )
-    events = [
-        numbers
-        for numbers in events_of(paths, clock)
-        if len({labels[number] for number in numbers}) == 1
-    ]
+    sources, every = [Source(path) for path in paths], len(predictor.classes)
+    frames = predictor.decide(sources, calibration.logits, calibration.features, top=every)
+    events = [event for event in events_of(paths, clock) if len({labels[n] for n in event}) == 1]
     merged = [merge_frames([frames[number] for number in numbers], 0.0) for numbers in events]
     passed = np.array([not event.reason for event in merged], bool)
     sure = np.array([event.probability for event in merged])[passed]
-    right = [
-        event.best == labels[numbers[0]] for event, numbers in zip(merged, events, strict=True)
-    ]
+    truths = [labels[numbers[0]] for numbers in events]
+    right = [event.best == truth for event, truth in zip(merged, truths, strict=True)]
     correct = np.array(right, bool)[passed]
     share = float(passed.mean()) if len(passed) else 0.0
-    least, target = float(settings.threshold), settings.target_accuracy
+    least, target, message = float(settings.threshold), settings.target_accuracy, ""
     if target is not None:
         units = calibration.groups
         groups = None if units is None else units[[numbers[0] for numbers in events]][passed]
-        fitted = threshold_for_accuracy(sure, correct, target, groups=groups)
-        if not fitted.message:
-            return replace(fitted, coverage=fitted.coverage * share)
+        guaranteed = threshold_for_accuracy(sure, correct, target, groups=groups)
+        if not guaranteed.message:
+            return replace(guaranteed, coverage=guaranteed.coverage * share)
         least = max(least, target)
-        message = fitted.message.replace("calibration item", "calibration event")
-    answered = sure >= least
-    return Threshold(
-        least,
-        float(answered.mean()) * share if len(sure) else float("nan"),
-        float(correct[answered].mean()) if answered.any() else float("nan"),
-        message="" if target is None else message,
-        target=float("nan") if target is None else target,
-    )
+        message = guaranteed.message.replace("calibration item", "calibration event")
+    aim = float("nan") if target is None else target
+    fitted = Threshold.on(least, sure >= least, correct, message=message, target=aim)
+    return replace(fitted, coverage=fitted.coverage * share)

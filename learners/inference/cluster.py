@@ -62,9 +62,8 @@ def predict_on(
     while names := list(islice(remaining, _TOGETHER * bs)):
         sources = [Source(os.path.abspath(path), at=at) for path in names]
         chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
-        ready: dict[
-            int, list[Prediction | None]
-        ] = {}  # predictions of later chunks, to be yielded in order
+        # Predictions of later chunks, to be yielded in order.
+        ready: dict[int, list[Prediction | None]] = {}
         next_chunk = 0
         for number, predictions in cluster.map_chunks(
             task, chunks, None, path_of=attrgetter("path")

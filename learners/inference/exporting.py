@@ -29,7 +29,7 @@ from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
 from learners.backbones import LogitsAndFeatures, Network, NetworkSpec, logits_and_features
-from learners.files import jsonable
+from learners.files import counted, jsonable
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
@@ -106,7 +106,7 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
         )
     with file_beside(Path(file)) as beside:
         pictures = _pictures(bundle, 2)
-        write_onnx(ExportedModel(bundle), pictures, beside, (INPUT,), OUTPUTS, metadata(bundle))
+        write_onnx(ExportedModel(bundle), pictures, beside, INPUT, OUTPUTS, metadata(bundle))
         session = open_onnx(beside)
         check(bundle, lambda x: session.run(list(OUTPUTS), {INPUT: x}))
     return Path(file)
@@ -195,7 +195,7 @@ def check(bundle: Bundle, run: Run) -> None:
             outputs = run(pictures)
         except Exception as error:
             raise SecondhandError(
-                f"the ONNX file fails on a batch of {n} picture{'s' * (n != 1)}: {first_line(error)}"
+                f"the ONNX file fails on a batch of {counted(n, 'picture')}: {first_line(error)}"
             ) from error
         for name, values, exported in zip(OUTPUTS, expected, outputs, strict=True):
             deviation = distance(values, exported)
@@ -228,13 +228,8 @@ def write_network(bundle: Bundle, file: Path) -> None:
         is left then.
     """
     with file_beside(file) as beside:
-        write_onnx(
-            LogitsAndFeatures(bundle.network),
-            _test_inputs(bundle.spec)[0],
-            beside,
-            (ONNX_INPUT,),
-            ONNX_OUTPUTS,
-        )
+        network, example = LogitsAndFeatures(bundle.network), _test_inputs(bundle.spec)[0]
+        write_onnx(network, example, beside, ONNX_INPUT, ONNX_OUTPUTS)
         if (far := _largest_deviation(beside, bundle)) > TOLERANCE:
             raise SecondhandError(
                 f"the outputs of ONNX Runtime for {bundle.spec.backbone} differ from those of torch by {far:.1e}; at most "
@@ -305,7 +300,7 @@ def write_onnx(
     module: nn.Module,
     example: npt.NDArray[Any],
     file: Path,
-    inputs: tuple[str, ...],
+    input_name: str,
     outputs: tuple[str, ...],
     metadata: dict[str, str] | None = None,
 ) -> None:
@@ -324,7 +319,7 @@ def write_onnx(
             warnings.simplefilter("ignore")
             onnx = torch.onnx.export(
                 program,
-                input_names=list(inputs),
+                input_names=[input_name],
                 output_names=list(outputs),
                 verbose=False,
                 optimize=True,

@@ -29,13 +29,7 @@ from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.embeddings import Vectors
 from datasets.images import DecodedPictures, PictureOpener, pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.spectrograms import (
-    PictureCache,
-    Source,
-    SpectrogramSettings,
-    no_signal,
-    source_of,
-)
+from datasets.spectrograms import PictureCache, Source, SpectrogramSettings, no_signal, source_of
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.predictions import (
     NO_SIGNAL,
@@ -103,6 +97,12 @@ def as_source(file: FileOrSource, at: float | None = None) -> Source:
         start, end, moment = (None if t is None or t != t else t for t in times)
         return Source(file.path, start, end, moment, file.box)
     return Source(os.fspath(file), at=at)
+
+
+def source_predicted(prediction: Prediction) -> Source:
+    """The file, or part of it, that a prediction is for."""
+    path, (start, end, at) = prediction.path, (prediction.start, prediction.end, prediction.at)
+    return as_source(Source(path, start, end, at, prediction.box))
 
 
 @dataclass(frozen=True)

@@ -216,12 +216,9 @@ def save_with_confidence(
     """
     earlier = bundle.provenance.get("lineage")
     lineage = [*(earlier if isinstance(earlier, list) else []), as_ancestor(bundle, model)]
+    made = bundle.provenance | {"lineage": lineage} | provenance
     copy = dataclasses.replace(
-        bundle,
-        confidence=confidence,
-        provenance=bundle.provenance | {"lineage": lineage} | provenance,
-        metrics=metrics,
-        onnx=None,
+        bundle, confidence=confidence, provenance=made, metrics=metrics, onnx=None
     )
     save_bundle(copy, folder)
     if bundle.onnx is not None:
@@ -307,9 +304,8 @@ def as_ancestor(bundle: Bundle, folder: Path) -> dict[str, Any]:
 def _lineage(provenance: dict[str, Any]) -> str:
     """A sentence on the models of the warm starts, latest first; the values are unchecked."""
     lineage = provenance.get("lineage")
-    ancestors = (
-        [entry for entry in lineage if isinstance(entry, dict)] if isinstance(lineage, list) else []
-    )
+    entries = lineage if isinstance(lineage, list) else []
+    ancestors = [entry for entry in entries if isinstance(entry, dict)]
     lines = [
         "`{}` (weights SHA-256 `{}`), trained on `{}`".format(
             *(_one_line(str(entry.get(key, ""))) for key in ("model", "weights_sha256", "data"))
@@ -336,7 +332,7 @@ def load_bundle(folder: str | os.PathLike[str], *, network: bool = True) -> Bund
         that do not fit the network. The message names the file.
     """
     folder = Path(folder)
-    if not folder.is_dir() or not (folder / CONFIG).exists():
+    if not (folder / CONFIG).exists():
         raise _no_model_in(folder)
     with _naming_config(folder / CONFIG):
         return _load(folder, network)
@@ -361,15 +357,13 @@ def hash_of_features(folder: str | os.PathLike[str]) -> str:
     folder = Path(folder)
     if not (folder / CONFIG).exists():
         raise _no_model_in(folder)
-    try:
+    with _naming_config(folder / CONFIG):
         config = _read_config(folder / CONFIG)
-        inputs = {name: config[name] for name in _FEATURES} | {"weights": config["hashes"][WEIGHTS]}
-    except (KeyError, TypeError):
-        raise BadFile(
-            folder / CONFIG, "has no hash of the weights. Copy the folder again"
-        ) from None
-    except SecondhandError as error:
-        raise BadFile(folder / CONFIG, str(error)) from None
+        try:
+            weights = config["hashes"][WEIGHTS]
+        except (KeyError, TypeError):
+            raise SecondhandError("has no hash of the weights. Copy the folder again") from None
+    inputs = {name: config[name] for name in _FEATURES} | {"weights": weights}
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -380,18 +374,13 @@ def newest_models(root: Path = Path("runs")) -> list[Path]:
 
 
 def _no_model_in(folder: Path) -> SecondhandError:
+    remedy = "Give a model folder, such as runs/NAME/model"
     if not folder.exists():
-        newest = ", ".join(map(str, newest_models()[:3]))
-        remedy = (
-            f"The newest models here: {newest}"
-            if newest
-            else "Give a model folder, such as runs/NAME/model"
-        )
+        if newest := ", ".join(map(str, newest_models()[:3])):
+            remedy = f"The newest models here: {newest}"
         return SecondhandError(f"{folder} is not a model folder: there is no such folder. {remedy}")
     if (folder / "model" / CONFIG).exists():
         remedy = f"It is a run folder. Give the model in it: {folder / 'model'}"
-    else:
-        remedy = "Give a model folder, such as runs/NAME/model"
     return SecondhandError(f"{folder} is not a model folder (it has no {CONFIG}). {remedy}")
 
 
@@ -454,10 +443,10 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     if with_network or onnx is None:
         network, spec = _network(folder, spec)
     confidence = None
-    stored_confidence = config["confidence"]
-    if stored_confidence:
+    if config["confidence"]:
         read = None if tree is None else read_tree(tree, classes)
-        confidence = Confidence.from_dict(stored_confidence, read_arrays(folder / REFERENCE), read)
+        arrays = read_arrays(folder / REFERENCE)
+        confidence = Confidence.from_dict(config["confidence"], arrays, read)
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence has {confidence.classes} classes, but the model has {len(classes)}"

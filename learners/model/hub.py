@@ -99,9 +99,9 @@ def _explain_hub_errors(name: str) -> Iterator[None]:
         ) from None
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        remedy = (
-            "Log in (hf auth login, or HF_TOKEN)" if status in (401, 403) else "Try again later"
-        )
+        remedy = "Try again later"
+        if status in (401, 403):
+            remedy = "Log in (hf auth login, or HF_TOKEN)"
         raise SecondhandError(
             f"{name}: the hub returned the HTTP status {status}. {remedy}"
         ) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -195,11 +195,9 @@ def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
     tta_views = []
     for number, value in enumerate(values):
         view = read_as(TTAView, value, f"tta[{number}]")
-        allowed = (
-            TTAView(shift=view.shift)
-            if kind == "sound"
-            else TTAView(view.mirror, view.zoom, view.x, view.y)
-        )
+        allowed = replace(view, shift=0.0)
+        if kind == "sound":
+            allowed = TTAView(shift=view.shift)
         if view != (PLAIN if kind in _ONE_VIEW else allowed):
             raise SecondhandError(f"tta[{number}]: {value} is not a view for data of kind {kind}")
         tta_views.append(view)

@@ -196,17 +196,8 @@ def _description(
     deployments: list[_Deployment], species: set[str], now: datetime, classifier: str
 ) -> dict[str, Any]:
     """Content of ``datapackage.json``."""
-    places = [
-        (deployment.place[1], deployment.place[0])
-        for deployment in deployments
-        if deployment.place is not None
-    ]
-    times = [
-        time
-        for deployment in deployments
-        for time in (deployment.first, deployment.last)
-        if time is not None
-    ]
+    places = [one.place[::-1] for one in deployments if one.place is not None]
+    times = [time for one in deployments for time in (one.first, one.last) if time is not None]
     return {
         "profile": f"{_SCHEMAS}/camtrap-dp-profile.json",
         "created": _time(now),

@@ -28,11 +28,7 @@ from learners.predictions.provenance import check_record
 from learners.predictions.rows import RowSettings, with_full_span
 
 #: Formats written as a folder of files, and the kinds of data they are for.
-FOLDERS = {
-    "raven": ("sound",),
-    "audacity": ("sound",),
-    "camtrap-dp": ("picture", "sound"),
-}
+FOLDERS = {"raven": ("sound",), "audacity": ("sound",), "camtrap-dp": ("picture", "sound")}
 #: Terminal styles (ECMA-48, SGR).
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
 RAVEN = (
@@ -86,17 +82,16 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
         for row in shape.rows(prediction):
             unknown = row.label == UNKNOWN
             colour = _RED if row.reason.failed else _YELLOW if unknown else _GREEN
-            when = f"{row.start:9.2f} to{row.end:9.2f} s  "
-            if row.start != row.start:
-                when = (
-                    "" if row.at != row.at else f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
-                )
+            when = ""
+            if row.start == row.start:
+                when = f"{row.start:9.2f} to{row.end:9.2f} s  "
+            elif row.at == row.at:
+                when = f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
             if clock := shape.time_and_place(row).get("time"):
                 when += f"{clock}  "
             probability = "" if row.sure != row.sure else _percent(row.sure)
-            if (
-                JOIN in row.label and row.label != row.best
-            ):  # a probability per label, sorted by name
+            if JOIN in row.label and row.label != row.best:
+                # A probability per label, sorted by name.
                 names = row.label.split(JOIN)
                 probability = JOIN.join(_percent(p) for name, p in sorted(row.top) if name in names)
             why = ""
@@ -215,11 +210,12 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
             "--format"
         )
     if out is None:
-        if format in ("camtrap-dp", "megadetector"):
-            what = (
-                "several tables. Give a folder" if format == "camtrap-dp" else "a JSON. Give a file"
-            )
-            raise SecondhandError(f"--format {format} writes {what} as --out")
+        needed = {
+            "camtrap-dp": "several tables. Give a folder",
+            "megadetector": "a JSON. Give a file",
+        }
+        if format in needed:
+            raise SecondhandError(f"--format {format} writes {needed[format]} as --out")
         return
     if format not in FOLDERS and out.is_dir():
         raise SecondhandError(

@@ -19,11 +19,12 @@ from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
 from datasets.items import UNKNOWN
 from learners.cli import console
+from learners.files import counted
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
 from learners.predictions.journal import Journal
 from learners.predictions.megadetector import with_detections
-from learners.predictions.rows import RowSettings
+from learners.predictions.rows import RowSettings, refusals
 from learners.uncertainty import Why
 
 if TYPE_CHECKING:
@@ -175,19 +176,14 @@ class Tally:
         Returns the exit status: 0, or 3 if some files were not predicted.
         """
         if self.count and console.watched():
-            failed = (Why.BAD_FILE, Why.NO_MOMENT)
-            refused = {why: n for why, n in self.whys.most_common() if why not in failed}
-            reasons = ", ".join(f"{n} {why}" for why, n in refused.items())
-            unknown = f"{sum(refused.values())} unknown{f' ({reasons})' if reasons else ''}"
-            files = f"{self.count} file{'s' * (self.count != 1)}"
-            print(f"{files}: {self.answered} answered, {unknown}", file=sys.stderr)
+            unknown, reasons = refusals(self.whys)
+            files = f"{counted(self.count, 'file')}: {self.answered} answered"
+            print(f"{files}, {unknown} unknown{reasons}", file=sys.stderr)
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:
-            print(
-                f"{outside} of {self.count} files do not contain the time --at {self.at}",
-                file=sys.stderr,
-            )
+            told = f"{outside} of {self.count} files do not contain the time --at {self.at}"
+            print(told, file=sys.stderr)
         return 3 if bad or outside else 0
 
 
@@ -202,11 +198,9 @@ def _predict(
     if settings.cluster is None:
         workers = settings.workers
         predictions = predictor.predict(files, at=settings.at, bs=settings.bs, workers=workers)
-        yield from (
-            predictions
-            if detections is None
-            else (with_detections(prediction, detections) for prediction in predictions)
-        )
+        if detections is not None:
+            predictions = (with_detections(one, detections) for one in predictions)
+        yield from predictions
         return
     from datasets.cluster import connect
     from learners.inference import predict_on
@@ -253,9 +247,9 @@ def read_class_names(classes: str) -> tuple[str, ...]:
     ------
     SecondhandError : there is no name.
     """
-    parts = (
-        _text(classes, "--classes").splitlines() if os.path.isfile(classes) else classes.split(",")
-    )
+    parts = classes.split(",")
+    if os.path.isfile(classes):
+        parts = _text(classes, "--classes").splitlines()
     if not (names := tuple(name for line in parts if (name := line.strip()))):
         raise SecondhandError(
             f"--classes {classes} contains no class name. Give names separated by commas, or a file with one name per "

@@ -52,9 +52,8 @@ class Journal:
         self._file_states = deque[FileState | None]()
         self._changed = set[int]()  # numbers of the predictions whose files have changed
         out.parent.mkdir(parents=True, exist_ok=True)
-        self._open: list[
-            IO[bytes]
-        ] = []  # all stay open, because closing one would release the lock
+        # All stay open, because closing one would release the lock.
+        self._open: list[IO[bytes]] = []
         self._stream = self._reader("a+b")
         self._lock()
         first = b"" if overwrite else next(self._reader(), b"")

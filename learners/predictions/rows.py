@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.core.errors import BadFile
 from datasets.items import UNKNOWN, Clock, names_of
+from learners.files import counted
 from learners.inference import Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
-from learners.uncertainty import Why
+from learners.uncertainty import FAILURES, Why
 
 if TYPE_CHECKING:
     from datasets.annotations import Detections
@@ -79,35 +80,28 @@ class Events:
 
     def summary(self) -> str:
         """Sentences on the windows answered and refused, and on the events."""
-        refused = {str(why): n for why, n in self.windows.most_common() if why is not Why.ACCEPTED}
-        reasons = ", ".join(f"{n} {why}" for why, n in refused.items())
+        refused, reasons = refusals(self.windows)
         events = sum(n * recordings for n, recordings in self.recordings.items())
-        refused_text = f", {sum(refused.values())} refused ({reasons})" if refused else ""
-        short = (
-            f" Events shorter than --min-length {self.min_length:g} s, left out: {self.short}."
-            if self.short
-            else ""
-        )
-        return (
-            f"Windows: {self.windows.total()} in {_counted(self.recordings.total(), 'recording')}, "
+        refused_text = f", {refused} refused{reasons}" if refused else ""
+        text = (
+            f"Windows: {self.windows.total()} in {counted(self.recordings.total(), 'recording')}, "
             f"{self.windows[Why.ACCEPTED]} answered{refused_text}. Events: {events}; "
-            f"{_counted(self.recordings[0], 'recording')} without events.{short}"
+            f"{counted(self.recordings[0], 'recording')} without events."
         )
+        if self.short:
+            text += (
+                f" Events shorter than --min-length {self.min_length:g} s, left out: {self.short}."
+            )
+        return text
 
     def _event(
         self, name: str, windows: Sequence[Prediction], start: float, end: float
     ) -> Prediction:
         surest = max(windows, key=lambda window: dict(window.top)[name])
-        top = merge_probabilities(windows) if self.exclusive else merge_label_probabilities(windows)
-        return surest._replace(
-            label=name,
-            best=name,
-            probability=dict(top)[name],
-            top=top,
-            start=start,
-            end=end,
-            at=(surest.start + surest.end) / 2,
-        )
+        merge = merge_probabilities if self.exclusive else merge_label_probabilities
+        top, middle = merge(windows), (surest.start + surest.end) / 2
+        named = surest._replace(label=name, best=name, probability=dict(top)[name], top=top)
+        return named._replace(start=start, end=end, at=middle)
 
 
 class RowSettings(NamedTuple):
@@ -170,8 +164,11 @@ class RowSettings(NamedTuple):
         return (self.windows and prediction.windows) or (prediction,)
 
 
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
+def refusals(whys: Counter[Why]) -> tuple[int, str]:
+    """Number of refused files or windows, and in brackets how many for each reason, the most frequent first."""
+    refused = [(why, n) for why, n in whys.most_common() if why not in (Why.ACCEPTED, *FAILURES)]
+    reasons = ", ".join(f"{n} {why}" for why, n in refused)
+    return sum(n for _, n in refused), f" ({reasons})" if reasons else ""
 
 
 def with_full_span(prediction: Prediction) -> Prediction:

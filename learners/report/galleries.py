@@ -20,7 +20,7 @@ from datasets.core.scanning import kind_of
 from datasets.images import open_picture
 from datasets.items import PART_COLUMNS, UNKNOWN
 from datasets.spectrograms import Source, source_of
-from learners.evaluation import OPEN_SET_SPLITS, Changes, Evaluation, ScoredItems
+from learners.evaluation import Changes, Evaluation, ScoredItems
 from learners.files import PathShortener
 from learners.inference import Predictor, heatmap, overlay
 from learners.templates import data_uri, percent, render
@@ -82,12 +82,9 @@ class Pictures:
         if spectrogram is None or source.at is not None:
             return source
         try:
-            spans = spectrogram.spans(
-                source.path,
-                start=source.start,
-                end=source.end,
-                overlap=self.predictor.bundle.overlap,
-            )
+            path, start, end, *_ = source
+            overlap = self.predictor.bundle.overlap
+            spans = spectrogram.spans(path, start=start, end=end, overlap=overlap)
         except BadFile:
             return source
         windows = [Source(source.path, *span) for span in spans[:: -(-len(spans) // WINDOWS)]]
@@ -113,13 +110,9 @@ class Pictures:
         if not isinstance(pixels, np.ndarray):
             return None
         self.maps_left -= 1
+        network, preprocessing = self.predictor.network, self.predictor.bundle.preprocessing
         try:
-            heat = heatmap(
-                self.predictor.network,
-                pixels,
-                class_index,
-                preprocessing=self.predictor.bundle.preprocessing,
-            )
+            heat = heatmap(network, pixels, class_index, preprocessing=preprocessing)
         except SecondhandError as error:
             self.no_map = str(error)
             return None
@@ -174,8 +167,7 @@ def page_picture(picture: Image.Image, side: int = SIDE) -> str:
 
 def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     """A few validation, calibration or test files of each class, spread over those that it has."""
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
-    figures = []
+    figures, known = [], evaluation.known
     for name in pictures.predictor.classes[:CLASSES]:
         rows = known.loc[known["truth"].eq(name)]
         small = []
@@ -201,9 +193,8 @@ def mistakes(
     probability = pd.Series(of_label, index=evaluation.predictions.index)
     wrong = wrong.assign(label_probability=probability.loc[wrong.index].to_numpy())
     surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
-    worst = (
-        wrong.drop(index=surest.index).sort_values("label_probability", kind="stable").head(SHOWN)
-    )
+    others = wrong.drop(index=surest.index)
+    worst = others.sort_values("label_probability", kind="stable").head(SHOWN)
 
     def figure(row: Any) -> Figure:
         outcome = "answered" if row["label"] == row["best"] else "refused"

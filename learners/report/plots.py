@@ -96,10 +96,7 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
                 label="kept",
             )  # fmt: skip
 
-    with panel(f"Cross-entropy of training and validation over {len(steps)} epochs") as (
-        axes,
-        out,
-    ):
+    with panel(f"Cross-entropy of training and validation over {len(steps)} epochs") as (axes, out):
         line(axes, "train_loss", "o-", BLUE, "training")
         line(axes, "valid_loss", "s-", ORANGE, "validation")
         mark(axes, "valid_loss")

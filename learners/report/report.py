@@ -91,7 +91,6 @@ def write_report(
     sections: Callable[[Material], Sections],
     *,
     history: Path | None = None,
-    title: str = "",
     notices: Sequence[str] = (),
     checks: Sequence[str] = (),
     command: str = "",
@@ -103,8 +102,7 @@ def write_report(
     folder : created if missing.
     table : the items that were predicted.
     sections : makes the content: `class_sections` or `label_sections`.
-    history : the run's history.csv, for the curves.
-    title : by default whether it was trained or evaluated, the data's name and the backbone.
+    history : history.csv of a training run, for the curves; None for an evaluation.
     notices : sentences for the top of the page.
     checks : results of the evaluation, one sentence each; folded below the verdict.
     command : the command line of an evaluation.
@@ -115,34 +113,21 @@ def write_report(
     """
     folder.mkdir(parents=True, exist_ok=True)
     bundle = predictor.bundle
-    items, unknown = table.frame["path"], table.unknown_items["path"]
-    names = PathShortener(
-        table.source, items, unknown, table.background["path"], [path for path, _ in table.rejected]
-    )
+    names = _names_of(table)
     epochs = None if history is None else pd.read_csv(history)
     content = sections(Material(table, names, Pictures(predictor), epochs, _kept(history)))
-    notes = bundle.confidence.notes if bundle.confidence else []
-    left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
-    everything: dict[str, Any] = jsonable(
-        {
-            "title": title
-            or f"{'Evaluated' if history is None else 'Trained'} on {data_name(table.source)} "
-            f"(backbone {bundle.spec.backbone})",
-            "protocol": names(table.protocol),
-            "notices": [*notices, *notes, *content.notices],
-            "checks": checks,
-            **content.figures,
-            "history": [] if epochs is None else epochs.to_dict("records"),
-            "left_out": left_out.to_dict("records"),
-            "provenance": shared_provenance(bundle.provenance),
-            "evaluated": _origin(command, table) if command or history is None else {},
-        }
-    )
-    _write_json(folder, everything)
+    done = "Evaluated" if history is None else "Trained"
+    figures = {
+        "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
+        "protocol": names(table.protocol),
+        "notices": [*notices, *bundle.decider.notes, *content.notices],
+        "checks": checks,
+        **content.figures,
+        "history": [] if epochs is None else epochs.to_dict("records"),
+        **_origin(bundle, table, names, command if history is None else None),
+    }
     note = names(table.note) if table.note else ""
-    html = render("learners.report", content.template, report=everything, note=note, **content.page)
-    write_beside(folder / "index.html", html.encode())
-    return folder / "index.html"
+    return _write(folder, content.template, figures, note=note, **content.page)
 
 
 def write_estimate(
@@ -155,30 +140,18 @@ def write_estimate(
     figures : ``notices``, the first about the accuracy to expect; ``expected``, of `learners.evaluation.expected_accuracy`; what
         `learners.evaluation.prediction_figures` counts; and ``bad_files``.
     """
-    names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
-    left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
     line, *notices = figures["notices"]
-    everything: dict[str, Any] = jsonable(
-        {
-            "title": f"Unlabelled files of {last_part(table.source)} (backbone {bundle.spec.backbone})",
-            **figures,
-            "notices": notices,
-            "verdict": estimate_verdict(
-                jsonable(figures["expected"]),
-                line,
-                notices,
-                bundle.metrics.get("calibration_accuracy"),
-            )._asdict(),
-            "data": facts(table),
-            "left_out": left_out.to_dict("records"),
-            "provenance": shared_provenance(bundle.provenance),
-            "evaluated": _origin(command, table),
-        }
-    )
-    _write_json(folder, everything)
-    html = render("learners.report", "estimate.html", report=everything)
-    write_beside(folder / "index.html", html.encode())
-    return folder / "index.html"
+    accuracy = bundle.metrics.get("calibration_accuracy")
+    verdict = estimate_verdict(jsonable(figures["expected"]), line, notices, accuracy)
+    content = {
+        "title": f"Unlabelled files of {last_part(table.source)} (backbone {bundle.spec.backbone})",
+        **figures,
+        "notices": notices,
+        "verdict": verdict._asdict(),
+        "data": facts(table),
+        **_origin(bundle, table, _names_of(table), command),
+    }
+    return _write(folder, "estimate.html", content)
 
 
 def write_events(
@@ -190,27 +163,45 @@ def write_events(
     ----------
     figures : ``notices``, and what `learners.runs.event_counts` counts.
     """
-    names = PathShortener(table.source, table.frame["path"], [path for path, _ in table.rejected])
+    content = {
+        "title": f"Events in {last_part(table.source)} (backbone {bundle.spec.backbone})",
+        **figures,
+        "data": facts(table),
+        **_origin(bundle, table, _names_of(table), command),
+    }
+    return _write(folder, "events.html", content, plots_of=plots.events(figures["curve"], figures))
+
+
+def _names_of(table: ItemTable) -> PathShortener:
+    """The names of the files of a table without the folders that they lie in."""
+    rejected = [path for path, _ in table.rejected]
+    parts = (table.frame, table.unknown_items, table.background)
+    return PathShortener(table.source, *(part["path"] for part in parts), rejected)
+
+
+def _origin(
+    bundle: Bundle, table: ItemTable, names: PathShortener, command: str | None
+) -> dict[str, Any]:
+    """The files left out, how the model was made, and where it was evaluated; ``command`` is None for a training."""
     left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
-    everything: dict[str, Any] = jsonable(
-        {
-            "title": f"Events in {last_part(table.source)} (backbone {bundle.spec.backbone})",
-            **figures,
-            "data": facts(table),
-            "left_out": left_out.to_dict("records"),
-            "provenance": shared_provenance(bundle.provenance),
-            "evaluated": _origin(command, table),
-        }
-    )
-    _write_json(folder, everything)
-    drawn = plots.events(figures["curve"], figures)
-    html = render("learners.report", "events.html", report=everything, plots_of=drawn)
+    evaluated = {}
+    if command is not None:
+        evaluated = {"command": shared_command(command, table.source), **software_and_hardware()}
+    return {
+        "left_out": left_out.to_dict("records"),
+        "provenance": shared_provenance(bundle.provenance),
+        "evaluated": evaluated,
+    }
+
+
+def _write(folder: Path, template: str, content: Mapping[str, Any], **page: object) -> Path:
+    """Write ``report.json`` and the page with the same content; ``page`` are values that only the page needs."""
+    report = jsonable(content)
+    text = json.dumps(report, indent=1, default=str, ensure_ascii=False, allow_nan=False)
+    write_beside(folder / "report.json", f"{text}\n".encode())
+    html = render("learners.report", template, report=report, **page)
     write_beside(folder / "index.html", html.encode())
     return folder / "index.html"
-
-
-def _origin(command: str, table: ItemTable) -> dict[str, Any]:
-    return {"command": shared_command(command, table.source), **software_and_hardware()}
 
 
 def _kept(history: Path | None) -> dict[str, Any] | None:
@@ -222,11 +213,6 @@ def _kept(history: Path | None) -> dict[str, Any] | None:
     return kept
 
 
-def _write_json(folder: Path, everything: Mapping[str, Any]) -> None:
-    text = json.dumps(everything, indent=1, default=str, ensure_ascii=False, allow_nan=False)
-    write_beside(folder / "report.json", f"{text}\n".encode())
-
-
 def folds_page(
     title: str, table: pd.DataFrame, links: Mapping[str, str], missing: list[str], protocol: str
 ) -> str:
@@ -234,15 +220,8 @@ def folds_page(
     counts = [name for name in table if str(name).endswith("_items")]
     figures = table.drop(columns=counts).set_index("fold").T
     rows = [{"figure": str(n).replace("_", " "), **row} for n, row in figures.iterrows()]
-    return render(
-        "learners.report",
-        "folds.html",
-        title=f"{title}, cross-validated",
-        figures=rows,
-        links=links,
-        missing=missing,
-        protocol=protocol,
-    )
+    page = {"figures": rows, "links": links, "missing": missing, "protocol": protocol}
+    return render("learners.report", "folds.html", title=f"{title}, cross-validated", **page)
 
 
 def shared(rows: pd.DataFrame, names: PathShortener) -> pd.DataFrame:
@@ -296,11 +275,7 @@ def facts(table: ItemTable) -> dict[str, str]:
     if table.kind == "picture":
         sizes = [size for path in sampled if (size := _size(table, path))]
         if sizes:
-            small, usual, large = np.quantile([min(size) for size in sizes], (0, 0.5, 1))
-            lengths = f"{small:.0f} to {large:.0f} pixels, median {usual:.0f}"
-            if small == large:
-                lengths = f"{small:.0f} pixels"
-            about["short side"] = f"{lengths}{sample}"
+            about["short side"] = _spread([min(size) for size in sizes], "pixels", 0) + sample
             (width, height), count = Counter(sizes).most_common(1)[0]
             about["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)} files"
     elif table.kind == "sound":
@@ -313,14 +288,17 @@ def facts(table: ItemTable) -> dict[str, str]:
             except SecondhandError:  # gone or changed since
                 continue
         if headers:
-            short, usual, long = np.quantile([header.duration for header in headers], (0, 0.5, 1))
-            lengths = f"{short:.2f} to {long:.2f} s, median {usual:.2f}"
-            if short == long:
-                lengths = f"{short:.2f} s"
-            about["duration"] = f"{lengths}{sample}"
+            about["duration"] = _spread([header.duration for header in headers], "s", 2) + sample
             rates = Counter(header.rate for header in headers).most_common(4)
             about["rate"] = ", ".join(f"{rate} Hz in {count}" for rate, count in rates)
     return about
+
+
+def _spread(values: Sequence[float], unit: str, decimals: int) -> str:
+    """The smallest, largest and median value in words."""
+    low, middle, high = (f"{x:.{decimals}f}" for x in np.quantile(values, (0, 0.5, 1)))
+    same = min(values) == max(values)
+    return f"{low} {unit}" if same else f"{low} to {high} {unit}, median {middle}"
 
 
 def _size(table: ItemTable, path: str) -> tuple[int, int] | None:

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from datasets.core.program import installed_commands
 from datasets.items import ItemTable, names_of
 from datasets.spectrograms import source_of
+from learners.cli.result import part_name
 from learners.evaluation import (
     LOW,
-    OPEN_SET_SPLITS,
     Changes,
     Evaluation,
     all_figures,
@@ -38,7 +38,7 @@ from learners.report.galleries import (
     suspected,
 )
 from learners.report.report import Material, Sections, class_counts, facts, shared
-from learners.report.verdict import label_verdict, part_name, verdict
+from learners.report.verdict import label_verdict, verdict
 from learners.uncertainty import Confidence, OperatingPoints
 
 
@@ -56,6 +56,7 @@ def class_sections(
     changes, curve = evaluation.changes, evaluation.curve
     table, names, pictures = material.table, material.names, material.pictures
     bundle = material.predictor.bundle
+    confidence = bundle.decider
     measured = all_figures(evaluation, bundle, scored=scored)
     hard = shared(hardest_items(evaluation, scored), names)
     suspects = shared(label_suspects(evaluation, scored, bundle.classes), names)
@@ -63,13 +64,10 @@ def class_sections(
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
-    if bundle.confidence and bundle.confidence.threshold_gate.guarantees:
-        tables = {
-            "Each class's threshold": _guarantees(bundle.confidence, bundle.classes),
-            **tables,
-        }
+    if confidence.threshold_gate.guarantees:
+        tables = {"Each class's threshold": _guarantees(confidence, bundle.classes), **tables}
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
-    known = evaluation.predictions.loc[~evaluation.predictions["split"].isin(OPEN_SET_SPLITS)]
+    known = evaluation.known
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     refused = shared(refused[["path", "split", "reason"]], names)
@@ -91,9 +89,9 @@ def class_sections(
         "not_predicted": refused.to_dict("records"),
     }
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
-    notes = bundle.confidence.notes if bundle.confidence else []
     checks = evaluation.metrics.get("calibration_check", [])
-    figures["verdict"] = verdict(measured, checks, [*notes, *notices], len(same))._asdict()
+    problems = [*confidence.notes, *notices]
+    figures["verdict"] = verdict(measured, checks, problems, len(same))._asdict()
     confusion = np.array(measured["confusion"])
     page = {
         "part": part_name,
@@ -106,7 +104,7 @@ def class_sections(
         "map": plots.embedding(
             evaluation.features, evaluation.predictions["truth"].tolist(), bundle.classes
         ),
-        "confidence": bundle.confidence,
+        "confidence": confidence,
         "known": len(known),
         "wrong": len(wrong),
         "surest": surest,
@@ -162,7 +160,7 @@ def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
             "answered": cut.coverage,
             "right": cut.accuracy,
             "at least": cut.accuracy_low,
-            "guaranteed": np.nan if cut.message else cut.target,
+            "guaranteed": cut.guaranteed,
         }
         for name, cut in zip(classes, confidence.threshold_gate.guarantees, strict=True)
     )
@@ -231,15 +229,11 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
         "specific": measured["tree"] and plots.specificity(measured["tree"]["curves"]),
         "histogram": unknown
         and plots.histogram(
-            unknown["histogram"], unknown["score"], _floor(bundle, unknown["score"])
+            unknown["histogram"],
+            unknown["score"],
+            bundle.decider.score_gate.floors.get(unknown["score"]),
         ),
     }
-
-
-def _floor(bundle: Bundle, score: str) -> float | None:
-    """The value of a score below which the model refuses a file; None if it refuses none for it."""
-    gate = bundle.confidence and bundle.confidence.score_gate
-    return gate.floors.get(score) if gate and gate.name == score else None
 
 
 def _too_good(copies: int, near_duplicates: int, files: int) -> list[str]:
@@ -293,14 +287,13 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
     measured = all_label_figures(evaluation, evaluation.scored, bundle)
-    notes = bundle.confidence.notes if bundle.confidence else []
     paths = evaluation.predictions["path"]
     mistakes = [
         {**one, "file": material.names.file(paths.iloc[one["row"]])} for one in measured["mistakes"]
     ]
     figures = {
         **measured,
-        "verdict": label_verdict(measured, notes)._asdict(),
+        "verdict": label_verdict(measured, bundle.decider.notes)._asdict(),
         "classes": bundle.classes,
         "mistakes": mistakes,
         "data": {**facts(table), "items": label_counts(table)},

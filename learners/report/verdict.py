@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from learners.cli.result import ALMOST_NOTHING, part_name
 from learners.templates import percent
 
-#: Part of the files below which a model answers almost nothing.
-ALMOST_NOTHING = 0.1
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
 WIDE = 0.2
-#: Names of the splits in sentences.
-PARTS = {"valid": "validation"}
 
 
 class Verdict(NamedTuple):
@@ -20,11 +17,6 @@ class Verdict(NamedTuple):
 
     colour: str
     message: str
-
-
-def part_name(split: str) -> str:
-    """Name of a split in a sentence."""
-    return PARTS.get(split, split)
 
 
 def verdict(

@@ -36,7 +36,7 @@ from learners.evaluation import (
     prediction_figures,
     score_items,
 )
-from learners.files import check_replaceable, jsonable
+from learners.files import check_replaceable, counted, jsonable
 from learners.inference import Predictor, vectors_for
 from learners.model import Bundle, load_model
 from learners.report import write_estimate, write_report
@@ -274,8 +274,7 @@ def _choose_split(table: ItemTable) -> list[str]:
         return ["All of these files are in the split 'train', so the results may be too good"]
     dropped = int((~mask).sum())
     table.frame = table.frame.loc[mask].reset_index(drop=True)
-    count = len(table.frame)
-    return [f"Evaluated on {name}: {count} item{'s' * (count != 1)}; {dropped} not used"]
+    return [f"Evaluated on {name}: {counted(len(table.frame), 'item')}; {dropped} not used"]
 
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:

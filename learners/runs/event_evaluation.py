@@ -65,9 +65,6 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         heard, truth.dropna(subset=["label"]), hours,
         gap=settings.gap, exclusive=confidence.exclusive, classes=bundle.classes,
     )  # fmt: skip
-    with (
-        write_folder(settings, table, events) as folder,
-        progress.step("Writing the report"),
-    ):
+    with write_folder(settings, table, events) as folder, progress.step("Writing the report"):
         write_events(folder, bundle, table, {**figures, "notices": lines}, command=command)
     return EvaluationResult(Path(settings.out), figures, lines, bad)

@@ -72,11 +72,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
             raise SecondhandError(
                 f"--out {folder} already exists. Choose another folder or give --overwrite"
             )
-        if not (folder / "config.yaml").is_file():
-            raise SecondhandError(
-                f"--out {folder} is not a run folder (it has no config.yaml), so --overwrite does not replace it. "
-                "Choose another folder"
-            )
+        check_overwritten(folder)
         if folder.resolve() in Path(str(settings.data.from_)).resolve().parents:
             raise SecondhandError(
                 f"--overwrite does not replace {folder}, because it holds the model of --from. Name another --out, or leave --overwrite out"
@@ -120,6 +116,15 @@ def shared_folder(settings: Settings) -> Iterator[Path]:
         folder = distributed.share(first_folder)
         with distributed.end_together(remedy):
             yield folder
+
+
+def check_overwritten(folder: Path) -> None:
+    """Raise SecondhandError if ``--overwrite`` would replace a folder that is no run's."""
+    if not (folder / "config.yaml").is_file():
+        raise SecondhandError(
+            f"--out {folder} is not a run folder (it has no config.yaml), so --overwrite does not replace it. Choose "
+            "another folder"
+        )
 
 
 def resume_command(folder: Path) -> str:

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,14 @@ from learners.files import jsonable, locked
 from learners.model import load_bundle
 from learners.report import folds_page
 from learners.runs.finetuning import launch
-from learners.runs.folder import empty_folder, has_progress, is_empty, run_name, write_config
+from learners.runs.folder import (
+    check_overwritten,
+    empty_folder,
+    has_progress,
+    is_empty,
+    run_name,
+    write_config,
+)
 from learners.runs.warm_start import apply_warm_start
 from learners.tasks.choose import choose_task
 
@@ -204,10 +212,8 @@ def _file_names(names: Sequence[str]) -> dict[str, str]:
     safe: dict[str, str] = {}
     for name in names:
         stem = re.sub(r"[^\w.-]+", "_", name)[:60]
-        count = 1
-        while (stem if count == 1 else f"{stem}-{count}") in safe.values():
-            count += 1
-        safe[name] = stem if count == 1 else f"{stem}-{count}"
+        choices = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+        safe[name] = next(choice for choice in choices if choice not in safe.values())
     return safe
 
 
@@ -215,12 +221,9 @@ def _check_place(folder: Path, *, overwrite: bool) -> None:
     """Raise SecondhandError if the folder exists and must not be used."""
     if not folder.exists() or (folder.is_dir() and is_empty(folder)):
         return
-    if overwrite and not (folder / "config.yaml").is_file():
-        raise SecondhandError(
-            f"--out {folder} is not a run folder (it has no config.yaml), so --overwrite does not replace it. Choose "
-            "another folder"
-        )
-    if not overwrite and not (folder / MARK).is_file():
+    if overwrite:
+        check_overwritten(folder)
+    elif not (folder / MARK).is_file():
         raise SecondhandError(
             f"--out {folder} already exists and is not a cross-validation to continue. Choose another folder or give "
             "--overwrite"

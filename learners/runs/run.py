@@ -17,25 +17,19 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from datasets.core import progress
-from datasets.core.errors import Rejected
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.options import flag
+from datasets.embeddings import Vectors
 from datasets.images import Box, DecodedPictures
-from datasets.items import (
-    DataSettings,
-    ItemTable,
-    Loaded,
-    SignalSettings,
-    read_items,
-    render_items,
-)
+from datasets.items import DataSettings, ItemTable, Loaded, SignalSettings, read_items, render_items
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import SpectrogramSettings
 from learners import distributed
-from learners.backbones import mel_of
+from learners.backbones import EMBEDDING, mel_of
 from learners.cli.settings import Settings
 from learners.inference import pick_device
 from learners.machine import keep_thread_count
 from learners.model import WEIGHTS, Bundle, tta_views_for
-from learners.runs.embedded import settings_for_embeddings
 from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
 from learners.runs.resize import resize_of
 from learners.runs.warm_start import apply_warm_start
@@ -84,12 +78,8 @@ class Run:
         """Predictor of the model, built at first use. Only the first of several processes uses it."""
         from learners.inference import Predictor
 
-        return Predictor(
-            self.bundle,
-            device=self.settings.speed.device,
-            decoded=self.decoded,
-            vectors=self.items.table.vectors,
-        )
+        device, vectors = self.settings.speed.device, self.items.table.vectors
+        return Predictor(self.bundle, device=device, decoded=self.decoded, vectors=vectors)
 
     @cached_property
     def decoded(self) -> DecodedPictures:
@@ -130,17 +120,15 @@ def prepare(
         from learners.training import check_precision
 
         check_precision(settings.speed.precision, device)
-    spectrogram = (
-        None
-        if origin is None or origin.spectrogram is None
-        else spectrogram_from_dict(origin.spectrogram)
-    )
+    spectrogram = None
+    if origin is not None and origin.spectrogram is not None:
+        spectrogram = spectrogram_from_dict(origin.spectrogram)
     data, signal, seed = settings.data, settings.signal, settings.train.seed
     with keep_thread_count(settings.speed.threads), progress.step("Reading the files"):
         table = distributed.first_process_value(lambda: read_items(data, signal, seed))
     kind, selection = table.kind, None
     if kind == "embedding":
-        settings = settings_for_embeddings(settings, typed, table.vectors)
+        settings = _settings_for_embeddings(settings, typed, table.vectors)
     elif origin is None:
         settings = settings.but(resize=resize_of(table, settings.network.resize))
         comparable = task.exclusive and not signal.of(kind)
@@ -189,6 +177,40 @@ def prepare(
     return Run(
         folder, settings, command, device, task, items, bundle, origin, selection, start_time
     )
+
+
+def _settings_for_embeddings(
+    settings: Settings, typed: Mapping[str, Any] | None, vectors: Vectors
+) -> Settings:
+    """The settings of a training on embeddings: with their network, of which only the head is trained.
+
+    Parameters
+    ----------
+    typed : settings that the user chose. Default: those that differ from their default values.
+
+    Raises
+    ------
+    SecondhandError : chosen settings need a body, or files to open; the message names all of them.
+    """
+    flat, defaults = settings.flat(), Settings().flat()
+    typed = settings.chosen() if typed is None else typed
+    fixed = {"backbone": EMBEDDING + vectors.network, "size": vectors.width, "epochs": 0}
+    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "detectors", "from")
+    wrong = [
+        f"{flag(name)} {flat[name]}"
+        for name in meaningless
+        if name in typed and flat[name] not in (defaults[name], fixed.get(name))
+    ]
+    if typed.get("epochs") == defaults["epochs"]:
+        wrong.append(f"--epochs {defaults['epochs']}")
+    if wrong:
+        raise SecondhandError(
+            f"{', '.join(wrong)}: embeddings of {vectors.network} have no body to train and no files to open; only a "
+            "head is trained. Leave these flags out. To learn from more labels, name all files as --data"
+        )
+    train = replace(settings.train, epochs=0)
+    network = replace(settings.network, backbone=str(fixed["backbone"]), size=vectors.width)
+    return replace(settings, train=train, network=network)
 
 
 def _select_backbone(

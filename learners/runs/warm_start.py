@@ -52,9 +52,9 @@ def apply_warm_start(
             f"--from {folder}: a training cannot start from a model of embeddings. Training anew takes seconds: name the "
             "earlier and the new files as --data, and leave --from out"
         )
-    return (
-        settings if settings.run.resume else settings_from_origin(settings, origin, typed)
-    ), origin
+    if not settings.run.resume:
+        settings = settings_from_origin(settings, origin, typed)
+    return settings, origin
 
 
 def settings_from_origin(
@@ -73,9 +73,7 @@ def settings_from_origin(
     SecondhandError : chosen settings contradict the model; the message names all of them.
     """
     assert settings.data.from_ is not None
-    if typed is None:
-        defaults = Settings().flat()
-        typed = {name: v for name, v in settings.flat().items() if v != defaults[name]}
+    typed = settings.chosen() if typed is None else typed
     spec, spectrogram = origin.spec, origin.spectrogram or {}
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
     network |= {"weights": "published", "resize": origin.preprocessing.resize}
@@ -143,9 +141,8 @@ def lineage(data: DataSettings, origin: Bundle, folder: Path) -> dict[str, Any]:
         "items_sha256": "" if items is None else hashlib.sha256(items.read_bytes()).hexdigest()
     }
     items_sha256 = hashlib.sha256((folder / "items.csv").read_bytes()).hexdigest()
-    earlier_models = origin.provenance.get(
-        "lineage"
-    )  # the model folder may come from an untrusted source
+    # The model folder may come from an untrusted source.
+    earlier_models = origin.provenance.get("lineage")
     return {
         "lineage": [*(earlier_models if isinstance(earlier_models, list) else []), parent],
         "items_sha256": items_sha256,

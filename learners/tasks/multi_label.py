@@ -94,29 +94,25 @@ class MultiLabel:
         measuring.calibrate_labels(predictor, table.frame, rows, settings)
 
     def measure(self, evaluation: Evaluation, model: Bundle, reference: None) -> Evaluation:
-        scored = measuring.score_labels(evaluation, model)
-        figures = measuring.all_label_figures(evaluation, scored, model)
-        headline = figures["headline"]["message"]
-        return replace(evaluation, scored=scored, metrics=figures["metrics"], headline=headline)
+        measured, figures = _measured(evaluation, model)
+        return replace(measured, headline=figures["headline"]["message"])
 
     def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
-        scored = measuring.score_labels(evaluation, model)
-        figures = measuring.all_label_figures(evaluation, scored, model)
+        measured, figures = _measured(evaluation, model)
         broken = [
             f"{row['label']}: {row['kept']} ({row['guaranteed']:.4g})"
             for row in figures["labels"]
             if row["kept"] not in ("", "yes")
         ]
-        return replace(evaluation, scored=scored, metrics=figures["metrics"], lines=broken)
+        return replace(measured, lines=broken)
 
     def label_columns(
         self, table: Path, label_column: str | None, classes: Sequence[str]
     ) -> str | list[str]:
         columns = [*read_cells(table).columns] if table.is_file() else []
         class_columns = [name for name in classes if name in columns]
-        return (
-            class_columns if class_columns and (label_column or "label") not in columns else MULTI
-        )
+        has_labels = (label_column or "label") in columns
+        return class_columns if class_columns and not has_labels else MULTI
 
     def match_labels(
         self, table: ItemTable, classes: Sequence[str], columns: str | Sequence[str]
@@ -147,3 +143,10 @@ class MultiLabel:
         self, evaluation: Evaluation, trained: Any = None
     ) -> Callable[[Material], Sections]:
         return lambda material: report.label_sections(material, evaluation)
+
+
+def _measured(evaluation: Evaluation, model: Bundle) -> tuple[Evaluation, dict[str, Any]]:
+    """The evaluation with its metrics, and all figures."""
+    scored = measuring.score_labels(evaluation, model)
+    figures = measuring.all_label_figures(evaluation, scored, model)
+    return replace(evaluation, scored=scored, metrics=figures["metrics"]), figures

@@ -76,22 +76,20 @@ class SingleLabel:
     def measure(
         self, evaluation: Evaluation, model: Bundle, reference: Outputs | None
     ) -> Evaluation:
-        predictions = evaluation.predictions
+        headline = measuring.headline(set(evaluation.predictions["split"]))[1]
+        return replace(self._measured(evaluation, model, reference), headline=headline)
+
+    def _measured(
+        self, evaluation: Evaluation, model: Bundle, reference: Outputs | None = None
+    ) -> Evaluation:
+        """The evaluation with its metrics, tables of scores and operating points."""
         tables = measuring.score_tables(evaluation, model.classes, model.decider, reference)
-        metrics = measuring.measure(predictions, self.tree)
-        metrics["scores"] = _rows(tables)
         scored = measuring.score_items(evaluation, model)
-        metrics["operating_points"] = jsonable(
-            measuring.operating_points(evaluation, model, scored)
-        )
-        headline = measuring.headline(set(predictions["split"]))[1]
-        return replace(
-            evaluation,
-            scored=scored,
-            metrics=metrics,
-            tables=tables,
-            headline=headline,
-        )
+        metrics = measuring.measure(evaluation.predictions, self.tree) | {
+            "scores": jsonable({title: rows.to_dict("records") for title, rows in tables.items()}),
+            "operating_points": jsonable(measuring.operating_points(evaluation, model, scored)),
+        }
+        return replace(evaluation, scored=scored, metrics=metrics, tables=tables)
 
     def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         confidence = model.decider
@@ -102,23 +100,18 @@ class SingleLabel:
         if not isinstance(coverage, float) or not 0 <= coverage <= 1:
             coverage = None
         checked = measuring.calibration_check(confidence, known, model.classes, coverage)
-        ranked = measuring.score_tables(evaluation, model.classes, confidence)
-        metrics = measuring.measure(evaluation.predictions, self.tree)
-        scored = measuring.score_items(evaluation, model)
-        metrics |= {
-            "operating_points": jsonable(measuring.operating_points(evaluation, model, scored)),
-            "scores": _rows(ranked),
+        measured = self._measured(evaluation, model)
+        metrics = measured.metrics | {
             "calibration_check": jsonable(checked.table.to_dict("records")),
             "calibration_items": confidence.calibrator.temperature.n,
         }
-        notes = [note for table in ranked.values() if (note := table.attrs.get("note"))]
+        notes = [note for table in measured.tables.values() if (note := table.attrs.get("note"))]
         return replace(
-            evaluation,
-            scored=scored,
+            measured,
             metrics=metrics,
-            tables={"Does its confidence hold here?": checked.table, **ranked},
+            tables={"Does its confidence hold here?": checked.table, **measured.tables},
             lines=checked.lines,
-            notes=[*confidence.notes, *notes, *copied(evaluation, scored, model)],
+            notes=[*confidence.notes, *notes, *copied(evaluation, measured.scored, model)],
         )
 
     def label_columns(self, table: Path, label_column: str | None, classes: Sequence[str]) -> None:
@@ -146,9 +139,9 @@ class SingleLabel:
         ood = table.frame.loc[is_other].assign(label=UNKNOWN)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.frame = table.frame.loc[~is_other].reset_index(drop=True)
-        labels_text = (
-            "1 label is not a class" if len(names) == 1 else f"{len(names)} labels are not classes"
-        )
+        labels_text = f"{len(names)} labels are not classes"
+        if len(names) == 1:
+            labels_text = "1 label is not a class"
         files_text = "1 file counts" if len(ood) == 1 else f"{len(ood)} files count"
         return [f"{labels_text} of the model ({_some(names)}); {files_text} as unknown classes"]
 
@@ -224,10 +217,7 @@ def copied(evaluation: Evaluation, scored: Any, model: Bundle) -> list[str]:
     return [f"{files_text} the same features as a training file; results on copies are too good"]
 
 
-def _rows(tables: dict[str, pd.DataFrame]) -> object:
-    return jsonable({title: rows.to_dict("records") for title, rows in tables.items()})
-
-
-def _some(names: Sequence[str], limit: int = 10) -> str:
-    rest = f", … and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(repr, names[:limit])) + rest
+def _some(names: Sequence[str]) -> str:
+    """The first ten names in a sentence."""
+    rest = f", … and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(map(repr, names[:10])) + rest

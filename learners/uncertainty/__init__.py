@@ -12,6 +12,7 @@ from learners.uncertainty.arrays import (
     Outputs,
     check_labels,
     check_probabilities,
+    check_scores,
     known_labels,
     softmax,
 )
@@ -20,6 +21,7 @@ from learners.uncertainty.decision import Confidence, Decisions
 from learners.uncertainty.gates import (
     AMBIGUOUS,
     BACKGROUND,
+    FAILURES,
     OTHER_CLASS,
     OUT_OF_DISTRIBUTION,
     SAME,

@@ -97,6 +97,16 @@ def check_probabilities(probabilities: ArrayLike) -> Floats:
     return p
 
 
+def check_scores(scores: ArrayLike) -> Floats:
+    """Scores ``[n]`` as float64; raises SecondhandError where one is NaN."""
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1 or np.isnan(values).any():
+        raise SecondhandError(
+            f"scores of shape {values.shape}: expected one number per item and no NaN"
+        )
+    return values
+
+
 def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = False) -> Floats:
     """``softmax(logits / temperature)`` over the last axis, without overflow.
 

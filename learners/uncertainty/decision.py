@@ -67,33 +67,19 @@ _CALIBRATION = "known.calibration"
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """Decisions for n items; each attribute has one entry per item.
+class Decisions(Batch):
+    """The n items of a batch, and what the gates decided on each.
 
     Attributes
     ----------
-    label : accepted class or tree node; -1 for unknown. For a multi-label model the most probable assigned label.
-    best : most probable class, accepted or not.
-    probability : calibrated probability of ``best``, from 0 to 1.
+    label : [n], accepted class or tree node; -1 for unknown. For a multi-label model the most probable assigned label.
     reason : why the item was refused, "" if it was accepted. For an accepted node above the classes, why no class
         was accepted.
-    distance_p : conformal p-value of the distance in (0, 1]; NaN if the distance is off.
-    known : out-of-distribution score, higher for known items.
-    probabilities : [n, classes].
-    named : the class ``best`` or the tree node that the gates judged.
-    sure : probability of ``named``.
     predicted : bool [n, classes], the labels that a multi-label model assigns; None for other models.
     """
 
     label: Ints
-    best: Ints
-    probability: Floats
     reason: list[Reason]
-    distance_p: Floats
-    known: Floats
-    probabilities: Floats
-    named: Ints
-    sure: Floats
     predicted: Mask | None = None
 
     def labels(self, names: Sequence[str]) -> list[str]:
@@ -277,11 +263,9 @@ class Confidence:
         """All gates in order; the first that refuses an item gives the reason."""
         background = [BackgroundGate()] if self.calibrator.background else []
         subset = [] if self.subset is None else [self.subset]
-        likely = (
-            [NoLikelyLabelGate(self.threshold_gate)]
-            if isinstance(self.threshold_gate, LabelThresholdGate)
-            else []
-        )
+        likely: list[Gate] = []
+        if isinstance(self.threshold_gate, LabelThresholdGate):
+            likely = [NoLikelyLabelGate(self.threshold_gate)]
         return [*background, *subset, self.distance, *likely, self.threshold_gate, self.score_gate]
 
     def decide(
@@ -336,10 +320,7 @@ class Confidence:
             label = np.where(accepted, likeliest, NO_CLASS)
         for row in np.flatnonzero(label >= self.classes):  # a node above the classes is accepted
             reasons[row] = AMBIGUOUS
-        return Decisions(
-            label, batch.best, batch.probability, reasons, batch.distance_p, batch.known,
-            batch.probabilities, batch.named, batch.sure, predicted,
-        )  # fmt: skip
+        return Decisions(**vars(batch), label=label, reason=reasons, predicted=predicted)
 
     def _batch(
         self, logits: Floats, features: ArrayLike | None, paths: Sequence[str] | None, trained: bool
@@ -358,18 +339,29 @@ class Confidence:
         known = self.score_gate.rank(x, z, scores)
         return Batch(z, probabilities, possible, others, best, probability, named, sure, known, p)
 
+    def is_right(self, named: Ints, labels: Ints) -> Mask:
+        """Whether each class is that of the label, or each tree node above it, bool [n]; false for a label of -1."""
+        return named == labels if self.tree is None else self.tree.holds(named, labels)
+
     def with_overrides(
         self,
         threshold: float | Sequence[float | None] | None,
         score: str | None,
         keep_known: float | None = None,
     ) -> Confidence:
-        """A copy with another threshold, score or fraction of known items that the score keeps; None leaves each as
-        it is.
-        """
-        confidence = self if threshold is None else self.with_threshold(threshold)
-        confidence = confidence if keep_known is None else confidence.with_keep_known(keep_known)
+        """`with_rule`, and another score; None leaves each as it is."""
+        confidence = self.with_rule(threshold=threshold, keep_known=keep_known)
         return confidence if score is None else confidence.with_score(score)
+
+    def with_rule(
+        self,
+        *,
+        threshold: float | Sequence[float | None] | None = None,
+        keep_known: float | None = None,
+    ) -> Confidence:
+        """A copy with another threshold or fraction of known items that the score keeps; None leaves each as it is."""
+        confidence = self if threshold is None else self.with_threshold(threshold)
+        return confidence if keep_known is None else confidence.with_keep_known(keep_known)
 
     def with_keep_known(self, fraction: float) -> Confidence:
         """A copy whose score floor lets at least ``fraction`` (0.5 to 1) of the calibration items pass, as `fit` sets
@@ -410,14 +402,9 @@ class Confidence:
         A class with None keeps its threshold, floor and guarantee.
         """
         threshold_gate = self.threshold_gate.at(value)
-        if threshold_gate.class_thresholds is not None:
-            return replace(
-                self,
-                threshold_gate=threshold_gate,
-                score_gate=replace(
-                    self.score_gate, exempt=~np.isnan(threshold_gate.class_thresholds)
-                ),
-            )
+        if (class_thresholds := threshold_gate.class_thresholds) is not None:
+            score_gate = replace(self.score_gate, exempt=~np.isnan(class_thresholds))
+            return replace(self, threshold_gate=threshold_gate, score_gate=score_gate)
         naming = self.naming and Naming(self.naming.tree, threshold_gate.threshold.value)
         score_gate = replace(self.score_gate, floors={}, exempt=None)
         return replace(self, threshold_gate=threshold_gate, score_gate=score_gate, naming=naming)
@@ -470,16 +457,16 @@ class Confidence:
         ------
         SecondhandError : the model is multi-label, or does not store the scores of its calibration items.
         """
-        calibration = self.score_gate.calibration
-        if not self.exclusive or not len(calibration):
-            why = (
-                "the model does not store the scores of its calibration files. Train it again"
-                if self.exclusive
-                else "multi-label models have no score that separates known from unknown classes. Train with one label "
-                "per file"
+        if not self.exclusive:
+            raise SecondhandError(
+                "p-values: multi-label models have no score that separates known from unknown classes. Train with one "
+                "label per file"
             )
-            raise SecondhandError(f"p-values: {why}")
-        return conformal_p(calibration, known)
+        if not len(self.score_gate.calibration):
+            raise SecondhandError(
+                "p-values: the model does not store the scores of its calibration files. Train it again"
+            )
+        return conformal_p(self.score_gate.calibration, known)
 
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Calibrated probabilities of logits [n, classes]; with a background class they sum to less than 1."""
@@ -550,13 +537,8 @@ class Confidence:
                     "confidence.threshold.guarantees is empty: expected one threshold for each label. Train the "
                     "model again"
                 )
-            return cls(
-                classes,
-                calibrator,
-                distance,
-                LabelThresholdGate.of(threshold_gate.guarantees),
-                notes=notes,
-            )
+            label_gate = LabelThresholdGate.of(threshold_gate.guarantees)
+            return cls(classes, calibrator, distance, label_gate, notes=notes)
         if distance.knn is None and score_gate.score.needs == "features":
             if threshold_gate.on != "probability":
                 raise SecondhandError(
@@ -573,16 +555,9 @@ class Confidence:
             calibration=check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION),
         )
         return cls(
-            classes,
-            calibrator,
-            distance,
-            threshold_gate,
-            score_gate,
-            naming=naming,
-            sets=sets,
-            events=events,
-            notes=notes,
-        )
+            classes, calibrator, distance, threshold_gate, score_gate,
+            naming=naming, sets=sets, events=events, notes=notes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,22 +183,13 @@ def _without_target(
     threshold: float,
 ) -> FittedGates:
     """The gates with a threshold on the probability and a floor for each of the ``scores`` (each [n])."""
-    n = len(items.logits)
-    if n and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
-        score_gate = replace(
-            score_gate,
-            floors={
-                name: threshold_for_coverage(score, settings.keep_known)
-                for name, score in scores.items()
-            },
-        )
+    if len(items.logits) and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
+        keep = settings.keep_known
+        floors = {name: threshold_for_coverage(score, keep) for name, score in scores.items()}
+        score_gate = replace(score_gate, floors=floors)
     as_named = items.named(threshold, score_gate.score)
     accepted = items.passed & (as_named.sure >= threshold) & (as_named.known >= score_gate.floor)
-    fitted = Threshold(
-        threshold,
-        float(accepted.mean()) if n else float("nan"),
-        float(as_named.right[accepted].mean()) if accepted.any() else float("nan"),
-    )
+    fitted = Threshold.on(threshold, accepted, as_named.right)
     return FittedGates(ThresholdGate(fitted), score_gate, as_named.naming, [])
 
 
@@ -240,22 +231,15 @@ def thresholds_by_label(
             value, low = fitted.value, fitted.accuracy_low
             if fitted.message:
                 value = max(default, target)
-                precision_message = fitted.message.replace("an accuracy", "a precision").replace(
-                    "accuracy", "precision"
-                )
+                why = fitted.message.replace("an accuracy", "a precision")
                 missed = (
-                    f"{precision_message}. The label is assigned from a probability of "
+                    f"{why.replace('accuracy', 'precision')}. The label is assigned from a probability of "
                     f"{value:.4g} on, without a guarantee. Add calibration files or lower --target-accuracy"
                 )
-        accepted = probability >= value
-        thresholds.append(
-            Threshold(
-                value,
-                float(accepted.mean()) if len(probability) else np.nan,
-                float(right[accepted].mean()) if accepted.any() else np.nan,
-                low,
-                ". ".join(filter(None, (message, missed))),
-                np.nan if target is None else target,
-            )
+        told = ". ".join(filter(None, (message, missed)))
+        aim = np.nan if target is None else target
+        threshold = Threshold.on(
+            value, probability >= value, right, accuracy_low=low, message=told, target=aim
         )
+        thresholds.append(threshold)
     return thresholds

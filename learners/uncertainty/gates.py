@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, quoted
 from learners.cli.settings import ScoreName
-from learners.files import jsonable, ranged, read_as
+from learners.files import counted, jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, with_margin
 from learners.uncertainty.scores import (
     KNN,
@@ -224,7 +224,7 @@ class DistanceGate:
         gate = cls(alpha, knn, calibration, score, copy)
         if gate.too_few:
             notes.append(
-                f"{count} calibration item{'s' * (count != 1)} cannot set a limit for the distance; at least "
+                f"{counted(count, 'calibration item')} cannot set a limit for the distance; at least "
                 f"{gate.least} are needed. No file is refused as out of distribution"
             )
         return gate, passed, notes
@@ -372,8 +372,7 @@ class ThresholdGate:
     @property
     def is_guaranteed(self) -> bool:
         """Whether the thresholds were chosen to guarantee an accuracy."""
-        target, message = self.threshold.target, self.threshold.message
-        return bool(self.guarantees) or (target == target and not message)
+        return bool(self.guarantees) or not math.isnan(self.threshold.guaranteed)
 
     def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
         """A copy with another threshold on the probability, without a guarantee.
@@ -562,13 +561,8 @@ class ScoreGate:
             raise SecondhandError(
                 f"confidence.score.floors is {quoted(floors)}: expected a number for each score name"
             )
-        name = str(read.name)
-        return cls(
-            name,
-            make_score(name),
-            {n: float(value) for n, value in floors.items()},
-            _read_by_kept(read.by_kept),
-        )
+        numbers = {name: float(value) for name, value in floors.items()}
+        return cls(read.name, make_score(read.name), numbers, _read_by_kept(read.by_kept))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class OperatingPoint:
 
     Attributes
     ----------
-    keep_known, threshold : overrides of the model's rule (`Confidence.with_overrides`), NaN for those it lacks.
+    keep_known, threshold : overrides of the model's rule (`Confidence.with_rule`), NaN for those it lacks.
         Both NaN: a rule that no override expresses, such as that of a target accuracy.
     answered, right : items of known classes that are answered, and those of them that are answered rightly.
     low, high : 95 % limits of the share of answers that is right. Items of one group count less.
@@ -53,8 +53,7 @@ class OperatingPoint:
 
     def under(self, confidence: Confidence) -> Confidence:
         """The confidence with this rule."""
-        found = self.overrides
-        return confidence.with_overrides(found.get("threshold"), None, found.get("keep_known"))
+        return confidence.with_rule(**self.overrides)
 
 
 @dataclass(frozen=True)

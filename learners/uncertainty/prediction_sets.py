@@ -12,14 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.files import ranged
-from learners.uncertainty.arrays import (
-    Floats,
-    Ints,
-    check_labels,
-    check_probabilities,
-    with_margin,
-)
+from learners.files import counted, ranged
+from learners.uncertainty.arrays import Floats, Ints, check_labels, check_probabilities, with_margin
 
 #: Quantile with which every set contains every class.
 ALL = 1e9
@@ -93,7 +87,7 @@ def fit_prediction_sets(
     else:
         needed = int(np.ceil(round(coverage / (1 - coverage), 9)))
         message = (
-            f"{n} calibration item{'s' * (n != 1)} cannot guarantee a coverage of {coverage:g}; at least {needed} "
+            f"{counted(n, 'calibration item')} cannot guarantee a coverage of {coverage:g}; at least {needed} "
             "are needed. Every prediction set contains all classes"
         )
     return PredictionSets(

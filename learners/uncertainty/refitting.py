@@ -8,11 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from learners.uncertainty.arrays import Floats, Ints, Outputs, check_labels, check_logits
-from learners.uncertainty.calibrators import (
-    TEMPERATURES,
-    Temperature,
-    TemperatureScaling,
-)
+from learners.uncertainty.calibrators import TEMPERATURES, Temperature, TemperatureScaling
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.thresholds import Threshold
 
@@ -53,9 +49,7 @@ def refitted(
     calibrator = replace(confidence.calibrator, temperature=fitted)
     moved = replace(confidence, calibrator=calibrator, sets=None, notes=[]).with_threshold(LEAST)
     decided = moved.decide(logits, items.features, paths=paths)
-    tree = moved.tree
-    right = decided.named == labels if tree is None else tree.holds(decided.named, labels)
-    right &= known
+    right = moved.is_right(decided.named, labels)
     passed = decided.label >= 0
     value = refit_threshold(decided.sure[passed], right[passed], weights[passed], target)
     answered = passed & (decided.sure >= value)

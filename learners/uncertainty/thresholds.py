@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.files import ranged, read_as
-from learners.uncertainty.arrays import Floats, Groups, with_margin
+from learners.files import counted, ranged, read_as
+from learners.uncertainty.arrays import Floats, Groups, Mask, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.
 RISK = 0.05
@@ -38,6 +39,7 @@ class Threshold:
     accuracy_low : lower confidence limit of ``accuracy``; NaN without a target.
     message : empty, or why ``target`` is not guaranteed.
     target : accuracy to guarantee; NaN without a target.
+    guaranteed : the target if it is guaranteed, else NaN.
     """
 
     value: float
@@ -46,6 +48,17 @@ class Threshold:
     accuracy_low: float = ranged(0, 1, none=True, default=float("nan"))
     message: str = ""
     target: float = ranged(0, 1, none=True, default=float("nan"))
+
+    @property
+    def guaranteed(self) -> float:
+        return float("nan") if self.message else self.target
+
+    @classmethod
+    def on(cls, value: float, accepted: Mask, right: Mask, **others: Any) -> Threshold:
+        """A threshold and its effect on items: which it accepts, bool [n], and which are right, bool [n]."""
+        coverage = float(accepted.mean()) if len(accepted) else float("nan")
+        accuracy = float(right[accepted].mean()) if accepted.any() else float("nan")
+        return cls(value, coverage, accuracy, **others)
 
     @classmethod
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
@@ -146,13 +159,12 @@ def threshold_for_accuracy(
     needed = int(np.ceil(np.log(share) / np.log(target)))
     grouped = ""
     if groups is not None and n_independent < n:
-        n_groups = len(np.unique(groups))
+        groups_text = counted(len(np.unique(groups)), "group")
         grouped = (
-            f" from {n_groups} group{'s' * (n_groups != 1)}, which count as {n_independent} independent "
-            f"item{'s' * (n_independent != 1)},"
+            f" from {groups_text}, which count as {counted(n_independent, 'independent item')},"
         )
     unsupported = (
-        f"{n} calibration item{'s' * (n != 1)}{grouped} cannot guarantee an accuracy of {target:.4g}: at least "
+        f"{counted(n, 'calibration item')}{grouped} cannot guarantee an accuracy of {target:.4g}: at least "
         f"{needed} accepted items, all of them right, are needed. The highest accuracy that can be guaranteed is "
         "{:.3g}"
     )
@@ -217,7 +229,7 @@ def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
     """
     if not 0 < coverage <= 1:
         raise SecondhandError(f"coverage {coverage!r}: expected a number above 0 and at most 1")
-    candidates = np.sort(with_margin(_scores(score)))[::-1]
+    candidates = np.sort(with_margin(check_scores(score)))[::-1]
     if not len(candidates):
         return 0.0
     return float(candidates[int(np.ceil(round(coverage * len(candidates), 9))) - 1])
@@ -332,19 +344,12 @@ def _accepted(
 
 
 def _pair(score: ArrayLike, correct: ArrayLike) -> tuple[Floats, np.ndarray]:
-    s, right = _scores(score), np.asarray(correct).astype(bool)
+    s, right = check_scores(score), np.asarray(correct).astype(bool)
     if s.shape != right.shape:
         raise SecondhandError(
             f"scores of shape {s.shape} and outcomes of shape {right.shape}: expected one outcome per score"
         )
     return s, right
-
-
-def _scores(values: ArrayLike) -> Floats:
-    s = np.asarray(values, dtype=np.float64)
-    if s.ndim != 1 or np.isnan(s).any():
-        raise SecondhandError(f"scores of shape {s.shape}: expected one number per item and no NaN")
-    return s
 
 
 def design_effects(wrong: ArrayLike, groups: Groups = None) -> Floats:

@@ -180,20 +180,20 @@ def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
     """
     rows = _rows(Path(file))
     begin = f"classes table {file}"
-    seen_names: dict[str, int] = {spelling_key(UNKNOWN): 0}
+    seen_names: dict[str, int] = {}
     for number, (name, _) in rows.items():
         if fault := label_error(name, multi_label=True):
             raise SecondhandError(
                 f"{begin}, row {number}: the label {quoted(name)} {fault}. Choose another name"
             )
-        if earlier_row := seen_names.get(spelling_key(name)) or (name == UNKNOWN and "reserved"):
-            if isinstance(earlier_row, str):
-                raise SecondhandError(
-                    f"{begin}, row {number}: the name {quoted(name)} is reserved. Choose another name"
-                )
+        if earlier_row := seen_names.get(spelling_key(name)):
             raise SecondhandError(
                 f"{begin}, row {number}: {quoted(name)} is also in row {earlier_row}, perhaps in other letter case. "
                 "Keep one of the rows"
+            )
+        if name == UNKNOWN:
+            raise SecondhandError(
+                f"{begin}, row {number}: the name {quoted(name)} is reserved. Choose another name"
             )
         seen_names[spelling_key(name)] = number
     parents = dict(rows.values())

@@ -23,16 +23,13 @@ BLOCK = 512
 
 
 class KNN(Score):
-    """Minus the Euclidean distance to the k-th nearest training item (arXiv:2204.06507, equation 3).
+    """Minus the Euclidean distance to the nearest training item (arXiv:2204.06507, equation 3 with k = 1).
 
-    Features are scaled to length 1, so scores range from -2 to 0. ``k`` is 1 by default: with a few dozen varied
-    items per class, the second neighbour often shows another variety.
+    Features are scaled to length 1, so scores range from -2 to 0. Only one neighbour counts: with a few dozen varied
+    items per class, the second often shows another variety.
     """
 
-    def __init__(self, k: int = 1) -> None:
-        if k < 1:
-            raise SecondhandError(f"k={k}: expected at least 1")
-        self.k = k
+    def __init__(self) -> None:
         self.reference: Floats32 = np.empty((0, 0), np.float32)
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
@@ -45,12 +42,10 @@ class KNN(Score):
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         x = normalise(check_width(features, self.reference.shape[1]))
-        k = min(self.k, len(self.reference))
         out = np.empty(len(x))
         for start in range(0, len(x), BLOCK):
             similar = x[start : start + BLOCK] @ self.reference.T
-            nearest = similar.max(axis=1) if k == 1 else np.partition(similar, -k, axis=1)[:, -k]
-            out[start : start + BLOCK] = -_length_apart(nearest)
+            out[start : start + BLOCK] = -_length_apart(similar.max(axis=1))
         return out
 
     def apart(self, labels: Ints) -> Floats:

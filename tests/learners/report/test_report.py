@@ -358,11 +358,10 @@ def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, calibration=0, paths=photos)
     evaluation.predictions["split"] = evaluation.predictions["split"].replace("valid", "test")
-    page, found = written(
-        tmp_path, bundle, evaluation, title="New shop", command="python -m learners.evaluate m"
-    )
+    page, found = written(tmp_path, bundle, evaluation, command="python -m learners.evaluate m")
     assert page.all("h1")
-    assert "New shop" in page.text
+    assert found["title"] == f"Evaluated on made-up (backbone {bundle.spec.backbone})"
+    assert found["title"] in page.text
     assert "python -m learners.evaluate m" in page.text
     assert "python -m learners.finetune --data made-up" in page.text
     assert not any("Cross-entropy" in str(plot.get("aria-label")) for plot in page.all("svg"))

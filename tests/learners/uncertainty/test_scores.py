@@ -61,22 +61,21 @@ def test_msp_is_that_of_pytorch_ood():
     assert found[0] > found[1]
 
 
-@pytest.mark.parametrize("k", [1, 7])
-def test_knn_is_that_of_scikit_learn(k):
+def test_knn_is_that_of_scikit_learn():
     neighbors = pytest.importorskip("sklearn.neighbors")
     rng = np.random.default_rng(0)
     train, new = rng.normal(size=(600, 16)), rng.normal(size=(700, 16))
-    score = KNN(k)
+    score = KNN()
     score.fit(train, np.zeros((600, 2)), np.zeros(600, int))
     unit = train / np.linalg.norm(train, axis=1, keepdims=True)
-    oracle = neighbors.NearestNeighbors(n_neighbors=k).fit(unit)
+    oracle = neighbors.NearestNeighbors(n_neighbors=1).fit(unit)
     distance, _ = oracle.kneighbors(new / np.linalg.norm(new, axis=1, keepdims=True))
     np.testing.assert_allclose(score.score(new, None), -distance[:, -1], atol=1e-5)
 
 
 def test_knn_is_that_of_pytorch_ood():
     train, _, test, _, far = world()
-    score, oracle = KNN(3), TorchKNN(None, k=3)
+    score, oracle = KNN(), TorchKNN(None, k=1)
     score.fit(train.features, train.logits, train.labels)
     oracle.fit_features(torch.from_numpy(train.features), torch.from_numpy(train.labels))
     for items in (test, far):
@@ -200,8 +199,6 @@ def test_foreign_arrays_are_refused_by_name(name, key, bad):
 def test_bad_requests_are_quoted():
     with pytest.raises(SecondhandError, match=r"'mps'.*msp"):
         make_score("mps")
-    with pytest.raises(SecondhandError, match="k=0"):
-        KNN(0)
     score = KNN()
     with pytest.raises(SecondhandError, match="needs penultimate features"):
         score.fit(None, np.zeros((3, 2)), np.zeros(3, int))
