@@ -19,7 +19,7 @@ from app.serving import Site
 from app.training import CHOICES, Status, Training, shown_command
 from app.unpacking import LIMITS, unpack_zip
 from app.views import note_html
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, counted
 from datasets.images import open_picture
 from datasets.items import DataSettings, ItemTable, SignalSettings, infer_spectrogram, read_items
 from datasets.items import summary as left_out
@@ -159,7 +159,7 @@ class Lessons(NamedTuple):
     def words(self) -> str:
         """Such as "12 corrections and 1 label"."""
         counts = {"correction": self.corrections, "label": self.labels}
-        return " and ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in counts.items() if n)
+        return " and ".join(counted(n, name) for name, n in counts.items() if n)
 
 
 def lessons(site: Site, labelling: Labelling | None) -> Lessons:

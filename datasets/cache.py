@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+from datasets.core.errors import counted
 from datasets.core.program import installed_commands, use_utf8_output
 
 
@@ -19,7 +20,7 @@ def readable(size: int) -> str:
     while value >= (1024 if units[0] == "bytes" else 1023.95) and len(units) > 1:
         value /= 1024
         del units[0]
-    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else f"{size} byte{'s' * (size != 1)}"
+    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else counted(size, "byte")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,8 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         figures |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")
     elif options.action == "clear":
-        count = store.clear()
-        print(f"removed {count} picture{'s' * (count != 1)} from {store.root}")
+        print(f"removed {counted(store.clear(), 'picture')} from {store.root}")
         decoded_store(store.root).clear()
     else:
         intact, damaged = store.verify()

@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 import pandas as pd
 
 from datasets.core.cells import file_named, read_cells, read_text
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, kind_of
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
@@ -83,8 +83,9 @@ def read_package(
         rejected += [Rejected(file, reason) for file in rows["filePath"][selected].unique()]
     rows = rows.loc[~online & ~nameless]
     if rows.empty:
-        first = f". The first file left out: {': '.join(rejected[0])}" if rejected else ""
-        raise SecondhandError(f"--data {folder}: no labelled file in the package{first}")
+        raise SecondhandError(
+            f"--data {folder}: no labelled file in the package{first_left_out(rejected)}"
+        )
     paths = {cell: _file(folder, cell) for cell in rows["filePath"].unique()}
     rows = rows.assign(
         path=rows["filePath"].map(paths),

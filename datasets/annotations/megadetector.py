@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from datasets.core.errors import BadFile, Rejected, one_line, quoted
+from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.scanning import PACKAGE, kind_of
 from datasets.images import Box, box_in_picture
 
@@ -191,11 +191,10 @@ def items_of_detections(
             else:
                 rows.append({"path": path, "label": name, **one.box._asdict()})
     if not rows:
-        first = f" The first one left out: {': '.join(rejected[0])}." if rejected else ""
         raise BadFile(
             file,
-            f"no box of at least {results.limit:g} with a label.{first} Put the pictures into class folders beside the "
-            "JSON, add classifications, or use a table with the columns path,label,x,y,width,height",
+            f"no box of at least {results.limit:g} with a label{first_left_out(rejected, 'one')}. Put the pictures "
+            "into class folders beside the JSON, add classifications, or use a table with the columns path,label,x,y,width,height",
         )
     if named and not label:
         log.info("%s: labels are its classifications, which a machine may have made", file)

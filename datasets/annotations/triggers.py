@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.core.cells import ENDINGS, csv_text, read_cells
-from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.files import file_beside
 from datasets.core.program import extra
 from datasets.strain import (
@@ -307,7 +307,7 @@ def items_of_triggers(
     rejected = frames.rejected + [Rejected(triggers.name(row), why) for row, why in reasons]
     usable = usable.loc[~twice]
     if usable.empty:
-        first = f". The first one left out: {': '.join(rejected[0])}" if rejected else ""
+        first = first_left_out(rejected, "one")
         raise SecondhandError(
             f"{path}: no labelled trigger with strain in --strain {strain}{first}"
         )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from datasets.audio.m4a import Mp4Sound, is_mp4
 from datasets.audio.riff import UNSTATED, chunks
-from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.errors import BadFile, OutsideFile, SecondhandError, counted
 from datasets.core.scanning import kind_of
 
 log = logging.getLogger(__name__)
@@ -233,10 +233,8 @@ def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
             f"truncated: the header states {claimed} bytes of samples, but the file has {size} bytes",
         )
     if file.frames < MIN_SAMPLES:
-        count = max(file.frames, 0)
-        raise BadFile(
-            path, f"too short: {count} sample{'s' * (count != 1)} (at least {MIN_SAMPLES})"
-        )
+        samples = counted(max(file.frames, 0), "sample")
+        raise BadFile(path, f"too short: {samples} (at least {MIN_SAMPLES})")
 
 
 def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:

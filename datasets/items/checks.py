@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, quoted
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
@@ -251,8 +251,8 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
         )
     rejected = [Rejected(path, NOT_CORRECTED) for path in frame["path"][predicted]]
     log.info(
-        "%s: %d corrected row%s used, %d unchanged left out",
-        source, sum(~predicted), "s" * (sum(~predicted) != 1), sum(predicted),
+        "%s: %s used, %d unchanged left out",
+        source, counted(sum(~predicted), "corrected row"), sum(predicted),
     )  # fmt: skip
     frame = frame.loc[~predicted].drop(columns=["split"], errors="ignore")
     if "at" in frame and "gps" not in frame:
@@ -306,8 +306,7 @@ def apply_corrections(
             log.warning(
                 "%s of later sources with times that no earlier item of the file has (within %g s) added as new "
                 "items: %s. If they should correct a label, check their times",
-                "1 row" if len(descriptions) == 1 else f"{len(descriptions)} rows",
-                SAME_TIME, _first_few(descriptions),
+                counted(len(descriptions), "row"), SAME_TIME, _first_few(descriptions),
             )  # fmt: skip
     items: dict[int, list[int]] = {}
     numbers = keyed.groupby(["content", *PART_COLUMNS], sort=False, dropna=False).ngroup()

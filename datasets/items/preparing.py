@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio import window_of
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, counted
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.clock import Clock
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
@@ -203,7 +203,7 @@ def _load_background(
         count, files, why = len(apart.frame), apart.frame["path"].nunique(), str(error)
         if count < LEAST_BACKGROUND or files < LEAST_BACKGROUND_FILES:
             why = (
-                f"{count} item{'s' * (count != 1)} of {files} file{'s' * (files != 1)} cannot be divided into training, "
+                f"{counted(count, 'item')} of {counted(files, 'file')} cannot be divided into training, "
                 f"validation and calibration. At least {LEAST_BACKGROUND} items of {LEAST_BACKGROUND_FILES} files are "
                 "needed: add other files or recordings"
             )
@@ -324,7 +324,7 @@ def _group_duplicates(
     if duplicates.ungrouped:
         count, sizes = len(duplicates.ungrouped), ", ".join(map(str, duplicates.ungrouped[:5]))
         message = (
-            f"not kept together: {count} cluster{'s' * (count > 1)} of {sizes} files, "
+            f"not kept together: {counted(count, 'cluster')} of {sizes} files, "
             f"{'each of ' * (count > 1)}which holds more than half of a class"
         )
         table.near_duplicates += f"; {message}"
@@ -386,8 +386,7 @@ def _next_number(groups: pd.Series) -> int:
 
 def _session_count(rows: np.ndarray, numbers: np.ndarray) -> str:
     """Text with the number of files and of capture sessions; a session has at least two files."""
-    count = len(set(numbers[rows]))
-    return f"{rows.sum()} files in {count} session{'s' * (count > 1)}"
+    return f"{rows.sum()} files in {counted(len(set(numbers[rows])), 'session')}"
 
 
 def _thumbnails(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.core.scanning import kind_of
 from datasets.items.labels import names_of, split_labels
 
@@ -144,7 +144,7 @@ def assign_splits(
         frame.loc[pool[to_calibration], "split"] = "calibration"
     if why := missing_split(frame if beside is None else pd.concat([beside, frame])):
         raise SecondhandError(
-            f"{why} ({len(frame)} item{'s' * (len(frame) != 1)} in all). Add files, or change --valid, "
+            f"{why} ({counted(len(frame), 'item')} in all). Add files, or change --valid, "
             "--calibration, the groups or the column split"
         )
     return frame, rejected + moved
@@ -167,7 +167,7 @@ def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
     several = frame.loc[ungrouped & frame["path"].duplicated(keep=False), "path"]
     if len(several):
         sentences.append(
-            f"{len(several)} items are rows of {several.nunique()} file{'s' * (several.nunique() > 1)} and "
+            f"{len(several)} items are rows of {counted(several.nunique(), 'file')} and "
             "have no group: the items of a file stay in one split"
         )
     return sentences
@@ -387,8 +387,8 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     if k > groups.nunique():
         unit_name = "group" if frame["group"].ne("").any() else "file"
         raise SecondhandError(
-            f"--cv {k}: there {'is' if groups.nunique() == 1 else 'are'} only {groups.nunique()} "
-            f"{unit_name}{'s' * (groups.nunique() != 1)}, and each fold needs at least one. Use fewer folds"
+            f"--cv {k}: there {'is' if groups.nunique() == 1 else 'are'} only "
+            f"{counted(groups.nunique(), unit_name)}, and each fold needs at least one. Use fewer folds"
         )
     folds = stratified_folds(frame["label"].to_numpy(), groups.to_numpy(), k, seed=seed)
     return pd.Series((folds + 1).astype(str), index=frame.index, dtype=object)

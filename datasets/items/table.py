@@ -21,7 +21,14 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import (
+    BadFile,
+    Rejected,
+    SecondhandError,
+    counted,
+    first_left_out,
+    quoted,
+)
 from datasets.core.scanning import (
     LINK_LOOP,
     SUFFIXES,
@@ -259,8 +266,9 @@ def load_table(
     rejected += bad
     empty = [one for n, one in enumerate(names) if n not in set(frame["source"]) and one in sources]
     if learned and len(names) > 1 and empty and not vectors:
-        first = f". The first file left out: {': '.join(bad[0])}" if bad else ""
-        raise SecondhandError(f"--data {empty[0]}: no usable {kind} file in it{first}")
+        raise SecondhandError(
+            f"--data {empty[0]}: no usable {kind} file in it{first_left_out(bad)}"
+        )
     corrections = frame.iloc[:0]
     if learned:
         frame, corrections, copies = apply_corrections(frame, vectors)
@@ -389,7 +397,7 @@ def summary(rejected: Sequence[Rejected]) -> list[str]:
     Rows that `corrected_by_hand` leaves out do not count.
     """
     rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
-    lines = [f"{len(rejected)} file{'s' * (len(rejected) > 1)} left out:"] if rejected else []
+    lines = [f"{counted(len(rejected), 'file')} left out:"] if rejected else []
     lines += [f"  {item.path}: {item.reason}" for item in rejected[:10]]
     if len(rejected) > 10:
         lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
