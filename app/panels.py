@@ -246,8 +246,12 @@ def _strain_panels(
 
     bottom = spectrogram.fmin
     top = max(spectrogram.fmax or min(2048.0, signal.rate * 1200 / 4096), 2 * bottom)
-    y = log_ticks(bottom, top)
+    y, y_label = log_ticks(bottom, top), "frequency (Hz)"
     where = f"time from GPS {signal.trigger:.3f} (s)"
+
+    def scan(picture: Image.Image, title: str, duration: float) -> Panel:
+        return Panel(picture, title, seconds(-duration / 2, duration / 2), y, where, y_label)
+
     rgb = image.convert("RGB")
     if spectrogram.layout == "row":
         count = len(spectrogram.durations)
@@ -257,7 +261,7 @@ def _strain_panels(
             for place, value in ticks(-duration / 2, duration / 2, 3)
             if 0.05 < place < 0.95
         ]
-        row = Panel(rgb, "Input of the model", tuple(marks), y, where, "frequency (Hz)")
+        row = Panel(rgb, "Input of the model", tuple(marks), y, where, y_label)
         return row, [row]
     if spectrogram.layout == "grid":
         half = (rgb.width // 2, rgb.height // 2)
@@ -265,13 +269,10 @@ def _strain_panels(
         for n, duration in enumerate(spectrogram.durations):
             left, above = n % 2 * half[0], n // 2 * half[1]
             view = rgb.crop((left, above, left + half[0], above + half[1]))
-            x = seconds(-duration / 2, duration / 2)
-            title = f"Input of the model: {duration:g} s"
-            scans.append(Panel(view, title, x, y, where, "frequency (Hz)"))
+            scans.append(scan(view, f"Input of the model: {duration:g} s", duration))
         return Panel(rgb, "The four Q-scans together"), scans
     if spectrogram.layout == "one":
-        x = seconds(-spectrogram.durations[0] / 2, spectrogram.durations[0] / 2)
-        one = Panel(rgb, "Input of the model", x, y, where, "frequency (Hz)")
+        one = scan(rgb, "Input of the model", spectrogram.durations[0])
         return one, [one]
     palette = colour_table("viridis")
     scans = []
@@ -279,12 +280,10 @@ def _strain_panels(
         ("red", "green", "blue"), spectrogram.durations, rgb.split(), strict=True
     ):
         picture = Image.fromarray(palette[np.asarray(plane)])
-        title = f"Input of the model, {name} channel: {duration:g} s"
-        x = seconds(-duration / 2, duration / 2)
-        scans.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
+        scans.append(scan(picture, f"Input of the model, {name} channel: {duration:g} s", duration))
     shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))
     label = "time (in lengths of each Q-scan)"
-    return Panel(rgb, "The three Q-scans together", shared, y, label, "frequency (Hz)"), scans
+    return Panel(rgb, "The three Q-scans together", shared, y, label, y_label), scans
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[tuple[float, float]]:
