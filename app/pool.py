@@ -29,14 +29,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from datasets.images import open_picture
 from datasets.spectrograms import Source
-from learners.active import (
-    TIMES,
-    Embeddings,
-    Suggestion,
-    labelled_in,
-    read_audit,
-    suggest,
-)
+from learners.active import TIMES, Embeddings, Suggestion, labelled_in, read_audit, suggest
 from learners.cli.console import as_typed
 from learners.inference import Predictor
 from learners.report import Pictures, flac, page_picture, time_span
@@ -76,18 +69,17 @@ class Pool(ABC):
         self.model, self.model_name, self.folder = served.folder, served.name, folder.absolute()
         self.failed, self.done, self.closed = "", 0, False
         self.ready = threading.Event()
-        skipped: Counter[str] = Counter()
-        self.files = self._list_files(served.kind, skipped)
+        self.files = self._list_files(served.kind)
         self.predictor = Predictor(self.model, device=served.predictor.device)
         self.predictor.start()  # before there are connections, which its processes would inherit
         self._thread = threading.Thread(target=self._run, name=self.flag, daemon=True)
 
-    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
+    def _list_files(self, kind: str) -> list[str]:
         if not self.folder.is_dir():
             raise SecondhandError(
                 f"{self.flag} {self.folder}: there is no such folder; name one with files in it"
             )
-        return list(some_files([str(self.folder)], kind, skipped))
+        return list(some_files([str(self.folder)], kind, Counter()))
 
     def begin(self) -> None:
         """Start reading the files."""
@@ -305,7 +297,7 @@ class Auditing(Labelling):
         self._audit = read_audit(folder, served.folder or folder)
         super().__init__(served, folder, tables)
 
-    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
+    def _list_files(self, kind: str) -> list[str]:
         files = [source.path for source in self._audit.sources]
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
@@ -349,8 +341,8 @@ class Alike(Pool):
             self.embeddings.check()
         self._alone = threading.Lock()  # its predictor takes one file at a time
 
-    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
-        return [] if self.folder.suffix == ".parquet" else super()._list_files(kind, skipped)
+    def _list_files(self, kind: str) -> list[str]:
+        return [] if self.folder.suffix == ".parquet" else super()._list_files(kind)
 
     def prepare(self, files: Iterator[str]) -> None:
         if not self.files:
