@@ -197,20 +197,14 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return Query(path, moment, answer), html(answer, rule), dropdown, ""
 
     def html(answer: Any, rule: Rule) -> str:
-        return answer_html(
-            judge(answer, rule), rule, served.predictor.confidence.calibrator.temperature
-        )
+        temperature = served.predictor.confidence.calibrator.temperature
+        return answer_html(judge(answer, rule), rule, temperature)
 
     def apply_rule(last: Query, by_model: bool, threshold: float) -> tuple[Any, ...]:
         rule = dial.rule(None if by_model else threshold)
         new = gr.skip() if last.answer is None else html(last.answer, rule)
-        # The model's rule resets the slider.
-        return (
-            by_model,
-            dial.start if by_model else gr.skip(),
-            new,
-            dial.effect(None if by_model else threshold),
-        )
+        start = dial.start if by_model else gr.skip()  # the model's rule resets the slider
+        return by_model, start, new, dial.effect(None if by_model else threshold)
 
     def move_slider(last: Query, threshold: float) -> tuple[Any, ...]:
         return apply_rule(last, False, threshold)
@@ -277,11 +271,9 @@ def _several(site: Site, name: str, rules: Rules) -> None:
                 [], value=None, label="Row", info="Type to find a file, then arrow down and Enter."
             )
             right = gr.Dropdown(
-                [*served.predictor.classes, "unknown"],
-                value=None,
-                label="Right label",
+                [*served.predictor.classes, "unknown"], value=None, label="Right label",
                 info=f"Type to find it. It goes into the CSV{storage}.",
-            )
+            )  # fmt: skip
         correct = gr.Button("Correct")
         note = gr.HTML("", elem_classes="sh-page")
 
@@ -308,9 +300,6 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         html = table(answers, {}, by_model, threshold)
         return answers, {}, gr.Dropdown(choices=rows, value=None), "", html
 
-    def shown(answer: Any, by_model: bool, threshold: float) -> Any:
-        return judge(answer, site.rule(name, None if by_model else threshold))
-
     def save(
         answers: list[Any], labels: dict[int, str], row: int | None, label: str | None, *rule: Any
     ) -> tuple[Any, ...]:
@@ -321,22 +310,12 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             label = check_label(label)
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
-                site.feedback.save(
-                    answer.path,
-                    label,
-                    kind=served.kind,
-                    gps=gps,
-                    shown=shown(answer, *rule),
-                    model=name,
-                )
+                _save(site, name, Query(answer.path, gps, answer), label, *rule)
         except SecondhandError as error:
             return labels, gr.skip(), note_html(str(error), status=True)
         labels = {**labels, row: label}
-        return (
-            labels,
-            table(answers, labels, *rule),
-            note_html(f"Row {row + 1}: {label}.", status=True),
-        )
+        message = note_html(f"Row {row + 1}: {label}.", status=True)
+        return labels, table(answers, labels, *rule), message
 
     rule = [rules.by_model, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
@@ -364,10 +343,7 @@ def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any
         if last.answer is None:
             return note_html("Choose a file first.", status=True)
         try:
-            shown = judge(last.answer, site.rule(name, None if by_model else threshold))
-            site.feedback.save(
-                last.file, label or "", kind=served.kind, gps=last.at, shown=shown, model=name
-            )
+            _save(site, name, last, label or "", by_model, threshold)
         except SecondhandError as error:
             return note_html(str(error), status=True)
         table = site.feedback.table.absolute()
@@ -379,6 +355,15 @@ def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any
         return note_html("Saved. Thank you.", status=True) + saved
 
     button.click(save, [query, label, by_model, threshold], thanks, **QUIET)
+
+
+def _save(site: Site, name: str, last: Query, label: str, by_model: bool, threshold: float) -> None:
+    """Save a correction of a prediction, as it was shown."""
+    assert site.feedback is not None
+    assert last.answer is not None
+    shown = judge(last.answer, site.rule(name, None if by_model else threshold))
+    kind = site.models[name].kind
+    site.feedback.save(last.file, label, kind=kind, gps=last.at, shown=shown, model=name)
 
 
 def theme() -> Any:
