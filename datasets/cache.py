@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 
 from datasets.core.errors import counted
-from datasets.core.program import installed_commands, use_utf8_output
+from datasets.core.help import plain_parser
+from datasets.core.program import use_utf8_output
 
 
 def readable(size: int) -> str:
@@ -25,18 +26,10 @@ def readable(size: int) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
-    import argparse
-
     from datasets.images import decoded_store
     from datasets.spectrograms import PictureCache
 
-    about, _, examples = installed_commands(str(__doc__)).partition("examples:")
-    parser = argparse.ArgumentParser(
-        installed_commands("python -m datasets.cache"),
-        description=about,
-        epilog=f"examples:{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = plain_parser("python -m datasets.cache", str(__doc__))
     text = "What to do with the cache."
     parser.add_argument("action", choices=("info", "verify", "clear"), help=text)
     parser.add_argument(
