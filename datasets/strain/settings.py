@@ -232,16 +232,10 @@ class QScanSettings(SpectrogramSettings):
 
         Raises BadFile if there is no noise to whiten, or the strain does not cover the durations.
         """
-        if self.together:
-            single = replace(self, together=(), durations=self.durations)
-            levels_by_detector = [
-                single._levels(strain, _SEARCH + TRAVEL) for strain in (signal, *signal.others)
-            ]
-            return [
-                levels_by_detector[n % len(levels_by_detector)][n]
-                for n in range(len(self.durations))
-            ]
-        return self._levels(signal, _SEARCH)
+        if not self.together:
+            return self._levels(signal, _SEARCH)
+        detectors = [self._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)]
+        return [detectors[n % len(detectors)][n] for n in range(len(self.durations))]
 
     def _levels(self, signal: Strain, around: float) -> list[NDArray[np.uint8]]:
         height, width = (n // m for n, m in zip(self.size, self._rows_and_columns, strict=True))
