@@ -74,13 +74,17 @@ def usable_rows(
     picture_info: dict[str, PictureInfo],
     *,
     check: bool = True,
+    vectors: Vectors | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Drop rows whose file is of another kind or, with ``check``, is missing, empty or unreadable.
 
-    Pictures are decoded; of sounds the header is read; strain is checked when it is rendered.
+    Pictures are decoded; of sounds the header is read; strain is checked when it is rendered; of an embedding
+    only that it is among the ``vectors``.
 
     ``picture_info`` : filled with the information about each picture, by path.
     """
+    if kind == "embedding" and vectors is not None:
+        return vectors.usable_rows(frame)
     paths = [str(path) for path in frame["path"].unique()]
     matching = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
     results: dict[str, Rejected | PictureInfo | None] = {

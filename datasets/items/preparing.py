@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio import window_of
-from datasets.core.errors import SecondhandError, counted
+from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.clock import Clock
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
@@ -98,15 +98,7 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
     if data.background:
         _load_background(table, data, signal, seed)
     if data.unknown:
-        known = pd.concat([table.frame, table.unknown_items, table.background])
-        ood, bad = load_unknown(
-            data.unknown,
-            table.kind,
-            known,
-            picture_info=table.picture_info,
-            vectors=table.vectors,
-            min_box_confidence=data.min_box_confidence,
-        )
+        ood, bad = _load_unknown(data.unknown, table, data, "--unknown")
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
     return table
@@ -157,6 +149,21 @@ def render_items(
     return Loaded(table, rows, spectrogram)
 
 
+def _load_unknown(
+    source: str, table: ItemTable, data: DataSettings, flag: str
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Items of a ``source`` of no known class, as `load_unknown`, without copies of those in the table."""
+    return load_unknown(
+        source,
+        table.kind,
+        pd.concat([table.frame, table.unknown_items, table.background]),
+        flag=flag,
+        picture_info=table.picture_info,
+        vectors=table.vectors,
+        min_box_confidence=data.min_box_confidence,
+    )
+
+
 def _load_background(
     table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
 ) -> None:
@@ -171,16 +178,7 @@ def _load_background(
             f"--background {source} is --unknown, too, but files that were trained on cannot measure how unknown "
             "classes are refused. Name other files for one of the two"
         )
-    known = pd.concat([table.frame, table.unknown_items])
-    frame, bad = load_unknown(
-        source,
-        table.kind,
-        known,
-        flag="--background",
-        picture_info=table.picture_info,
-        vectors=table.vectors,
-        min_box_confidence=data.min_box_confidence,
-    )
+    frame, bad = _load_unknown(source, table, data, "--background")
     if data.from_ is not None and Path(source) == background_file(data.from_):
         learnt, changed = unchanged_items(Path(source))
         split_of = dict(learnt[["path", "split"]].to_numpy())
@@ -263,9 +261,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         check_groups(table.frame, data)
     groups = table.frame["group"].loc[table.frame["group"].ne("")]
     sizes = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].value_counts()
-    table.groups = (
-        len(sizes) if (sizes > 1).any() else 0
-    )  # groups of one file keep nothing together
+    # Groups of one file keep nothing together.
+    table.groups = len(sizes) if (sizes > 1).any() else 0
     if data.near_duplicates == "keep-together" and table.kind != "embedding":
         _group_duplicates(table, data, signal, seed)
     return table

@@ -259,10 +259,7 @@ def load_table(
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
     picture_info: dict[str, PictureInfo] = {}
-    if vectors:
-        frame, bad = vectors.usable_rows(frame)
-    else:
-        frame, bad = usable_rows(frame, kind, picture_info, check=check)
+    frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=vectors)
     rejected += bad
     empty = [one for n, one in enumerate(names) if n not in set(frame["source"]) and one in sources]
     if learned and len(names) > 1 and empty and not vectors:
@@ -379,10 +376,8 @@ def load_unlabelled(
     )
     frame, short = with_parts(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
-    if kind == "embedding" and vectors is not None:
-        frame, bad = vectors.usable_rows(frame)
-        return frame, [*rejected, *short, *bad]
-    frame, bad = usable_rows(frame, kind, {} if picture_info is None else picture_info, check=check)
+    picture_info = {} if picture_info is None else picture_info
+    frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=vectors)
     return frame, [*rejected, *short, *bad]
 
 
@@ -481,10 +476,10 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
     rejected: list[Rejected] = []
     splits = {f: _SPLIT_NAMES.get(f.name.lower(), "") for f in _entries(root) if f.is_dir()}
     if "train" in splits.values() and {"valid", "test"} & {*splits.values()}:
-        other_folders = [str(folder) for folder, split in splits.items() if not split]
         rejected += [
-            Rejected(o, "not read, because it is not one of the split folders")
-            for o in other_folders
+            Rejected(str(folder), "not read, because it is not one of the split folders")
+            for folder, split in splits.items()
+            if not split
         ]
         splits = {folder: split for folder, split in splits.items() if split}
     else:
@@ -857,18 +852,14 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
         raise SecondhandError(f"--data {source}: no file in a supported format ({endings})")
     kind = counts.most_common(1)[0][0]
     others = [path for path, name in zip(paths, kinds, strict=True) if name not in (kind, None)]
-    notes = all(
-        path.lower().endswith(".txt") for path in others
-    )  # the list of files left out names them
+    # The list of files left out names notes.
+    notes = all(path.lower().endswith(".txt") for path in others)
     if others and not (notes and len(others) <= MOST_NOTES * len(paths)):
         numbers = []
         for name, n in counts.most_common():
-            few = [
-                os.path.join(*Path(path).parts[-2:])
-                for path, k in zip(paths, kinds, strict=True)
-                if k == name
-            ]
-            numbers.append(f"{n} {name}{': ' + ', '.join(few) if n <= NAMED else ''}")
+            few = [path for path, k in zip(paths, kinds, strict=True) if k == name and n <= NAMED]
+            files = ", ".join(os.path.join(*Path(path).parts[-2:]) for path in few)
+            numbers.append(f"{n} {name}{': ' if few else ''}{files}")
         log.warning(
             "%s contains files of several kinds (%s): only the %s files are used. Choose another kind with --kind",
             source, "; ".join(numbers), kind,
