@@ -111,10 +111,7 @@ def read_audio(
         first = round(start * file_rate)
         last = file.frames if end is None else min(file.frames, round(end * file_rate))
         if first >= file.frames:
-            raise OutsideFile(
-                path,
-                f"{start:.15g} s is outside the recording, which lasts {file.frames / file_rate:g} s",
-            )
+            raise outside(path, start, file.frames / file_rate)
         count = max(last - first, 1)
         if longest is not None and count > round(longest * file_rate):
             first += (count - round(longest * file_rate)) // 2
@@ -130,6 +127,13 @@ def read_audio(
         # Resampling overshoots at steps.
         signal = np.clip(soxr.resample(signal, file_rate, rate), -1.0, 1.0)
     return signal, rate or file_rate
+
+
+def outside(path: str | os.PathLike[str], second: float, duration: float) -> OutsideFile:
+    """The error for a time outside of a recording of ``duration`` seconds."""
+    return OutsideFile(
+        path, f"{second:.15g} s is outside the recording, which lasts {duration:g} s"
+    )
 
 
 def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[float, float]]:
