@@ -127,16 +127,16 @@ def _check_picture(path: str) -> PictureInfo:
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
-    headers: list[tuple[CaptureTime | None, tuple[int, int], FileState, Recorded | None]] = []
+    found: dict[str, Any] = {}
 
     def header(opened: Image.Image, file: BinaryIO) -> None:
         width, height = opened.size  # an imported fastai makes it a tuple of another type
-        state = FileState.of_opened(file)
-        headers.append((capture_time(opened), (width, height), state, time_and_place(opened)))
+        found.update(capture_time=capture_time(opened), size=(width, height))
+        found.update(state=FileState.of_opened(file), recorded=time_and_place(opened))
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
-    return PictureInfo(thumbnail(picture), *headers[0])
+    return PictureInfo(thumbnail(picture), **found)
 
 
 def _check_sound(path: str) -> None:
