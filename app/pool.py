@@ -359,15 +359,15 @@ class Alike(Pool):
         super().close()
         self._temporary.cleanup()
 
-    def html(self, file: str, at: float | None, top: int = 12) -> str:
-        """The most similar files, as a gallery.
+    def html(self, file: str, at: float | None) -> str:
+        """The twelve most similar files, as a gallery.
 
         Raises
         ------
         SecondhandError : the file cannot be used, or the embeddings.
         """
         with self._alone:
-            similar = self.embeddings.search(Source(file, at=at), top=top)
+            similar = self.embeddings.search(Source(file, at=at), top=12)
         pictures, cards = Pictures(self.predictor), []
         for source, cosine in similar:
             card: dict[str, Any] = {"name": self.name(source), "cosine": cosine, "player": ""}
