@@ -18,9 +18,10 @@ from datasets.audio import window_of
 from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.clock import Clock
+from datasets.items.deployments import read_deployments
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
-from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, clock_of, hold_out_later
+from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, hold_out_later
 from datasets.items.rehearsal import (
     background_file,
     check_groups,
@@ -35,6 +36,7 @@ from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import (
     DETECTED_GROUP,
     SPLITS,
+    are_named,
     groups_from_names,
     missing_split,
     split_remarks,
@@ -242,7 +244,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         before=before,
         min_box_confidence=data.min_box_confidence,
     )
-    table = replace(table, clock=clock_of(data))
+    deployments = None if data.deployments is None else read_deployments(data.deployments)
+    table = replace(table, clock=Clock(deployments))
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
@@ -259,8 +262,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     if data.group_by:
         table.frame = _named_groups(table.frame, data, table.clock)
         check_groups(table.frame, data)
-    groups = table.frame["group"].loc[table.frame["group"].ne("")]
-    sizes = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].value_counts()
+    groups = table.frame["group"]
+    sizes = groups.loc[are_named(groups)].value_counts()
     # Groups of one file keep nothing together.
     table.groups = len(sizes) if (sizes > 1).any() else 0
     if data.near_duplicates == "keep-together" and table.kind != "embedding":
@@ -593,19 +596,13 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
         return _random_protocol(
             table, "the test split that the data name, and for the other files on a random split"
         )
-    named = _named_by_user(frame["group"])
-    if table.groups and named.all():
+    if table.groups and are_named(frame["group"]).all():
         held_out = frame["group"].loc[frame["split"].ne("train")].nunique()
         by_group = (
             f"groups that were not in training ({held_out} of {table.groups}), drawn at random"
         )
         return _random_protocol(table, by_group, by_group=True)
     return _random_protocol(table, f"a random split of {len(table.classes)} classes")
-
-
-def _named_by_user(groups: pd.Series) -> pd.Series:
-    """Whether each group is one of ``--group-by`` or the data, and not a detected one."""
-    return groups.ne("") & ~groups.str.fullmatch(DETECTED_GROUP)
 
 
 def _random_protocol(table: ItemTable, protocol: str, *, by_group: bool = False) -> str:

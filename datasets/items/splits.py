@@ -30,6 +30,11 @@ DETECTED_GROUP = r"(?:near-duplicates|session) (\d+)"
 CONTEXT = 32.0
 
 
+def are_named(groups: pd.Series) -> pd.Series:
+    """Whether each group is one of ``--group-by`` or the data, and not a detected one."""
+    return groups.ne("") & ~groups.str.fullmatch(DETECTED_GROUP)
+
+
 def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
     """Group of each file, found by a regular expression in its name.
 
