@@ -85,6 +85,22 @@ _SPLIT_NAMES = {
 _CELLS = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
 
 
+class _Labels(NamedTuple):
+    """Where the labels of a table are.
+
+    ``label`` : label of all rows, instead of the file's.
+    ``column`` : name of the column of labels, if it exists; default "label".
+    ``classes`` : not None for multi-label tables; the names of the class columns, if there are any.
+    """
+
+    label: str = ""
+    column: str | None = None
+    classes: Sequence[str] | None = None
+
+
+_OF_FILE = _Labels()
+
+
 @dataclass
 class ItemTable:
     """The items of a run.
@@ -209,9 +225,8 @@ def load_table(
             "them, or leave --strain out"
         )
     multi_label = labels is not None
-    columns = (
-        () if labels in (None, MULTI) else labels.split(",") if isinstance(labels, str) else labels
-    )
+    classes = labels.split(",") if isinstance(labels, str) else labels
+    of_table = _Labels(column=label_column, classes=() if labels == MULTI else classes)
     if multi_label and strain:
         raise SecondhandError(
             f"--labels cannot be combined with --strain {strain}, because a trigger has one label. Leave one of "
@@ -226,10 +241,9 @@ def load_table(
             _check_source(one)
         frame, bad, note = _read_source(
             one,
+            of_table,
             strain=strain,
-            label_column=label_column,
             together=together,
-            columns=columns if multi_label else None,
             learned=learned,
             vectors=vectors,
             alone=len(sources) == 1,
@@ -372,7 +386,11 @@ def load_unlabelled(
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     frame, rejected, _ = _read_source(
-        name, label=UNKNOWN, kind=kind, vectors=vectors, min_box_confidence=min_box_confidence
+        name,
+        _Labels(UNKNOWN),
+        kind=kind,
+        vectors=vectors,
+        min_box_confidence=min_box_confidence,
     )
     frame, short = with_parts(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
@@ -401,12 +419,10 @@ def summary(rejected: Sequence[Rejected]) -> list[str]:
 
 def _read_source(
     source: str,
+    labels: _Labels,
     *,
     strain: str | None = None,
-    label_column: str | None = None,
     together: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    label: str = "",
     kind: str = "",
     learned: bool = False,
     vectors: Vectors | None = None,
@@ -415,7 +431,7 @@ def _read_source(
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
-    ``label`` : label of all rows; a folder then gives all its files of the ``kind``.
+    ``labels`` : if they name a label of all rows, a folder gives all its files of the ``kind``.
     ``learned`` : the rows are for training; warns if a folder seems to be the wrong source.
     ``vectors`` : takes the embeddings of a source that holds some; None if there can be none.
     ``alone`` : there is no other source. Embeddings without a label are an error only then.
@@ -438,29 +454,27 @@ def _read_source(
         frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
         return frame, [], note
     if strain and has_triggers(path):
-        frame, rejected = items_of_triggers(path, strain, label_column, together)
+        frame, rejected = items_of_triggers(path, strain, labels.column, together)
         return _normalise_splits(frame, path), rejected, ""
     if path.exists():
         kind_of_path = "folder" if path.is_dir() else "file"
         note = f"the local {kind_of_path} {source}, not the public set of this name"
         note = note if public else ""
         if vectors is not None and has_embeddings(path):
-            labels = _Labels(label, label_column, columns)
             return *_read_embedded(path, labels, vectors, alone=alone), note
         if vectors is not None and path.is_dir() and _is_of_embeddings(path):
-            return *_read_embedded_folder(path, label, vectors), note
+            return *_read_embedded_folder(path, labels.label, vectors), note
         if is_detections(path):
-            return *items_of_detections(path, min_box_confidence, label), note
+            return *items_of_detections(path, min_box_confidence, labels.label), note
         if is_annotated(path):
-            return read_annotations(path, label_column)
-        if path.is_dir() and label:
+            return read_annotations(path, labels.column)
+        if path.is_dir() and labels.label:
             files, rejected = files_below(path)  # other kinds of file, such as notes, are ignored
             matching = [file for file in files if kind_of(file) == kind]
             return pd.DataFrame({"path": pd.Series(matching, dtype=str)}), rejected, note
         if path.is_dir():
             return *_scan_folder(path, learned=learned), note
-        rows = read_rows(path, label=label, label_column=label_column, columns=columns)
-        return *rows, note
+        return *read_rows(path, labels), note
     if public:
         frame, note = catalog.load(source)
         return frame, [], note
@@ -579,10 +593,8 @@ def _entries(folder: Path) -> list[Path]:
 
 def read_rows(
     path: Path,
+    labels: _Labels = _OF_FILE,
     *,
-    label: str = "",
-    label_column: str | None = None,
-    columns: Sequence[str] | None = None,
     cells: pd.DataFrame | None = None,
     resolve: bool = True,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
@@ -590,15 +602,13 @@ def read_rows(
 
     All cells are text, including times. The index is the row number in the file minus 2.
 
-    ``label`` : label of all rows, instead of the file's.
-    ``label_column`` : name of the column of labels, if it exists; default "label".
-    ``columns`` : not None for multi-label tables; the names of the class columns, if there are any.
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
     cells = read_cells(path) if cells is None else cells
-    if columns:
-        cells, label_column = _from_columns(path, cells, columns), None
+    label, label_column, classes = labels
+    if classes:
+        cells, label_column = _from_columns(path, cells, classes), None
     names = (*TEXT_COLUMNS, *PART_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
     column_of = {name: _column(path, cells, name) for name in names}
     if label_column:
@@ -620,8 +630,8 @@ def read_rows(
     frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
-    no_label = ~no_path & frame["label"].eq("" if columns is None else NOT_KNOWN)
-    reason = "no label" if columns is None else "all labels are empty"
+    no_label = ~no_path & frame["label"].eq("" if classes is None else NOT_KNOWN)
+    reason = "no label" if classes is None else "all labels are empty"
     rejected += [
         Rejected(str(frame.at[row, "path"]), f"{reason} (row {row + 2} of {path.name})")
         for row in frame.index[no_label]
@@ -633,14 +643,6 @@ def read_rows(
         files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
         frame = frame.assign(path=frame["path"].map(files))
     return _normalise_splits(frame, path), rejected
-
-
-class _Labels(NamedTuple):
-    """Where the labels of a table are: the arguments ``label``, ``label_column`` and ``columns`` of `read_rows`."""
-
-    label: str = ""
-    label_column: str | None = None
-    columns: Sequence[str] | None = None
 
 
 def add_embeddings(
@@ -680,21 +682,21 @@ def _read_embedded(
     cells = content.cells
     if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
         cells = cells.rename(columns={"at": "gps"})
-    rows, rejected = read_rows(path, label=UNKNOWN, cells=cells, resolve=resolve)
+    rows, rejected = read_rows(path, _Labels(UNKNOWN), cells=cells, resolve=resolve)
     rows, short = with_parts(rows, "embedding", str(path))
     rows, unusable = vectors.add(path, content, rows)
     rejected += short + unusable
     if labels.label:
         return rows, rejected
-    name = labels.label_column or "label"
-    if not labels.columns and not (_column(path, cells, name) or _column(path, cells, "label")):
+    name = labels.column or "label"
+    if not labels.classes and not (_column(path, cells, name) or _column(path, cells, "label")):
         if alone:
             raise SecondhandError(
                 f"{path}: no column {name!r}, so its embeddings have no labels. Add the column, or name a table with "
                 f"the columns path,label as well: --data {path} labels.csv"
             )
         return rows.iloc[:0], rejected
-    labelled, unlabelled = read_rows(path, **labels._asdict(), cells=cells)
+    labelled, unlabelled = read_rows(path, labels, cells=cells)
     listed = {item.path for item in rejected} if alone else {item.path for item in unlabelled}
     rejected += [item for item in unlabelled if item.path not in listed]
     return labelled.loc[labelled.index.intersection(rows.index)], rejected
