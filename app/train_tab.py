@@ -115,20 +115,13 @@ def _warnings() -> Iterator[list[str]]:
 def status_html(status: Status) -> Markup:
     """The last training: its step, the accuracy of the first look, the losses, and how it ended."""
     heads = [row for row in status.history if row["phase"] == "frozen"]
-    losses = {
-        name: [
-            (row, float(row[name]))
-            for row in status.history
-            if row["phase"] == "unfrozen" and row[name]
-        ]
+    epochs = [row for row in status.history if row["phase"] == "unfrozen"]
+    points = {
+        name: [*enumerate((float(row[name]) for row in epochs if row[name]), 1)]
         for name in ("train_loss", "valid_loss")
     }
-    points = {
-        name: [(n, loss) for n, (_, loss) in enumerate(rows, 1)] for name, rows in losses.items()
-    }
-    points["valid_loss"] = [(0, float(row["valid_loss"])) for row in heads[-1:]] + points[
-        "valid_loss"
-    ]
+    before = [(0, float(row["valid_loss"])) for row in heads[-1:]]
+    points["valid_loss"] = [*before, *points["valid_loss"]]
     highest = max((loss for line in points.values() for _, loss in line), default=0.0) or 1.0
     return render(
         "app", "training.html", status=status, first=heads[-1] if heads else {}, points=points,
@@ -265,8 +258,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
             gr.Button(visible=status.state == "running"),
             gr.Button(visible=status.state == "stopped"),
             gr.Button(
-                f"Train again with {found.words}",
-                visible=bool(found.tables) and not status.runs,
+                f"Train again with {found.words}", visible=bool(found.tables) and not status.runs
             ),
         )
         new = f"{html}{found.words}"
