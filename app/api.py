@@ -191,17 +191,9 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic)
 
     async def health(request: Request) -> JSONResponse:
         waiting = sum(served.waiting for served in site.models.values())
+        models = {"models": len(site.models), "failed": list(site.not_opened())}
         counts = {"arriving": traffic.arriving, "disconnected": traffic.disconnected}
-        failed = list(site.not_opened())
-        return JSONResponse(
-            {
-                "status": "ok",
-                "models": len(site.models),
-                "failed": failed,
-                "waiting": waiting,
-                **counts,
-            }
-        )
+        return JSONResponse({"status": "ok", **models, "waiting": waiting, **counts})
 
     async def predict(request: Request) -> JSONResponse:
         try:
