@@ -65,10 +65,7 @@ def build_page(
 
 
 def _models(
-    site: Site,
-    labelling: Labelling | None,
-    alike: Alike | None,
-    training: Training | None = None,
+    site: Site, labelling: Labelling | None, alike: Alike | None, training: Training | None = None
 ) -> None:
     if training is not None:
         from app.train_tab import add_trained, train_tab
@@ -113,12 +110,10 @@ def _model(
             tab.select(load, None, about, **QUIET)
 
 
-def classes_words(classes: list[str], limit: int = 8) -> str:
+def classes_words(classes: list[str]) -> str:
     """What a model knows, for the first look at its page."""
-    names = ", ".join(classes[:limit])
-    return (
-        f"The model knows {len(classes)} classes: {names}{', …' if len(classes) > limit else ''}."
-    )
+    names = [*classes[:8], *(["…"] if len(classes) > 8 else [])]
+    return f"The model knows {len(classes)} classes: {', '.join(names)}."
 
 
 def _input(served: Served, number: int) -> Any:
@@ -200,14 +195,11 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         temperature = served.predictor.confidence.calibrator.temperature
         return answer_html(judge(answer, rule), rule, temperature)
 
-    def apply_rule(last: Query, by_model: bool, threshold: float) -> tuple[Any, ...]:
+    def apply_rule(last: Query, threshold: float, by_model: bool) -> tuple[Any, ...]:
         rule = dial.rule(None if by_model else threshold)
         new = gr.skip() if last.answer is None else html(last.answer, rule)
         start = dial.start if by_model else gr.skip()  # the model's rule resets the slider
         return by_model, start, new, dial.effect(None if by_model else threshold)
-
-    def move_slider(last: Query, threshold: float) -> tuple[Any, ...]:
-        return apply_rule(last, False, threshold)
 
     def show(last: Query, chosen: str | None) -> str:
         return panels_html(served.predictor, last, chosen, site.rendering)
@@ -224,8 +216,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
     changed = [by_model, threshold, result, rule_effect]
     changes = (
-        threshold.input(move_slider, [query, threshold], changed, **now),
-        by_model.input(apply_rule, [query, by_model, threshold], changed, **now),
+        threshold.input(partial(apply_rule, by_model=False), [query, threshold], changed, **now),
+        by_model.input(apply_rule, [query, threshold, by_model], changed, **now),
     )
     window.input(show, [query, window], panels, **limited)
     return Rules(at, by_model, threshold, changes, dial)
