@@ -69,14 +69,11 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
     duration : length of the recording in seconds.
     """
     duration = max(duration, *(w.end for w in windows), 1e-9)
+    colours = {n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)}
     return render(
-        "app",
-        "timeline.html",
-        windows=windows,
-        duration=duration,
-        ticks=seconds(0, duration, 8),
-        colours={n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)},
-    )
+        "app", "timeline.html", windows=windows, duration=duration, ticks=seconds(0, duration, 8),
+        colours=colours,
+    )  # fmt: skip
 
 
 def panels_html(
@@ -114,15 +111,11 @@ def panels_html(
             similar = resembling(predictor, source)
     except SecondhandError as error:
         return note_html(without_paths(str(error), query.file))
+    strip = timeline(windows, predictor.classes, windows[-1].end) if windows else ""
     return render(
-        "app",
-        "seen.html",
-        strip=timeline(windows, predictor.classes, windows[-1].end) if windows else "",
-        panels=[panel_svg(panel) for panel in panels],
-        plain=predictor.spectrogram is None,
-        similar=similar,
-        answered=displayed.label != UNKNOWN,
-    )
+        "app", "seen.html", strip=strip, panels=[panel_svg(panel) for panel in panels],
+        plain=predictor.spectrogram is None, similar=similar, answered=displayed.label != UNKNOWN,
+    )  # fmt: skip
 
 
 def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
@@ -146,16 +139,15 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
     ------
     BadFile : the file cannot be read. SecondhandError : the backbone gives no heat map.
     """
-    fit = predictor.bundle.preprocessing.fit
-    spectrogram = predictor.spectrogram
+    preprocessing, spectrogram = predictor.bundle.preprocessing, predictor.spectrogram
     if spectrogram is None:
-        picture = fit(open_picture(source.path, at_least=predictor.bundle.preprocessing.needs))
+        picture = preprocessing.fit(open_picture(source.path, at_least=preprocessing.needs))
         whole = Panel(picture, f"Input of the model: {picture.width} x {picture.height} pixels")
         panels = [whole]
     else:
         signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
         image = spectrogram.image(signal)
-        picture = fit(image.convert("RGB"))
+        picture = preprocessing.fit(image.convert("RGB"))
         if isinstance(spectrogram, QScanSettings):
             whole, panels = _strain_panels(spectrogram, signal, image)
         else:
@@ -164,13 +156,8 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
             panels = [whole]
     if class_index is None:
         return panels
-    heat = heatmap(
-        predictor.network,
-        pixels(picture),
-        class_index,
-        preprocessing=predictor.bundle.preprocessing,
-    )
-    name = predictor.classes[class_index]
+    network, name = predictor.network, predictor.classes[class_index]
+    heat = heatmap(network, pixels(picture), class_index, preprocessing=preprocessing)
     hot = replace(
         whole,
         picture=overlay(whole.picture, heat),

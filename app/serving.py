@@ -200,11 +200,7 @@ class Served:
 
 
 def load(
-    folder: Path,
-    *,
-    limits: Limits | None = None,
-    device: str = "auto",
-    taken: Collection[str] = (),
+    folder: Path, *, limits: Limits | None = None, device: str = "auto", taken: Collection[str] = ()
 ) -> Served:
     """The model of a folder, with the name that the page shows.
 

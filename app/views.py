@@ -19,14 +19,7 @@ from datasets.items import join_labels
 from learners.files import jsonable
 from learners.inference import cell, deepest_label
 from learners.templates import percent, render
-from learners.uncertainty import (
-    AMBIGUOUS,
-    BACKGROUND,
-    OUT_OF_DISTRIBUTION,
-    UNUSUAL,
-    Reason,
-    Why,
-)
+from learners.uncertainty import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL, Reason, Why
 
 if TYPE_CHECKING:
     from learners.inference import Prediction
@@ -210,16 +203,11 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
             f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction "
             "below."
         )
+    state = "sh-unknown" if answer.label == UNKNOWN else "sh-known"
     return render(
-        "app",
-        "answer.html",
-        state="sh-unknown" if answer.label == UNKNOWN else "sh-known",
-        label=headline(answer),
-        words=words,
-        top=answer.top,
-        thresholds=rule.thresholds or {},
-        temperature=temperature,
-    )
+        "app", "answer.html", state=state, label=headline(answer), words=words, top=answer.top,
+        thresholds=rule.thresholds or {}, temperature=temperature,
+    )  # fmt: skip
 
 
 def no_answer_html(words: str, label: str = "no answer") -> Markup:
@@ -261,12 +249,9 @@ def rule_words(rule: Rule) -> str:
 def rule_effect_html(rule_effect: RuleEffect | None, rule: Rule) -> Markup:
     """The rule, and its coverage and accuracy on the calibration files."""
     return render(
-        "app",
-        "rule_effect.html",
-        words=rule_words(rule),
+        "app", "rule_effect.html", words=rule_words(rule), rule_effect=rule_effect,
         multi_label=rule.thresholds is not None,
-        rule_effect=rule_effect,
-    )
+    )  # fmt: skip
 
 
 def table_html(
@@ -298,9 +283,8 @@ def answers_csv(
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
     out = io.StringIO()
-    hidden = {"windows", "set", "known", "box", "detection"} | (
-        set() if any(a.branch for a in answers) else {"branch"}
-    )
+    hidden = {"windows", "set", "known", "box", "detection"}
+    hidden |= set() if any(a.branch for a in answers) else {"branch"}
     fields = [name for name in answers[0]._fields if name not in hidden]
     rows: list[list[object]] = [[*fields]]
     for number, answer in enumerate(answers):
