@@ -142,13 +142,8 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
             f"none of its {len(frames)} pictures exists, the first is {next(iter(frames))}. Its paths are relative to "
             "its folder: move it into the folder that the detector was given",
         )
-    return Detections(
-        file,
-        content,
-        frames,
-        _limit(content) if min_confidence is None else min_confidence,
-        rejected,
-    )
+    limit = _limit(content) if min_confidence is None else min_confidence
+    return Detections(file, content, frames, limit, rejected)
 
 
 def items_of_detections(
@@ -169,9 +164,8 @@ def items_of_detections(
     rows, rejected = [], [*results.rejected]
     named = any(one.species for frame in results.frames.values() for one in frame.detections)
     for path, frame in results.frames.items():
-        folders = Path(results.content["images"][frame.number]["file"].replace("\\", "/")).parts[
-            :-1
-        ]
+        listed = results.content["images"][frame.number]["file"].replace("\\", "/")
+        folders = Path(listed).parts[:-1]
         folder = "" if os.path.isabs("/".join(folders)) or not folders else folders[0]
         boxes = results.boxes(path)
         if frame.failure:

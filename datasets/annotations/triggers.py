@@ -248,10 +248,7 @@ _FOREIGN = tuple(ending for ending in _READERS if ending not in ENDINGS)
 
 
 def items_of_triggers(
-    path: Path,
-    strain: str,
-    label_column: str | None = None,
-    together: Sequence[str] | None = None,
+    path: Path, strain: str, label_column: str | None = None, together: Sequence[str] | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Read a table of labelled triggers as item rows, and the rejected ones (no label, GPS time or strain).
 

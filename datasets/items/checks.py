@@ -171,9 +171,7 @@ def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Seri
 
 
 def drop_copies(
-    frame: pd.DataFrame,
-    known_items: pd.DataFrame | None = None,
-    vectors: Vectors | None = None,
+    frame: pd.DataFrame, known_items: pd.DataFrame | None = None, vectors: Vectors | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Keep one row per content; a copy in training is kept before one in another split.
 
@@ -240,9 +238,8 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
         return frame, []
     predicted_label = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
     predicted = frame["label"].map(clean_label).eq(predicted_label)
-    if (
-        "branch" in frame
-    ):  # a node above the classes was predicted; the reason says why no class was
+    if "branch" in frame:
+        # A node above the classes was predicted; the reason says why no class was.
         predicted |= frame["label"].ne(frame["best"]) & pd.Series(
             [f"[{json.dumps(label, ensure_ascii=False)}," in way
              for label, way in zip(frame["label"], frame["branch"].astype(str), strict=True)],
@@ -339,19 +336,14 @@ def apply_corrections(
             corrections.append((path, _span(times[first_rows[0]]), before, label, paths[last[-1]]))
     frame["label"] = labels
     if corrections:
-        examples = _first_few(
-            [
-                f"{path}{', ' if span else ''}{span}: {was!r}, now {now!r}"
-                for path, span, was, now, _ in corrections
-            ]
-        )
-        log.info("Corrected labels (the last source counts): %d: %s", len(corrections), examples)
+        texts = [
+            f"{path}{', ' if span else ''}{span}: {was!r}, now {now!r}"
+            for path, span, was, now, _ in corrections
+        ]
+        log.info("Corrected labels (the last source counts): %d: %s", len(texts), _first_few(texts))
     remaining = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
-    return (
-        remaining,
-        pd.DataFrame(corrections, columns=list(CORRECTION_COLUMNS)),
-        list(copies.values()),
-    )
+    replaced = pd.DataFrame(corrections, columns=[*CORRECTION_COLUMNS])
+    return remaining, replaced, [*copies.values()]
 
 
 def _match_times(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -170,13 +170,10 @@ def drop_small_classes(
     if not small:
         return frame, []
     examples = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])
-    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+    examples += f" and {len(small) - 5} more" if len(small) > 5 else ""
     log.warning(
-        "%s: classes with too few files, left out: %s%s. Add files to them and train again",
-        source,
-        examples,
-        more,
-    )
+        "%s: classes with too few files, left out: %s. Add files to them and train again", source, examples,
+    )  # fmt: skip
     if multi_label:
         labels = [
             JOIN.join(
@@ -188,7 +185,7 @@ def drop_small_classes(
     bad = frame["label"].isin(small)
     return frame.loc[~bad], [
         Rejected(path, f"its class {quoted(label)} has {_too_few(counts[label])}")
-        for path, label in zip(frame["path"][bad], frame["label"][bad], strict=True)
+        for path, label in frame.loc[bad, ["path", "label"]].itertuples(index=False)
     ]
 
 

@@ -138,19 +138,16 @@ def write_cache(frames: dict[str, str]) -> str:
     """
     lines = []
     for detector, file in frames.items():
-        name, status = _NAME.fullmatch(Path(file).name), os.stat(file)
-        if name is not None:
+        match, status = _NAME.fullmatch(Path(file).name), os.stat(file)
+        if match is not None:
             lines += [
                 f"# {detector} {status.st_size} {status.st_mtime_ns}",
-                f"{detector[0]} {name['what']} {name['start']} {name['length']} "
+                f"{detector[0]} {match['what']} {match['start']} {match['length']} "
                 f"file://localhost{quote(os.path.abspath(file))}",
             ]
     text = "\n".join(lines).encode() + b"\n"
-    path = (
-        cache_root()
-        / "together"
-        / f"{''.join(frames)}-{hashlib.sha256(text).hexdigest()[:16]}{CACHE}"
-    )
+    name = f"{''.join(frames)}-{hashlib.sha256(text).hexdigest()[:16]}{CACHE}"
+    path = cache_root() / "together" / name
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_beside(path, text)
