@@ -295,8 +295,7 @@ def _blocks(
                 raise BadFile(path, "contains NaN or infinite samples")
             if peak > 4:  # 12 dB above full scale is not an overshoot but another scale
                 raise BadFile(
-                    path,
-                    f"has samples up to {peak:g}, but full scale is 1: rescale the file",
+                    path, f"has samples up to {peak:g}, but full scale is 1: rescale the file"
                 )
             if peak > 1:
                 block = np.clip(block, -1.0, 1.0)
@@ -305,7 +304,6 @@ def _blocks(
         if len(block) < requested:
             if decoded < (0.95 * count if file.format in _LOSSY else count) or not decoded:
                 raise BadFile(
-                    path,
-                    f"truncated: only {decoded} of {count} samples from sample {first} on",
+                    path, f"truncated: only {decoded} of {count} samples from sample {first} on"
                 )
             return

@@ -425,8 +425,8 @@ def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSet
     adopted = [f"{name} {value}" for name, value in trained_settings.items() if name not in chosen]
     log.debug("spectrogram settings of the backbone's training: %s", ", ".join(adopted))
     changed = [
-        f"{name} {chosen[name]} instead of {v}"
-        for name, v in trained_settings.items()
+        f"{name} {chosen[name]} instead of {value}"
+        for name, value in trained_settings.items()
         if name in chosen
     ]
     if changed:

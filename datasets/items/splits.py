@@ -128,10 +128,7 @@ def assign_splits(
         # Rows without a split, in a table that has splits, are training data.
         frame["split"] = frame["split"].replace("", "train")
     frame, moved = _leave_out(
-        frame,
-        frame["split"].ne("train"),
-        "in training",
-        "so it cannot be in " + frame["split"],
+        frame, frame["split"].ne("train"), "in training", "so it cannot be in " + frame["split"]
     )
     if at_random:
         pool = frame.index[frame["split"].eq("train")]

@@ -21,14 +21,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
-from datasets.core.errors import (
-    BadFile,
-    Rejected,
-    SecondhandError,
-    counted,
-    first_left_out,
-    quoted,
-)
+from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.scanning import (
     LINK_LOOP,
     SUFFIXES,
@@ -386,11 +379,7 @@ def load_unlabelled(
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     frame, rejected, _ = _read_source(
-        name,
-        _Labels(UNKNOWN),
-        kind=kind,
-        vectors=vectors,
-        min_box_confidence=min_box_confidence,
+        name, _Labels(UNKNOWN), kind=kind, vectors=vectors, min_box_confidence=min_box_confidence
     )
     frame, short = with_parts(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))

@@ -134,11 +134,7 @@ def _strain_files(noise: str) -> list[str]:
 
 #: Version, writer and note of each demo. The version changes with the files, because it names their folder.
 _WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
-    "digits": (
-        1,
-        _digits,
-        "handwritten digits of scikit-learn; 8 and 9 are unknown classes",
-    ),
+    "digits": (1, _digits, "handwritten digits of scikit-learn; 8 and 9 are unknown classes"),
     "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models, not recorded"),
     "scenes": (
         1,

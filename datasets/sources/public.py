@@ -382,8 +382,7 @@ def _read_event(path: Path, name: str) -> tuple[float, dict[str, str]]:
         ]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadFile(
-            path,
-            f"not a response of the event API ({error!r:.80}): delete it to download it again",
+            path, f"not a response of the event API ({error!r:.80}): delete it to download it again"
         ) from None
     if not math.isfinite(gps):
         raise BadFile(path, f"the GPS time of the event is {gps}: delete it to download it again")

@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import QuickState
 from datasets.core.processes import CRASHED, in_parallel
-from datasets.core.store import (
-    MAX_BYTES,
-    CacheError,
-    Hashes,
-    Store,
-    digest_of,
-    hash_shared,
-)
+from datasets.core.store import MAX_BYTES, CacheError, Hashes, Store, digest_of, hash_shared
 from datasets.images import Box
 
 if TYPE_CHECKING:

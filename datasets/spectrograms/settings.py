@@ -16,16 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from statistics import multimode
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Self,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
