@@ -68,10 +68,8 @@ def raw(component: Any) -> Any:
     could reach those decoders. Methods are replaced on the component, because Gradio writes a stub file
     into the source folder for every subclass.
     """
-    move, move_async = (
-        component.move_resource_to_block_cache,
-        component.async_move_resource_to_block_cache,
-    )
+    move = component.move_resource_to_block_cache
+    move_async = component.async_move_resource_to_block_cache
 
     def check(path: object) -> None:
         if "://" in str(path) or str(path).lower().startswith(("http:", "https:", "ftp:", "data:")):
@@ -249,9 +247,8 @@ async def _predict(site: Site, form: Any) -> dict[str, Any]:
     if threshold is not None and not 0 <= threshold <= 1:
         raise HTTPException(400, f"threshold {threshold}: expected 0 to 1")
     folder = Path(site.uploads) / secrets.token_hex(16)
-    path = folder / (
-        re.sub(r"[^\w.-]", "_", file.filename, flags=re.ASCII)[-80:].lstrip("._") or "file"
-    )
+    plain = re.sub(r"[^\w.-]", "_", file.filename, flags=re.ASCII)[-80:].lstrip("._")
+    path = folder / (plain or "file")
     try:
         await asyncio.to_thread(_write, file.file, path)
         prediction = await site.predict(name, str(path), at)

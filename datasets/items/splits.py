@@ -214,12 +214,8 @@ def _hold_out_fold(
 def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
     folds = frame.get("fold", pd.Series("", index=frame.index)).astype(str)
     if not folds.eq(str(fold)).any():
-        fold_list = fold_names(folds[folds.ne("")])
-        hint = (
-            f"The folds are {', '.join(fold_list)}"
-            if fold_list
-            else "The table has no column 'fold'"
-        )
+        listed = ", ".join(fold_names(folds[folds.ne("")]))
+        hint = f"The folds are {listed}" if listed else "The table has no column 'fold'"
         raise SecondhandError(f"--fold {fold}: no item is in it. {hint}")
     return folds.eq(str(fold))
 
