@@ -182,7 +182,7 @@ class Labelling(Pool):
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
         for bad in suggested.rejected:
-            log.warning("%s: %s", bad.path, bad.reason)
+            log.warning("%s", bad)
         self.candidates = suggested.judged
         return suggested.rows
 
@@ -349,7 +349,7 @@ class Alike(Pool):
             return
         extended = self.embeddings.extend(files)
         for bad in extended.rejected:
-            log.warning("%s: %s", bad.path, bad.reason)
+            log.warning("%s", bad)
         if not extended.new:
             raise SecondhandError(
                 f"{self.flag} {self.folder}: none of its files can be read; name another folder"

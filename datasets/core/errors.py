@@ -42,6 +42,9 @@ class Rejected(NamedTuple):
     path: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
 
 def counted(number: int, noun: str) -> str:
     """A number of things, such as "1 file" or "12 files"."""
@@ -50,7 +53,7 @@ def counted(number: int, noun: str) -> str:
 
 def first_left_out(rejected: Sequence[Rejected], thing: str = "file") -> str:
     """Sentence, after a full stop, that ends the message of an error: the first file left out; "" for none."""
-    return f". The first {thing} left out: {': '.join(rejected[0])}" if rejected else ""
+    return f". The first {thing} left out: {rejected[0]}" if rejected else ""
 
 
 def one_line(text: str) -> str:

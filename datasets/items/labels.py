@@ -153,11 +153,8 @@ def drop_small_classes(
         problems = [f"the class {label!r}" for label in counts if label not in small]
         problems += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
         count = counted(len(rejected), "file")
-        left_out = f". {count} left out, the first: {': '.join(rejected[0])}" if rejected else ""
-        remedy = (
-            "Name further sources with --data, or continue from a model and its training files with "
-            "--from"
-        )
+        left_out = f". {count} left out, the first: {rejected[0]}" if rejected else ""
+        remedy = "Name further sources with --data, or continue from a model and its training files with --from"
         inside = next((Path(source) / label for label in counts), Path(source))
         if len(counts) == 1 and inside.is_dir():
             folders = sorted(quoted(entry.name) for entry in inside.iterdir() if entry.is_dir())

@@ -329,8 +329,7 @@ def _group_duplicates(
         )
         table.near_duplicates += f"; {message}"
         log.warning(
-            "near-duplicates %s, so the figures may be too good. Name groups with --group-by, or add other "
-            "files",
+            "near-duplicates %s, so the figures may be too good. Name groups with --group-by, or add other files",
             message,
         )
     if table.kind == "picture" and not table.groups:
@@ -367,8 +366,7 @@ def _group_sessions(
     messages = [_session_count(grouped_rows, number)] if grouped_rows.any() else []
     if ungrouped.any():
         messages.append(
-            f"not kept together: {_session_count(ungrouped, session)}, because {why}, so the figures may be "
-            "too good"
+            f"not kept together: {_session_count(ungrouped, session)}, because {why}, so the figures may be too good"
         )
     table.sessions = "; ".join(messages)
     log.log(
@@ -485,7 +483,7 @@ def _split_again(
     SecondhandError : a split that the data name, or a fold, would be empty.
     """
     lost_paths = set(planned["path"].drop(table.frame.index))
-    reasons = [f"{r.path}: {r.reason}" for r in table.rejected if r.path in lost_paths]
+    reasons = [str(item) for item in table.rejected if item.path in lost_paths]
     cause = (
         f"{len(planned) - len(table.frame)} of {len(planned)} items could not be rendered "
         f"({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})"

@@ -351,9 +351,7 @@ def load_unknown(
     frame, copies = drop_copies(frame, known_items, vectors)
     rejected += copies
     if frame.empty:
-        summary = (
-            f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
-        )
+        summary = f" ({len(rejected)} left out, the first: {rejected[0]})" if rejected else ""
         raise SecondhandError(
             f"{flag} {os.fspath(source)}: no usable {kind} file in it{summary}. Add {kind} files that belong to "
             f"none of the classes, or leave {flag} out"
@@ -400,7 +398,7 @@ def summary(rejected: Sequence[Rejected]) -> list[str]:
     """
     rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
     lines = [f"{counted(len(rejected), 'file')} left out:"] if rejected else []
-    lines += [f"  {item.path}: {item.reason}" for item in rejected[:10]]
+    lines += [f"  {item}" for item in rejected[:10]]
     if len(rejected) > 10:
         lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
     return lines
@@ -524,10 +522,7 @@ def _no_class_folder(root: Path) -> SecondhandError:
     elif len(siblings) > 1 and any(kind_of(str(file)) for file in files):
         remedy = f"It looks like the folder of one class. Name the folder above it: --data {above}"
     else:
-        remedy = (
-            "Put the files of each class into a folder of their own, or name a CSV file with the columns "
-            "path,label"
-        )
+        remedy = "Put the files of each class into a folder of their own, or name a CSV file with the columns path,label"
     return SecondhandError(f"--data {root}: no class folder with files in it. {remedy}")
 
 
@@ -656,7 +651,7 @@ def add_embeddings(
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
     if not vectors:
-        raise SecondhandError(f"{': '.join(rejected[0])}. No other file with embeddings was named")
+        raise SecondhandError(f"{rejected[0]}. No other file with embeddings was named")
     return rejected
 
 

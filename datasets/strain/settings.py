@@ -162,7 +162,7 @@ class QScanSettings(SpectrogramSettings):
         probed = check_files_isolated(_probe, sample_evenly(paths, 50), 1)
         opened = [file for file in probed if not isinstance(file, Rejected)]
         if not opened:
-            bad = [": ".join(file) for file in probed if isinstance(file, Rejected)]
+            bad = [file for file in probed if isinstance(file, Rejected)]
             reason = f"The first reason: {bad[0]}" if bad else "There are no files"
             raise SecondhandError(f"no readable strain file to infer the band from. {reason}")
         rate = most_common_rate(rate for rate, _ in opened)
