@@ -429,8 +429,7 @@ class Site:
         limits = self.models[name].limits
         if len(files) > limits.files:
             raise SecondhandError(
-                f"{len(files)} files are more than the {limits.files} that this page takes at once. "
-                "Send fewer."
+                f"{len(files)} files are more than the {limits.files} that this page takes at once. Send fewer."
             )
         if self.models[name].waiting >= limits.queue:
             raise Busy(limits.queue)

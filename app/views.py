@@ -150,8 +150,7 @@ def explanation(answer: Prediction, rule: Rule) -> str:
     if why is Why.UNUSUAL:
         return (
             f"Unusual. The best guess is {answer.best} ({percent(answer.probability)}), but most files of "
-            "known classes are more certain or more like the training files. Unknown classes often look "
-            "like this."
+            "known classes are more certain or more like the training files. Unknown classes often look like this."
         )
     if why is Why.BACKGROUND and rule.thresholds is not None:
         return (
@@ -199,10 +198,7 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
             words = "Each label has its own threshold, the line in its bar."
         words += f" {path_words(answer)}." if answer.branch else ""
     if answer.windows:
-        words += (
-            f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction "
-            "below."
-        )
+        words += f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction below."
     state = "sh-unknown" if answer.label == UNKNOWN else "sh-known"
     return render(
         "app", "answer.html", state=state, label=headline(answer), words=words, top=answer.top,

@@ -42,9 +42,8 @@ _ALSO = {"group": ("group",), "split": ("split", "sample_type"), "fold": ("fold"
 #: Columns that ``learners.predict --triggers`` adds: the best class, and the reason of a refusal.
 _PREDICTED = {"best": ("ml_label",), "reason": ("reason",)}
 _LAYOUT = "a table of triggers"
-_META = (
-    ".__table_column_meta__"  # suffix of the metadata that astropy and gwpy write beside a table
-)
+#: Suffix of the metadata that astropy and gwpy write beside a table.
+_META = ".__table_column_meta__"
 _MOST_COLUMNS = 1000
 _LARGEST = 1 << 28  # bytes
 
@@ -275,8 +274,7 @@ def items_of_triggers(
     if column is None:
         raise SecondhandError(
             f"{path}: no column {' or '.join(label_names)}. It has "
-            f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with "
-            "--label-column"
+            f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with --label-column"
         )
     if together is not None:
         together = together or sorted(frames.files)

@@ -122,8 +122,7 @@ class MelSettings(SpectrogramSettings):
         if self.rate * self.window / self.hop * self.n_fft > 2e9:
             raise SecondhandError(
                 f"invalid sound settings: window={self.window} s with hop={self.hop} and n_fft={self.n_fft} "
-                f"at {self.rate} Hz takes too long for one spectrogram. Shorten the window or lengthen the "
-                "hop"
+                f"at {self.rate} Hz takes too long for one spectrogram. Shorten the window or lengthen the hop"
             )
         if self.scale == "slaney":  # some of Kaldi's narrow filters are empty in training, too
             for n_fft in self._frame_lengths():
