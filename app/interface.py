@@ -147,18 +147,13 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
             at = gr.Number(
-                label="GPS time of the moment (s)",
+                label="GPS time of the moment (s)", value=None, visible=served.kind == "strain",
                 info="0 or empty: the loudest moment of the file.",
-                value=None,
-                visible=served.kind == "strain",
-            )
+            )  # fmt: skip
             button = gr.Button("Predict", variant="primary")
             with gr.Column(elem_classes="sh-later"):  # on a phone below the answer
-                by_model = gr.Checkbox(
-                    True,
-                    label="The model's rule",
-                    info="Move the slider to use a rule of your own.",
-                )
+                own = "Move the slider to use a rule of your own."
+                by_model = gr.Checkbox(True, label="The model's rule", info=own)
                 threshold = gr.Slider(
                     dial.low, dial.high, value=dial.start, step=dial.step, label=dial.label,
                     buttons=[], info=dial.info, elem_classes=dial.css,
@@ -205,14 +200,10 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return panels_html(served.predictor, last, chosen, site.rendering)
 
     limited: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
+    given, answered = [file, at, by_model, threshold], [query, result, window, panels]
     for event in (file.change, button.click, at.submit):
-        event(
-            predict,
-            [file, at, by_model, threshold],
-            [query, result, window, panels],
-            concurrency_limit=None,
-            **QUIET,
-        ).then(show, [query, window], panels, **limited)
+        predicted = event(predict, given, answered, concurrency_limit=None, **QUIET)
+        predicted.then(show, [query, window], panels, **limited)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
     changed = [by_model, threshold, result, rule_effect]
     changes = (
@@ -246,11 +237,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     served = site.models[name]
     predictions = gr.State([], time_to_live=3600)
     label = f"Up to {served.limits.files} {served.kind} files"
-    files = raw(
-        gr.File(
-            elem_id=f"files-{list(site.models).index(name)}", file_count="multiple", label=label
-        )
-    )
+    file_id = f"files-{list(site.models).index(name)}"
+    files = raw(gr.File(elem_id=file_id, file_count="multiple", label=label))
     also = " and GPS time" if served.kind == "strain" else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
     button = gr.Button("Predict", variant="primary")

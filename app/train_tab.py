@@ -186,19 +186,13 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
                 label="Folder on this machine", placeholder="/home/me/photos",
                 info="It holds one folder of files per class.",
             )  # fmt: skip
-            zipped = raw(
-                gr.File(
-                    label="or a zip of such a folder",
-                    file_types=[".zip"],
-                    type="filepath",
-                    elem_id="train-zip",
-                )
-            )
-            gr.HTML(
-                note_html(
-                    f"A zip of up to {site.limits.megabytes} MB (--max-mb), {LIMITS}. It stays unpacked in the folder of the runs."
-                )
-            )
+            archive = gr.File(
+                label="or a zip of such a folder", file_types=[".zip"], type="filepath",
+                elem_id="train-zip",
+            )  # fmt: skip
+            zipped = raw(archive)
+            limits = f"A zip of up to {site.limits.megabytes} MB (--max-mb), {LIMITS}."
+            gr.HTML(note_html(f"{limits} It stays unpacked in the folder of the runs."))
             look = gr.Button("Look at it")
         with gr.Column(scale=3, min_width=300):
             seen = gr.HTML("", elem_classes="sh-page", elem_id="look")
