@@ -188,7 +188,8 @@ def items_of_detections(
         raise BadFile(
             file,
             f"no box of at least {results.limit:g} with a label{first_left_out(rejected, 'one')}. Put the pictures "
-            "into class folders beside the JSON, add classifications, or use a table with the columns path,label,x,y,width,height",
+            "into class folders beside the JSON, add classifications, or use a table with the columns "
+            "path,label,x,y,width,height",
         )
     if named and not label:
         log.info("%s: labels are its classifications, which a machine may have made", file)

@@ -120,12 +120,8 @@ def render_picture(
     except BadFile as error:
         failures.add(key, error.reason.encode())
         raise
-    texts = {
-        "spectrogram": text,
-        "source": digest,
-        "span": span,
-        "no signal": str(int(spectrogram.no_signal(signal))),
-    }
+    quiet = str(int(spectrogram.no_signal(signal)))
+    texts = {"spectrogram": text, "source": digest, "span": span, "no signal": quiet}
     data = encode(image, texts)
     return pictures.add(key, data), len(data)
 
