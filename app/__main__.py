@@ -86,22 +86,12 @@ def _main(argv: Sequence[str] | None) -> int:
         "file (of search --embeddings). Default: off."
     )
     add("--pool", type=str | None, default=None, metavar="PATH", help=pool)
-    add(
-        "--device",
-        type=str,
-        default="auto",
-        metavar="NAME",
-        help="Device: auto, cpu, cuda or cuda:N.",
-    )
+    device = "Device: auto, cpu, cuda or cuda:N."
+    add("--device", type=str, default="auto", metavar="NAME", help=device)
     add = parser.add_argument_group("limits").add_argument
     add("--max-mb", type=int, default=50, metavar="N", help="Maximum size of one file in MB.")
-    add(
-        "--max-files",
-        type=int,
-        default=64,
-        metavar="N",
-        help="Maximum number of files that a visitor can drop at once.",
-    )
+    most = "Maximum number of files that a visitor can drop at once."
+    add("--max-files", type=int, default=64, metavar="N", help=most)
     waiting = (
         "Maximum number of requests that wait for a model; further ones get the answer 'busy'."
     )

@@ -204,10 +204,10 @@ class Evidence:
         )
         return frame.loc[order.sort_values(kind="stable").index]
 
-    def examples(self, per_class: int = 1, *, limit: int = 40, ood: int = 0) -> list[Example]:
-        """Existing files of each class, training files last; ``ood`` of them of unknown classes."""
+    def examples(self, *, limit: int = 40, ood: int = 0) -> list[Example]:
+        """An existing file of each class, training files last, and ``ood`` of unknown classes."""
         examples = []
-        counts = {**dict.fromkeys(self.classes, per_class), "unknown": ood}
+        counts = {**dict.fromkeys(self.classes, 1), UNKNOWN: ood}
         for label, rows in self.items.groupby("label", sort=False):
             missing = counts.get(str(label), 0)
             for row in rows.to_dict("records"):
@@ -219,8 +219,8 @@ class Evidence:
                     has_time = isinstance(gps, float) and np.isfinite(gps)
                     examples.append(Example(str(label), str(path), gps if has_time else None))
                     missing -= 1
-        place = {name: i for i, name in enumerate([*self.classes, "unknown"])}
-        return sorted(examples, key=lambda item: place[item.label])[:limit]
+        order = [*self.classes, UNKNOWN]
+        return sorted(examples, key=lambda item: order.index(item.label))[:limit]
 
     def _table(self, name: str, columns: set[str]) -> pd.DataFrame:
         empty = pd.DataFrame({column: [] for column in sorted(columns)})

@@ -68,10 +68,8 @@ def raw(component: Any) -> Any:
     could reach those decoders. Methods are replaced on the component, because Gradio writes a stub file
     into the source folder for every subclass.
     """
-    move, move_async = (
-        component.move_resource_to_block_cache,
-        component.async_move_resource_to_block_cache,
-    )
+    move = component.move_resource_to_block_cache
+    move_async = component.async_move_resource_to_block_cache
 
     def check(path: object) -> None:
         if "://" in str(path) or str(path).lower().startswith(("http:", "https:", "ftp:", "data:")):
@@ -191,17 +189,9 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic)
 
     async def health(request: Request) -> JSONResponse:
         waiting = sum(served.waiting for served in site.models.values())
+        models = {"models": len(site.models), "failed": list(site.not_opened())}
         counts = {"arriving": traffic.arriving, "disconnected": traffic.disconnected}
-        failed = list(site.not_opened())
-        return JSONResponse(
-            {
-                "status": "ok",
-                "models": len(site.models),
-                "failed": failed,
-                "waiting": waiting,
-                **counts,
-            }
-        )
+        return JSONResponse({"status": "ok", **models, "waiting": waiting, **counts})
 
     async def predict(request: Request) -> JSONResponse:
         try:
@@ -257,9 +247,8 @@ async def _predict(site: Site, form: Any) -> dict[str, Any]:
     if threshold is not None and not 0 <= threshold <= 1:
         raise HTTPException(400, f"threshold {threshold}: expected 0 to 1")
     folder = Path(site.uploads) / secrets.token_hex(16)
-    path = folder / (
-        re.sub(r"[^\w.-]", "_", file.filename, flags=re.ASCII)[-80:].lstrip("._") or "file"
-    )
+    plain = re.sub(r"[^\w.-]", "_", file.filename, flags=re.ASCII)[-80:].lstrip("._")
+    path = folder / (plain or "file")
     try:
         await asyncio.to_thread(_write, file.file, path)
         prediction = await site.predict(name, str(path), at)

@@ -101,9 +101,8 @@ class Feedback:
             with open(source, "rb") as stream:
                 content = hashlib.file_digest(stream, "sha256").hexdigest()[:24]
             folder = self.folder / "files" / content
-            copies = [
-                f for f in folder.glob("*") if not f.name.startswith(".")
-            ]  # no unfinished one
+            # An unfinished copy has a name with a dot.
+            copies = [f for f in folder.glob("*") if not f.name.startswith(".")]
             copy = copies[0] if copies else folder / _file_name(source.name, kind)
             self._corrections.rows()  # an error if it is another table
             if not copies:

@@ -65,10 +65,7 @@ def build_page(
 
 
 def _models(
-    site: Site,
-    labelling: Labelling | None,
-    alike: Alike | None,
-    training: Training | None = None,
+    site: Site, labelling: Labelling | None, alike: Alike | None, training: Training | None = None
 ) -> None:
     if training is not None:
         from app.train_tab import add_trained, train_tab
@@ -113,12 +110,10 @@ def _model(
             tab.select(load, None, about, **QUIET)
 
 
-def classes_words(classes: list[str], limit: int = 8) -> str:
+def classes_words(classes: list[str]) -> str:
     """What a model knows, for the first look at its page."""
-    names = ", ".join(classes[:limit])
-    return (
-        f"The model knows {len(classes)} classes: {names}{', …' if len(classes) > limit else ''}."
-    )
+    names = [*classes[:8], *(["…"] if len(classes) > 8 else [])]
+    return f"The model knows {len(classes)} classes: {', '.join(names)}."
 
 
 def _input(served: Served, number: int) -> Any:
@@ -152,18 +147,13 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
             at = gr.Number(
-                label="GPS time of the moment (s)",
+                label="GPS time of the moment (s)", value=None, visible=served.kind == "strain",
                 info="0 or empty: the loudest moment of the file.",
-                value=None,
-                visible=served.kind == "strain",
-            )
+            )  # fmt: skip
             button = gr.Button("Predict", variant="primary")
             with gr.Column(elem_classes="sh-later"):  # on a phone below the answer
-                by_model = gr.Checkbox(
-                    True,
-                    label="The model's rule",
-                    info="Move the slider to use a rule of your own.",
-                )
+                own = "Move the slider to use a rule of your own."
+                by_model = gr.Checkbox(True, label="The model's rule", info=own)
                 threshold = gr.Slider(
                     dial.low, dial.high, value=dial.start, step=dial.step, label=dial.label,
                     buttons=[], info=dial.info, elem_classes=dial.css,
@@ -197,41 +187,28 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return Query(path, moment, answer), html(answer, rule), dropdown, ""
 
     def html(answer: Any, rule: Rule) -> str:
-        return answer_html(
-            judge(answer, rule), rule, served.predictor.confidence.calibrator.temperature
-        )
+        temperature = served.predictor.confidence.calibrator.temperature
+        return answer_html(judge(answer, rule), rule, temperature)
 
-    def apply_rule(last: Query, by_model: bool, threshold: float) -> tuple[Any, ...]:
+    def apply_rule(last: Query, threshold: float, by_model: bool) -> tuple[Any, ...]:
         rule = dial.rule(None if by_model else threshold)
         new = gr.skip() if last.answer is None else html(last.answer, rule)
-        # The model's rule resets the slider.
-        return (
-            by_model,
-            dial.start if by_model else gr.skip(),
-            new,
-            dial.effect(None if by_model else threshold),
-        )
-
-    def move_slider(last: Query, threshold: float) -> tuple[Any, ...]:
-        return apply_rule(last, False, threshold)
+        start = dial.start if by_model else gr.skip()  # the model's rule resets the slider
+        return by_model, start, new, dial.effect(None if by_model else threshold)
 
     def show(last: Query, chosen: str | None) -> str:
         return panels_html(served.predictor, last, chosen, site.rendering)
 
     limited: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
+    given, answered = [file, at, by_model, threshold], [query, result, window, panels]
     for event in (file.change, button.click, at.submit):
-        event(
-            predict,
-            [file, at, by_model, threshold],
-            [query, result, window, panels],
-            concurrency_limit=None,
-            **QUIET,
-        ).then(show, [query, window], panels, **limited)
+        predicted = event(predict, given, answered, concurrency_limit=None, **QUIET)
+        predicted.then(show, [query, window], panels, **limited)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
     changed = [by_model, threshold, result, rule_effect]
     changes = (
-        threshold.input(move_slider, [query, threshold], changed, **now),
-        by_model.input(apply_rule, [query, by_model, threshold], changed, **now),
+        threshold.input(partial(apply_rule, by_model=False), [query, threshold], changed, **now),
+        by_model.input(apply_rule, [query, threshold, by_model], changed, **now),
     )
     window.input(show, [query, window], panels, **limited)
     return Rules(at, by_model, threshold, changes, dial)
@@ -260,11 +237,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     served = site.models[name]
     predictions = gr.State([], time_to_live=3600)
     label = f"Up to {served.limits.files} {served.kind} files"
-    files = raw(
-        gr.File(
-            elem_id=f"files-{list(site.models).index(name)}", file_count="multiple", label=label
-        )
-    )
+    file_id = f"files-{list(site.models).index(name)}"
+    files = raw(gr.File(elem_id=file_id, file_count="multiple", label=label))
     also = " and GPS time" if served.kind == "strain" else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
     button = gr.Button("Predict", variant="primary")
@@ -277,11 +251,9 @@ def _several(site: Site, name: str, rules: Rules) -> None:
                 [], value=None, label="Row", info="Type to find a file, then arrow down and Enter."
             )
             right = gr.Dropdown(
-                [*served.predictor.classes, "unknown"],
-                value=None,
-                label="Right label",
+                [*served.predictor.classes, "unknown"], value=None, label="Right label",
                 info=f"Type to find it. It goes into the CSV{storage}.",
-            )
+            )  # fmt: skip
         correct = gr.Button("Correct")
         note = gr.HTML("", elem_classes="sh-page")
 
@@ -308,9 +280,6 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         html = table(answers, {}, by_model, threshold)
         return answers, {}, gr.Dropdown(choices=rows, value=None), "", html
 
-    def shown(answer: Any, by_model: bool, threshold: float) -> Any:
-        return judge(answer, site.rule(name, None if by_model else threshold))
-
     def save(
         answers: list[Any], labels: dict[int, str], row: int | None, label: str | None, *rule: Any
     ) -> tuple[Any, ...]:
@@ -321,22 +290,12 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             label = check_label(label)
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
-                site.feedback.save(
-                    answer.path,
-                    label,
-                    kind=served.kind,
-                    gps=gps,
-                    shown=shown(answer, *rule),
-                    model=name,
-                )
+                _save(site, name, Query(answer.path, gps, answer), label, *rule)
         except SecondhandError as error:
             return labels, gr.skip(), note_html(str(error), status=True)
         labels = {**labels, row: label}
-        return (
-            labels,
-            table(answers, labels, *rule),
-            note_html(f"Row {row + 1}: {label}.", status=True),
-        )
+        message = note_html(f"Row {row + 1}: {label}.", status=True)
+        return labels, table(answers, labels, *rule), message
 
     rule = [rules.by_model, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
@@ -364,10 +323,7 @@ def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any
         if last.answer is None:
             return note_html("Choose a file first.", status=True)
         try:
-            shown = judge(last.answer, site.rule(name, None if by_model else threshold))
-            site.feedback.save(
-                last.file, label or "", kind=served.kind, gps=last.at, shown=shown, model=name
-            )
+            _save(site, name, last, label or "", by_model, threshold)
         except SecondhandError as error:
             return note_html(str(error), status=True)
         table = site.feedback.table.absolute()
@@ -379,6 +335,15 @@ def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any
         return note_html("Saved. Thank you.", status=True) + saved
 
     button.click(save, [query, label, by_model, threshold], thanks, **QUIET)
+
+
+def _save(site: Site, name: str, last: Query, label: str, by_model: bool, threshold: float) -> None:
+    """Save a correction of a prediction, as it was shown."""
+    assert site.feedback is not None
+    assert last.answer is not None
+    shown = judge(last.answer, site.rule(name, None if by_model else threshold))
+    kind = site.models[name].kind
+    site.feedback.save(last.file, label, kind=kind, gps=last.at, shown=shown, model=name)
 
 
 def theme() -> Any:

@@ -69,14 +69,11 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
     duration : length of the recording in seconds.
     """
     duration = max(duration, *(w.end for w in windows), 1e-9)
+    colours = {n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)}
     return render(
-        "app",
-        "timeline.html",
-        windows=windows,
-        duration=duration,
-        ticks=seconds(0, duration, 8),
-        colours={n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)},
-    )
+        "app", "timeline.html", windows=windows, duration=duration, ticks=seconds(0, duration, 8),
+        colours=colours,
+    )  # fmt: skip
 
 
 def panels_html(
@@ -114,15 +111,11 @@ def panels_html(
             similar = resembling(predictor, source)
     except SecondhandError as error:
         return note_html(without_paths(str(error), query.file))
+    strip = timeline(windows, predictor.classes, windows[-1].end) if windows else ""
     return render(
-        "app",
-        "seen.html",
-        strip=timeline(windows, predictor.classes, windows[-1].end) if windows else "",
-        panels=[panel_svg(panel) for panel in panels],
-        plain=predictor.spectrogram is None,
-        similar=similar,
-        answered=displayed.label != UNKNOWN,
-    )
+        "app", "seen.html", strip=strip, panels=[panel_svg(panel) for panel in panels],
+        plain=predictor.spectrogram is None, similar=similar, answered=displayed.label != UNKNOWN,
+    )  # fmt: skip
 
 
 def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
@@ -146,16 +139,15 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
     ------
     BadFile : the file cannot be read. SecondhandError : the backbone gives no heat map.
     """
-    fit = predictor.bundle.preprocessing.fit
-    spectrogram = predictor.spectrogram
+    preprocessing, spectrogram = predictor.bundle.preprocessing, predictor.spectrogram
     if spectrogram is None:
-        picture = fit(open_picture(source.path, at_least=predictor.bundle.preprocessing.needs))
+        picture = preprocessing.fit(open_picture(source.path, at_least=preprocessing.needs))
         whole = Panel(picture, f"Input of the model: {picture.width} x {picture.height} pixels")
         panels = [whole]
     else:
         signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
         image = spectrogram.image(signal)
-        picture = fit(image.convert("RGB"))
+        picture = preprocessing.fit(image.convert("RGB"))
         if isinstance(spectrogram, QScanSettings):
             whole, panels = _strain_panels(spectrogram, signal, image)
         else:
@@ -164,13 +156,8 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
             panels = [whole]
     if class_index is None:
         return panels
-    heat = heatmap(
-        predictor.network,
-        pixels(picture),
-        class_index,
-        preprocessing=predictor.bundle.preprocessing,
-    )
-    name = predictor.classes[class_index]
+    network, name = predictor.network, predictor.classes[class_index]
+    heat = heatmap(network, pixels(picture), class_index, preprocessing=preprocessing)
     hot = replace(
         whole,
         picture=overlay(whole.picture, heat),
@@ -246,8 +233,12 @@ def _strain_panels(
 
     bottom = spectrogram.fmin
     top = max(spectrogram.fmax or min(2048.0, signal.rate * 1200 / 4096), 2 * bottom)
-    y = log_ticks(bottom, top)
+    y, y_label = log_ticks(bottom, top), "frequency (Hz)"
     where = f"time from GPS {signal.trigger:.3f} (s)"
+
+    def scan(picture: Image.Image, title: str, duration: float) -> Panel:
+        return Panel(picture, title, seconds(-duration / 2, duration / 2), y, where, y_label)
+
     rgb = image.convert("RGB")
     if spectrogram.layout == "row":
         count = len(spectrogram.durations)
@@ -257,7 +248,7 @@ def _strain_panels(
             for place, value in ticks(-duration / 2, duration / 2, 3)
             if 0.05 < place < 0.95
         ]
-        row = Panel(rgb, "Input of the model", tuple(marks), y, where, "frequency (Hz)")
+        row = Panel(rgb, "Input of the model", tuple(marks), y, where, y_label)
         return row, [row]
     if spectrogram.layout == "grid":
         half = (rgb.width // 2, rgb.height // 2)
@@ -265,13 +256,10 @@ def _strain_panels(
         for n, duration in enumerate(spectrogram.durations):
             left, above = n % 2 * half[0], n // 2 * half[1]
             view = rgb.crop((left, above, left + half[0], above + half[1]))
-            x = seconds(-duration / 2, duration / 2)
-            title = f"Input of the model: {duration:g} s"
-            scans.append(Panel(view, title, x, y, where, "frequency (Hz)"))
+            scans.append(scan(view, f"Input of the model: {duration:g} s", duration))
         return Panel(rgb, "The four Q-scans together"), scans
     if spectrogram.layout == "one":
-        x = seconds(-spectrogram.durations[0] / 2, spectrogram.durations[0] / 2)
-        one = Panel(rgb, "Input of the model", x, y, where, "frequency (Hz)")
+        one = scan(rgb, "Input of the model", spectrogram.durations[0])
         return one, [one]
     palette = colour_table("viridis")
     scans = []
@@ -279,12 +267,10 @@ def _strain_panels(
         ("red", "green", "blue"), spectrogram.durations, rgb.split(), strict=True
     ):
         picture = Image.fromarray(palette[np.asarray(plane)])
-        title = f"Input of the model, {name} channel: {duration:g} s"
-        x = seconds(-duration / 2, duration / 2)
-        scans.append(Panel(picture, title, x, y, where, "frequency (Hz)"))
+        scans.append(scan(picture, f"Input of the model, {name} channel: {duration:g} s", duration))
     shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))
     label = "time (in lengths of each Q-scan)"
-    return Panel(rgb, "The three Q-scans together", shared, y, label, "frequency (Hz)"), scans
+    return Panel(rgb, "The three Q-scans together", shared, y, label, y_label), scans
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[tuple[float, float]]:

@@ -29,14 +29,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from datasets.images import open_picture
 from datasets.spectrograms import Source
-from learners.active import (
-    TIMES,
-    Embeddings,
-    Suggestion,
-    labelled_in,
-    read_audit,
-    suggest,
-)
+from learners.active import TIMES, Embeddings, Suggestion, labelled_in, read_audit, suggest
 from learners.cli.console import as_typed
 from learners.inference import Predictor
 from learners.report import Pictures, flac, page_picture, time_span
@@ -76,18 +69,17 @@ class Pool(ABC):
         self.model, self.model_name, self.folder = served.folder, served.name, folder.absolute()
         self.failed, self.done, self.closed = "", 0, False
         self.ready = threading.Event()
-        skipped: Counter[str] = Counter()
-        self.files = self._list_files(served.kind, skipped)
+        self.files = self._list_files(served.kind)
         self.predictor = Predictor(self.model, device=served.predictor.device)
         self.predictor.start()  # before there are connections, which its processes would inherit
         self._thread = threading.Thread(target=self._run, name=self.flag, daemon=True)
 
-    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
+    def _list_files(self, kind: str) -> list[str]:
         if not self.folder.is_dir():
             raise SecondhandError(
                 f"{self.flag} {self.folder}: there is no such folder; name one with files in it"
             )
-        return list(some_files([str(self.folder)], kind, skipped))
+        return list(some_files([str(self.folder)], kind, Counter()))
 
     def begin(self) -> None:
         """Start reading the files."""
@@ -190,7 +182,7 @@ class Labelling(Pool):
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
         for bad in suggested.rejected:
-            log.warning("%s: %s", bad.path, bad.reason)
+            log.warning("%s", bad)
         self.candidates = suggested.judged
         return suggested.rows
 
@@ -305,7 +297,7 @@ class Auditing(Labelling):
         self._audit = read_audit(folder, served.folder or folder)
         super().__init__(served, folder, tables)
 
-    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
+    def _list_files(self, kind: str) -> list[str]:
         files = [source.path for source in self._audit.sources]
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
@@ -349,15 +341,15 @@ class Alike(Pool):
             self.embeddings.check()
         self._alone = threading.Lock()  # its predictor takes one file at a time
 
-    def _list_files(self, kind: str, skipped: Counter[str]) -> list[str]:
-        return [] if self.folder.suffix == ".parquet" else super()._list_files(kind, skipped)
+    def _list_files(self, kind: str) -> list[str]:
+        return [] if self.folder.suffix == ".parquet" else super()._list_files(kind)
 
     def prepare(self, files: Iterator[str]) -> None:
         if not self.files:
             return
         extended = self.embeddings.extend(files)
         for bad in extended.rejected:
-            log.warning("%s: %s", bad.path, bad.reason)
+            log.warning("%s", bad)
         if not extended.new:
             raise SecondhandError(
                 f"{self.flag} {self.folder}: none of its files can be read; name another folder"
@@ -367,15 +359,15 @@ class Alike(Pool):
         super().close()
         self._temporary.cleanup()
 
-    def html(self, file: str, at: float | None, top: int = 12) -> str:
-        """The most similar files, as a gallery.
+    def html(self, file: str, at: float | None) -> str:
+        """The twelve most similar files, as a gallery.
 
         Raises
         ------
         SecondhandError : the file cannot be used, or the embeddings.
         """
         with self._alone:
-            similar = self.embeddings.search(Source(file, at=at), top=top)
+            similar = self.embeddings.search(Source(file, at=at), top=12)
         pictures, cards = Pictures(self.predictor), []
         for source, cosine in similar:
             card: dict[str, Any] = {"name": self.name(source), "cosine": cosine, "player": ""}

@@ -108,16 +108,13 @@ def serve(
         site = Site(
             models, uploads, limits, Feedback(feedback) if feedback else None, dict(failed or {})
         )
-        labelling = alike = None
-        if first is not None:
-            labelling = (
-                opened.enter_context(closing(open_labelling(first, label, feedback)))
-                if label
-                else None
-            )
-            alike = opened.enter_context(closing(Alike(first, pool))) if pool else None
-        elif label or pool:
+        if first is None and (label or pool):
             raise SecondhandError("--label and --pool need a model. Name a model folder")
+        labelling = alike = None
+        if first is not None and label:
+            labelling = opened.enter_context(closing(open_labelling(first, label, feedback)))
+        if first is not None and pool:
+            alike = opened.enter_context(closing(Alike(first, pool)))
         page = build_page(site, labelling, alike, training)
         opened.callback(page.close, verbose=False)
         opened.callback(stop.set)
@@ -337,7 +334,10 @@ def refuse(status: int, message: str, headers: Mapping[str, str] | None = None) 
 def wrong_host(headers: Headers, names: set[str]) -> str:
     """Message if the header ``Host`` is not a name of the page; "" otherwise."""
     header = headers.get("host", "")
-    host = _host(header)
+    try:
+        host = (urlsplit(f"//{header}").hostname or "").rstrip(".")  # in small letters
+    except ValueError:
+        host = ""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -363,11 +363,3 @@ def cross_site(headers: Headers, method: str) -> str:
         f"{(origin or site or '')[:100]}: a page of another site may not use this one. If this is a proxy's address, "
         "let the proxy pass on the Host header."
     )
-
-
-def _host(header: str) -> str:
-    """The host in "host:port", in small letters; "" if there is none."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""

@@ -200,38 +200,31 @@ class Served:
 
 
 def load(
-    folders: list[Path],
-    *,
-    limits: Limits | None = None,
-    device: str = "auto",
-    taken: Collection[str] = (),
-) -> dict[str, Served]:
-    """The models of these folders, each loaded once, by the names that the page shows.
+    folder: Path, *, limits: Limits | None = None, device: str = "auto", taken: Collection[str] = ()
+) -> Served:
+    """The model of a folder, with the name that the page shows.
 
-    A model in ``runs/photos/model`` is called "photos", any other by its folder's name; of two with
-    one name the second gets a number, as one whose name is ``taken``.
+    A model in ``runs/photos/model`` is called "photos", any other by its folder's name; one whose name is
+    ``taken`` gets a number.
 
     Raises
     ------
-    SecondhandError : a folder that is no model.
+    SecondhandError : the folder is no model.
     """
     from learners.inference import Predictor
 
-    served: dict[str, Served] = {}
-    for folder in folders:
-        resolved = folder.resolve()
-        name = name_of(resolved)
-        names = chain([name], (f"{name} {i}" for i in count(2)))
-        unused = next(other for other in names if other not in served and other not in taken)
-        predictor = Predictor(folder, top=5, device=device)
-        if predictor.kind == "embedding":
-            raise SecondhandError(
-                f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
-            )
-        if not predictor.confidence.exclusive:
-            predictor.top = len(predictor.classes)  # another threshold may select any of them
-        served[unused] = Served(unused, predictor, resolved, limits=limits)
-    return served
+    resolved = folder.resolve()
+    name = name_of(resolved)
+    names = chain([name], (f"{name} {i}" for i in count(2)))
+    unused = next(other for other in names if other not in taken)
+    predictor = Predictor(folder, top=5, device=device)
+    if predictor.kind == "embedding":
+        raise SecondhandError(
+            f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
+        )
+    if not predictor.confidence.exclusive:
+        predictor.top = len(predictor.classes)  # another threshold may select any of them
+    return Served(unused, predictor, resolved, limits=limits)
 
 
 def load_each(
@@ -241,7 +234,7 @@ def load_each(
     device: str = "auto",
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, Served], dict[str, SecondhandError]]:
-    """The models of these folders as `load` gives them, and the error of each folder that cannot be opened.
+    """The models of these folders by their names, and the error of each folder that cannot be opened.
 
     Parameters
     ----------
@@ -255,7 +248,8 @@ def load_each(
         folder = Path(named)
         try:
             folder = model_folder(named).resolve()
-            served |= load([folder], limits=limits, device=device, taken=served.keys())
+            model = load(folder, limits=limits, device=device, taken=served)
+            served[model.name] = model
         except SecondhandError as error:
             failed[str(folder)] = error
     return served, failed
@@ -335,16 +329,15 @@ class Site:
                 return
             taken = self.models.keys() - {name}
             try:
-                ((new, served),) = load(
-                    [folder], limits=self.limits, device=device, taken=taken
-                ).items()
+                served = load(folder, limits=self.limits, device=device, taken=taken)
             except SecondhandError as error:
                 self.failed[str(folder)] = error
                 raise
             self.failed.pop(str(folder), None)
-            self._read_evidence(name or new, served)
             old = self.models.get(name)
-            self.models[name or new] = served
+            name = name or served.name
+            self._read_evidence(name, served)
+            self.models[name] = served
             if old is not None:
                 old.close()
 
@@ -436,8 +429,7 @@ class Site:
         limits = self.models[name].limits
         if len(files) > limits.files:
             raise SecondhandError(
-                f"{len(files)} files are more than the {limits.files} that this page takes at once. "
-                "Send fewer."
+                f"{len(files)} files are more than the {limits.files} that this page takes at once. Send fewer."
             )
         if self.models[name].waiting >= limits.queue:
             raise Busy(limits.queue)
@@ -447,7 +439,7 @@ class Site:
             async with at_once:
                 return await self.predict(name, file, at, admitted=True)
 
-        return list(await asyncio.gather(*(one(file) for file in files)))
+        return await asyncio.gather(*map(one, files))
 
 
 def refusal(file: str, kind: str) -> str | None:

@@ -19,7 +19,7 @@ from app.serving import Site
 from app.training import CHOICES, Status, Training, shown_command
 from app.unpacking import LIMITS, unpack_zip
 from app.views import note_html
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, counted
 from datasets.images import open_picture
 from datasets.items import DataSettings, ItemTable, SignalSettings, infer_spectrogram, read_items
 from datasets.items import summary as left_out
@@ -115,20 +115,13 @@ def _warnings() -> Iterator[list[str]]:
 def status_html(status: Status) -> Markup:
     """The last training: its step, the accuracy of the first look, the losses, and how it ended."""
     heads = [row for row in status.history if row["phase"] == "frozen"]
-    losses = {
-        name: [
-            (row, float(row[name]))
-            for row in status.history
-            if row["phase"] == "unfrozen" and row[name]
-        ]
+    epochs = [row for row in status.history if row["phase"] == "unfrozen"]
+    points = {
+        name: [*enumerate((float(row[name]) for row in epochs if row[name]), 1)]
         for name in ("train_loss", "valid_loss")
     }
-    points = {
-        name: [(n, loss) for n, (_, loss) in enumerate(rows, 1)] for name, rows in losses.items()
-    }
-    points["valid_loss"] = [(0, float(row["valid_loss"])) for row in heads[-1:]] + points[
-        "valid_loss"
-    ]
+    before = [(0, float(row["valid_loss"])) for row in heads[-1:]]
+    points["valid_loss"] = [*before, *points["valid_loss"]]
     highest = max((loss for line in points.values() for _, loss in line), default=0.0) or 1.0
     return render(
         "app", "training.html", status=status, first=heads[-1] if heads else {}, points=points,
@@ -159,7 +152,7 @@ class Lessons(NamedTuple):
     def words(self) -> str:
         """Such as "12 corrections and 1 label"."""
         counts = {"correction": self.corrections, "label": self.labels}
-        return " and ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in counts.items() if n)
+        return " and ".join(counted(n, name) for name, n in counts.items() if n)
 
 
 def lessons(site: Site, labelling: Labelling | None) -> Lessons:
@@ -193,19 +186,13 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
                 label="Folder on this machine", placeholder="/home/me/photos",
                 info="It holds one folder of files per class.",
             )  # fmt: skip
-            zipped = raw(
-                gr.File(
-                    label="or a zip of such a folder",
-                    file_types=[".zip"],
-                    type="filepath",
-                    elem_id="train-zip",
-                )
-            )
-            gr.HTML(
-                note_html(
-                    f"A zip of up to {site.limits.megabytes} MB (--max-mb), {LIMITS}. It stays unpacked in the folder of the runs."
-                )
-            )
+            archive = gr.File(
+                label="or a zip of such a folder", file_types=[".zip"], type="filepath",
+                elem_id="train-zip",
+            )  # fmt: skip
+            zipped = raw(archive)
+            limits = f"A zip of up to {site.limits.megabytes} MB (--max-mb), {LIMITS}."
+            gr.HTML(note_html(f"{limits} It stays unpacked in the folder of the runs."))
             look = gr.Button("Look at it")
         with gr.Column(scale=3, min_width=300):
             seen = gr.HTML("", elem_classes="sh-page", elem_id="look")
@@ -265,8 +252,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
             gr.Button(visible=status.state == "running"),
             gr.Button(visible=status.state == "stopped"),
             gr.Button(
-                f"Train again with {found.words}",
-                visible=bool(found.tables) and not status.runs,
+                f"Train again with {found.words}", visible=bool(found.tables) and not status.runs
             ),
         )
         new = f"{html}{found.words}"

@@ -149,17 +149,13 @@ class Training:
                     if isinstance(error, BlockingIOError)
                     else f"--train {self.root}: no locks on this disk ({error.strerror}). Name a folder on another"
                 ) from None
+            command = [sys.executable, *installed_commands("-m learners.finetune").split(), *words]
+            state = {"folder": str(run), "words": [*words]}
             try:
-                write_beside(
-                    self._state, json.dumps({"folder": str(run), "words": [*words]}).encode()
-                )
+                write_beside(self._state, json.dumps(state).encode())
                 with open(self._output, "wb") as log, open(self._result, "wb") as result:
                     self._process = subprocess.Popen(
-                        [
-                            sys.executable,
-                            *installed_commands("-m learners.finetune").split(),
-                            *words,
-                        ],
+                        command,
                         stdin=subprocess.DEVNULL,
                         stdout=result,
                         stderr=log,

@@ -27,13 +27,10 @@ _ENTRY = 600
 _COMPRESSED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: Errors of the disk that the names in a zip cause: too long, twice the same, a file that is a folder as well.
 _OF_NAMES = (
-    errno.ENAMETOOLONG,
-    errno.EEXIST,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EINVAL,
-    errno.EILSEQ,
-)
+    errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EILSEQ,
+)  # fmt: skip
+#: Errors of a zip that is damaged, or of the disk.
+_FAULTS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OSError)
 LIMITS = f"at most {MAX_FILES} files, {MAX_BYTES >> 30} GB unpacked and {MAX_RATIO} times the size of the zip"
 
 
@@ -67,14 +64,7 @@ def unpack_zip(archive: Path, root: Path) -> Path:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         with opened.open(member) as source, open(target, "xb") as file:
                             shutil.copyfileobj(source, file)
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            struct.error,
-            EOFError,
-            ValueError,
-            OSError,
-        ) as error:
+        except _FAULTS as error:
             of_disk = isinstance(error, OSError) and error.errno not in _OF_NAMES
             if of_disk or isinstance(error, SecondhandError):
                 raise

@@ -19,14 +19,7 @@ from datasets.items import join_labels
 from learners.files import jsonable
 from learners.inference import cell, deepest_label
 from learners.templates import percent, render
-from learners.uncertainty import (
-    AMBIGUOUS,
-    BACKGROUND,
-    OUT_OF_DISTRIBUTION,
-    UNUSUAL,
-    Reason,
-    Why,
-)
+from learners.uncertainty import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL, Reason, Why
 
 if TYPE_CHECKING:
     from learners.inference import Prediction
@@ -84,43 +77,23 @@ def model_rule(
     confidence: Confidence, classes: Sequence[str] = (), *, of_model: bool = True
 ) -> Rule:
     """The rule of a confidence: ``of_model`` if a model was fine-tuned with it, else a visitor's."""
+    gate, alpha = confidence.threshold_gate, confidence.distance.alpha
+    threshold = gate.threshold
     if not confidence.exclusive:
-        thresholds = {
-            name: each.value
-            for name, each in zip(classes, confidence.threshold_gate.guarantees, strict=True)
-        }
-        target = next(
-            (
-                each.target
-                for each in confidence.threshold_gate.guarantees
-                if each.target == each.target
-            ),
-            math.nan,
-        )
+        thresholds = {name: each.value for name, each in zip(classes, gate.guarantees, strict=True)}
+        targets = (each.target for each in gate.guarantees if not math.isnan(each.target))
+        target = next(targets, math.nan)
         kind = "threshold" if math.isnan(target) else "target precision"
-        alpha = confidence.distance.alpha
-        return Rule(
-            confidence.threshold_gate.threshold.value,
-            alpha,
-            kind=kind,
-            target=target,
-            thresholds=thresholds,
-        )
-    threshold, on = confidence.threshold_gate.threshold, confidence.threshold_gate.on
-    kind, target = "threshold", math.nan
-    if confidence.threshold_gate.guarantees:
-        on, kind, target = (
-            EACH,
-            "target accuracy of each class",
-            confidence.threshold_gate.guarantees[0].target,
-        )
+        return Rule(threshold.value, alpha, kind=kind, target=target, thresholds=thresholds)
+    on, kind, target = gate.on, "threshold", math.nan
+    if gate.guarantees:
+        on, kind, target = EACH, "target accuracy of each class", gate.guarantees[0].target
     elif not math.isnan(threshold.target) and not threshold.message:
         kind, target = "target accuracy", threshold.target
-    rule = Rule(
-        threshold.value, confidence.distance.alpha, of_model, on, kind, target, threshold.message
-    )
-    floor = confidence.score_gate.floors.get(confidence.score_gate.name)
-    return rule if floor is None else replace(rule, score=confidence.score_gate.name, floor=floor)
+    rule = Rule(threshold.value, alpha, of_model, on, kind, target, threshold.message)
+    score = confidence.score_gate
+    floor = score.floors.get(score.name)
+    return rule if floor is None else replace(rule, score=score.name, floor=floor)
 
 
 def judge(answer: Prediction, rule: Rule) -> Prediction:
@@ -130,21 +103,12 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
     out_of_distribution = answer.distance_p < rule.alpha  # NaN: never
     windows = tuple(judge(window, rule) for window in answer.windows)
     if rule.thresholds is not None:
-        label = (
-            ""
-            if out_of_distribution
-            else join_labels(name for name, p in answer.top if p >= rule.thresholds[name])
-        )
-        reason = (
-            Reason()
-            if label
-            else OUT_OF_DISTRIBUTION
-            if out_of_distribution
-            else BACKGROUND
-            if answer.probability < 0.5
-            else AMBIGUOUS
-        )
-        return answer._replace(label=label or UNKNOWN, reason=reason, windows=windows)
+        labels = [name for name, p in answer.top if p >= rule.thresholds[name]]
+        if labels and not out_of_distribution:
+            return answer._replace(label=join_labels(labels), reason=Reason(), windows=windows)
+        refused = BACKGROUND if answer.probability < 0.5 else AMBIGUOUS
+        refused = OUT_OF_DISTRIBUTION if out_of_distribution else refused
+        return answer._replace(label=UNKNOWN, reason=refused, windows=windows)
     named = deepest_label(answer.best, answer.probability, answer.branch, rule.threshold)
     if answer.reason == BACKGROUND:
         refused = BACKGROUND
@@ -186,8 +150,7 @@ def explanation(answer: Prediction, rule: Rule) -> str:
     if why is Why.UNUSUAL:
         return (
             f"Unusual. The best guess is {answer.best} ({percent(answer.probability)}), but most files of "
-            "known classes are more certain or more like the training files. Unknown classes often look "
-            "like this."
+            "known classes are more certain or more like the training files. Unknown classes often look like this."
         )
     if why is Why.BACKGROUND and rule.thresholds is not None:
         return (
@@ -235,20 +198,12 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
             words = "Each label has its own threshold, the line in its bar."
         words += f" {path_words(answer)}." if answer.branch else ""
     if answer.windows:
-        words += (
-            f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction "
-            "below."
-        )
+        words += f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction below."
+    state = "sh-unknown" if answer.label == UNKNOWN else "sh-known"
     return render(
-        "app",
-        "answer.html",
-        state="sh-unknown" if answer.label == UNKNOWN else "sh-known",
-        label=headline(answer),
-        words=words,
-        top=answer.top,
-        thresholds=rule.thresholds or {},
-        temperature=temperature,
-    )
+        "app", "answer.html", state=state, label=headline(answer), words=words, top=answer.top,
+        thresholds=rule.thresholds or {}, temperature=temperature,
+    )  # fmt: skip
 
 
 def no_answer_html(words: str, label: str = "no answer") -> Markup:
@@ -290,12 +245,9 @@ def rule_words(rule: Rule) -> str:
 def rule_effect_html(rule_effect: RuleEffect | None, rule: Rule) -> Markup:
     """The rule, and its coverage and accuracy on the calibration files."""
     return render(
-        "app",
-        "rule_effect.html",
-        words=rule_words(rule),
+        "app", "rule_effect.html", words=rule_words(rule), rule_effect=rule_effect,
         multi_label=rule.thresholds is not None,
-        rule_effect=rule_effect,
-    )
+    )  # fmt: skip
 
 
 def table_html(
@@ -327,9 +279,8 @@ def answers_csv(
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
     out = io.StringIO()
-    hidden = {"windows", "set", "known", "box", "detection"} | (
-        set() if any(a.branch for a in answers) else {"branch"}
-    )
+    hidden = {"windows", "set", "known", "box", "detection"}
+    hidden |= set() if any(a.branch for a in answers) else {"branch"}
     fields = [name for name in answers[0]._fields if name not in hidden]
     rows: list[list[object]] = [[*fields]]
     for number, answer in enumerate(answers):

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import sys
 
-from datasets.core.program import installed_commands, use_utf8_output
+from datasets.core.errors import counted
+from datasets.core.help import plain_parser
+from datasets.core.program import use_utf8_output
 
 
 def readable(size: int) -> str:
@@ -19,23 +21,15 @@ def readable(size: int) -> str:
     while value >= (1024 if units[0] == "bytes" else 1023.95) and len(units) > 1:
         value /= 1024
         del units[0]
-    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else f"{size} byte{'s' * (size != 1)}"
+    return f"{value:.1f} {units[0]}" if units[0] != "bytes" else counted(size, "byte")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
-    import argparse
-
     from datasets.images import decoded_store
     from datasets.spectrograms import PictureCache
 
-    about, _, examples = installed_commands(str(__doc__)).partition("examples:")
-    parser = argparse.ArgumentParser(
-        installed_commands("python -m datasets.cache"),
-        description=about,
-        epilog=f"examples:{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = plain_parser("python -m datasets.cache", str(__doc__))
     text = "What to do with the cache."
     parser.add_argument("action", choices=("info", "verify", "clear"), help=text)
     parser.add_argument(
@@ -55,8 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         figures |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")
     elif options.action == "clear":
-        count = store.clear()
-        print(f"removed {count} picture{'s' * (count != 1)} from {store.root}")
+        print(f"removed {counted(store.clear(), 'picture')} from {store.root}")
         decoded_store(store.root).clear()
     else:
         intact, damaged = store.verify()

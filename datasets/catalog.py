@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
-from datasets.core.program import installed_commands, use_utf8_output
+from datasets.core.help import plain_parser
+from datasets.core.program import use_utf8_output
 from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file, require_space
 from datasets.spectrograms import cache_root
 
@@ -90,15 +91,7 @@ def _remove(files: list[Path]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    import argparse
-
-    about, _, examples = installed_commands(str(__doc__)).partition("examples:")
-    parser = argparse.ArgumentParser(
-        installed_commands("python -m datasets.catalog"),
-        description=about,
-        epilog=f"examples:{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = plain_parser("python -m datasets.catalog", str(__doc__))
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="Sets to download. Default: list all sets."
     )

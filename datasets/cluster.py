@@ -76,10 +76,7 @@ def run_chunk(payload: bytes) -> Report:
     if version != RENDERER_VERSION:
         return Report([], worker, "has another version of this program. Install the same one")
     if marker is not None and not marker.exists():
-        wrong = (
-            f"does not see the folder {marker.parent}. Name a folder that all machines share "
-            "(--cache-dir)"
-        )
+        wrong = f"does not see the folder {marker.parent}. Name a folder that all machines share (--cache-dir)"
         return Report([], worker, wrong)
     for path in paths:
         # Checked first, because the work would store the failure in the shared cache.
@@ -249,8 +246,7 @@ class Cluster:
 
     def _lost(self) -> SecondhandError:
         return SecondhandError(
-            f"--cluster {self.address}: the connection to the scheduler was lost. Start it, and repeat the "
-            "command"
+            f"--cluster {self.address}: the connection to the scheduler was lost. Start it, and repeat the command"
         )
 
 
@@ -301,8 +297,7 @@ def connect(
             if "workers" not in str(error):
                 raise _absent(address, timeout) from None
             raise SecondhandError(
-                f"--cluster {address}: the scheduler has no workers. Start some with "
-                f"`dask worker {address}`"
+                f"--cluster {address}: the scheduler has no workers. Start some with `dask worker {address}`"
             ) from None
         except OSError:
             raise _absent(address, timeout) from None

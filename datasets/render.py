@@ -93,9 +93,8 @@ def render(
         if paths:
             settings = mel_settings if file_kind == "sound" else {}
             spectrogram = SPECTROGRAM_KINDS[file_kind].infer(paths, **settings)
-            frame = pd.DataFrame(
-                {"path": paths, "label": "", "gps": math.nan if at is None else at}
-            )
+            gps = math.nan if at is None else at
+            frame = pd.DataFrame({"path": paths, "label": "", "gps": gps})
             windows, bad = cut_windows(frame, spectrogram, overlap=overlap)
             rejected += bad
             planned.append(([source_of(row) for row in windows.to_dict("records")], spectrogram))
@@ -146,11 +145,8 @@ def _by_kind(
         if file_kind in SIGNALS or kind != "auto":
             listed.setdefault(str(file_kind), []).append(path)
         else:
-            rejected.append(
-                Rejected(
-                    path, "not a sound or strain file by its ending; name its kind with --kind"
-                )
-            )
+            why = "not a sound or strain file by its ending; name its kind with --kind"
+            rejected.append(Rejected(path, why))
     return listed, rejected
 
 

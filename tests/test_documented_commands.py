@@ -93,9 +93,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[
 @pytest.fixture(scope="module")
 def page(world: Path) -> Iterator[str]:
     from app.server import serve
-    from app.serving import Limits, load
+    from app.serving import Limits, load_each
 
-    with serve(load([Path("runs/photos/model")], limits=Limits(), device="cpu")) as url:
+    with serve(load_each(["runs/photos/model"], limits=Limits(), device="cpu")[0]) as url:
         yield url.rstrip("/")
 
 

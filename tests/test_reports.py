@@ -34,9 +34,9 @@ import sys, time
 from pathlib import Path
 import httpx
 from app.server import serve
-from app.serving import load
+from app.serving import load_each
 model, picture = map(Path, sys.argv[1:])
-with serve(load([model])) as url:
+with serve(load_each([model])[0]) as url:
     answer = httpx.post(url + "predict", files={{"file": ("a.jpg", picture.read_bytes())}}, timeout=60)
     assert answer.status_code == 200, answer.text
     assert "onnxruntime" in sys.modules

@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 import pandas as pd
 
 from datasets.core.cells import file_named, read_cells, read_text
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, kind_of
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
@@ -47,29 +47,22 @@ def read_package(
     if label_column:
         label = observations[label_column]
     else:
-        type_label = observations["observationType"].where(
-            observations["observationType"].isin(_TYPES), ""
-        )
-        label = observations["scientificName"].where(
-            observations["scientificName"].ne(""), type_label
-        )
+        kind, name = observations["observationType"], observations["scientificName"]
+        label = name.where(name.ne(""), kind.where(kind.isin(_TYPES), ""))
     observations = observations.assign(label=label, row=observations.index + 2)
     twice = media["mediaID"].duplicated()
     rejected = [
         Rejected(file, f"media.csv has the mediaID {quoted(name)} twice")
-        for file, name in zip(media["filePath"][twice], media["mediaID"][twice], strict=True)
+        for file, name in media.loc[twice, ["filePath", "mediaID"]].itertuples(index=False)
     ]
     media = media.loc[~twice]
     of_media = media.merge(observations.drop(columns="deploymentID"), on="mediaID")
     rows = pd.concat([of_media, _of_events(observations, media)], ignore_index=True)
     unnamed = observations["mediaID"].ne("") & ~observations["mediaID"].isin(media["mediaID"])
+    table = folder / "observations.csv"
     rejected += [
-        Rejected(
-            f"{folder / 'observations.csv'}, row {row}", f"media.csv has no mediaID {quoted(name)}"
-        )
-        for row, name in zip(
-            observations["row"][unnamed], observations["mediaID"][unnamed], strict=True
-        )
+        Rejected(f"{table}, row {row}", f"media.csv has no mediaID {quoted(name)}")
+        for row, name in observations.loc[unnamed, ["row", "mediaID"]].itertuples(index=False)
     ]
     rejected += [
         Rejected(file, "no observation")
@@ -83,8 +76,9 @@ def read_package(
         rejected += [Rejected(file, reason) for file in rows["filePath"][selected].unique()]
     rows = rows.loc[~online & ~nameless]
     if rows.empty:
-        first = f". The first file left out: {': '.join(rejected[0])}" if rejected else ""
-        raise SecondhandError(f"--data {folder}: no labelled file in the package{first}")
+        raise SecondhandError(
+            f"--data {folder}: no labelled file in the package{first_left_out(rejected)}"
+        )
     paths = {cell: _file(folder, cell) for cell in rows["filePath"].unique()}
     rows = rows.assign(
         path=rows["filePath"].map(paths),
@@ -109,9 +103,8 @@ def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
     except (ValueError, LookupError, TypeError) as error:
         if isinstance(error, BadFile):
             raise
-        raise BadFile(
-            package, "not a data package: it has no list of resources with names"
-        ) from None
+        reason = "not a data package: it has no list of resources with names"
+        raise BadFile(package, reason) from None
     file = paths.get(name)
     if not isinstance(file, str) or "://" in file:
         raise BadFile(

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from datasets.core.errors import BadFile, Rejected, one_line, quoted
+from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.scanning import PACKAGE, kind_of
 from datasets.images import Box, box_in_picture
 
@@ -142,13 +142,8 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
             f"none of its {len(frames)} pictures exists, the first is {next(iter(frames))}. Its paths are relative to "
             "its folder: move it into the folder that the detector was given",
         )
-    return Detections(
-        file,
-        content,
-        frames,
-        _limit(content) if min_confidence is None else min_confidence,
-        rejected,
-    )
+    limit = _limit(content) if min_confidence is None else min_confidence
+    return Detections(file, content, frames, limit, rejected)
 
 
 def items_of_detections(
@@ -169,9 +164,8 @@ def items_of_detections(
     rows, rejected = [], [*results.rejected]
     named = any(one.species for frame in results.frames.values() for one in frame.detections)
     for path, frame in results.frames.items():
-        folders = Path(results.content["images"][frame.number]["file"].replace("\\", "/")).parts[
-            :-1
-        ]
+        listed = results.content["images"][frame.number]["file"].replace("\\", "/")
+        folders = Path(listed).parts[:-1]
         folder = "" if os.path.isabs("/".join(folders)) or not folders else folders[0]
         boxes = results.boxes(path)
         if frame.failure:
@@ -191,11 +185,11 @@ def items_of_detections(
             else:
                 rows.append({"path": path, "label": name, **one.box._asdict()})
     if not rows:
-        first = f" The first one left out: {': '.join(rejected[0])}." if rejected else ""
         raise BadFile(
             file,
-            f"no box of at least {results.limit:g} with a label.{first} Put the pictures into class folders beside the "
-            "JSON, add classifications, or use a table with the columns path,label,x,y,width,height",
+            f"no box of at least {results.limit:g} with a label{first_left_out(rejected, 'one')}. Put the pictures "
+            "into class folders beside the JSON, add classifications, or use a table with the columns "
+            "path,label,x,y,width,height",
         )
     if named and not label:
         log.info("%s: labels are its classifications, which a machine may have made", file)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from datasets.annotations.camtrap import read_package
 from datasets.core.cells import file_named, read_text, span_error
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, files_below, is_user_file, kind_of, walk
 
 #: Raven's columns; the last three are in tables of several recordings.
@@ -240,8 +240,9 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
         rejected += bad
         unlabelled |= of_it
     if not rows:
-        first = f". The first file left out: {': '.join(rejected[0])}" if rejected else ""
-        raise SecondhandError(f"--data {path}: no labelled span of a recording{first}")
+        raise SecondhandError(
+            f"--data {path}: no labelled span of a recording{first_left_out(rejected)}"
+        )
     if path.is_dir():
         labelled = {row["path"] for row in rows}
         for file in files:
@@ -326,7 +327,5 @@ def read_annotations(
         rejected.append(Rejected(str(file), f"{span}several labels, {labels}, but one is needed"))
     frame = frame.loc[~several].reset_index(drop=True)
     if frame.empty:
-        raise SecondhandError(
-            f"--data {path}: no usable item. The first one left out: {': '.join(rejected[0])}"
-        )
+        raise SecondhandError(f"--data {path}: no usable item{first_left_out(rejected, 'one')}")
     return frame, rejected, note

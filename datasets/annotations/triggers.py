@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.core.cells import ENDINGS, csv_text, read_cells
-from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.files import file_beside
 from datasets.core.program import extra
 from datasets.strain import (
@@ -42,9 +42,8 @@ _ALSO = {"group": ("group",), "split": ("split", "sample_type"), "fold": ("fold"
 #: Columns that ``learners.predict --triggers`` adds: the best class, and the reason of a refusal.
 _PREDICTED = {"best": ("ml_label",), "reason": ("reason",)}
 _LAYOUT = "a table of triggers"
-_META = (
-    ".__table_column_meta__"  # suffix of the metadata that astropy and gwpy write beside a table
-)
+#: Suffix of the metadata that astropy and gwpy write beside a table.
+_META = ".__table_column_meta__"
 _MOST_COLUMNS = 1000
 _LARGEST = 1 << 28  # bytes
 
@@ -248,10 +247,7 @@ _FOREIGN = tuple(ending for ending in _READERS if ending not in ENDINGS)
 
 
 def items_of_triggers(
-    path: Path,
-    strain: str,
-    label_column: str | None = None,
-    together: Sequence[str] | None = None,
+    path: Path, strain: str, label_column: str | None = None, together: Sequence[str] | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Read a table of labelled triggers as item rows, and the rejected ones (no label, GPS time or strain).
 
@@ -278,8 +274,7 @@ def items_of_triggers(
     if column is None:
         raise SecondhandError(
             f"{path}: no column {' or '.join(label_names)}. It has "
-            f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with "
-            "--label-column"
+            f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with --label-column"
         )
     if together is not None:
         together = together or sorted(frames.files)
@@ -307,7 +302,7 @@ def items_of_triggers(
     rejected = frames.rejected + [Rejected(triggers.name(row), why) for row, why in reasons]
     usable = usable.loc[~twice]
     if usable.empty:
-        first = f". The first one left out: {': '.join(rejected[0])}" if rejected else ""
+        first = first_left_out(rejected, "one")
         raise SecondhandError(
             f"{path}: no labelled trigger with strain in --strain {strain}{first}"
         )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from datasets.audio.m4a import Mp4Sound, is_mp4
 from datasets.audio.riff import UNSTATED, chunks
-from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.errors import BadFile, OutsideFile, SecondhandError, counted
 from datasets.core.scanning import kind_of
 
 log = logging.getLogger(__name__)
@@ -111,10 +111,7 @@ def read_audio(
         first = round(start * file_rate)
         last = file.frames if end is None else min(file.frames, round(end * file_rate))
         if first >= file.frames:
-            raise OutsideFile(
-                path,
-                f"{start:.15g} s is outside the recording, which lasts {file.frames / file_rate:g} s",
-            )
+            raise outside(path, start, file.frames / file_rate)
         count = max(last - first, 1)
         if longest is not None and count > round(longest * file_rate):
             first += (count - round(longest * file_rate)) // 2
@@ -130,6 +127,13 @@ def read_audio(
         # Resampling overshoots at steps.
         signal = np.clip(soxr.resample(signal, file_rate, rate), -1.0, 1.0)
     return signal, rate or file_rate
+
+
+def outside(path: str | os.PathLike[str], second: float, duration: float) -> OutsideFile:
+    """The error for a time outside of a recording of ``duration`` seconds."""
+    return OutsideFile(
+        path, f"{second:.15g} s is outside the recording, which lasts {duration:g} s"
+    )
 
 
 def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[float, float]]:
@@ -233,10 +237,8 @@ def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
             f"truncated: the header states {claimed} bytes of samples, but the file has {size} bytes",
         )
     if file.frames < MIN_SAMPLES:
-        count = max(file.frames, 0)
-        raise BadFile(
-            path, f"too short: {count} sample{'s' * (count != 1)} (at least {MIN_SAMPLES})"
-        )
+        samples = counted(max(file.frames, 0), "sample")
+        raise BadFile(path, f"too short: {samples} (at least {MIN_SAMPLES})")
 
 
 def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
@@ -293,8 +295,7 @@ def _blocks(
                 raise BadFile(path, "contains NaN or infinite samples")
             if peak > 4:  # 12 dB above full scale is not an overshoot but another scale
                 raise BadFile(
-                    path,
-                    f"has samples up to {peak:g}, but full scale is 1: rescale the file",
+                    path, f"has samples up to {peak:g}, but full scale is 1: rescale the file"
                 )
             if peak > 1:
                 block = np.clip(block, -1.0, 1.0)
@@ -303,7 +304,6 @@ def _blocks(
         if len(block) < requested:
             if decoded < (0.95 * count if file.format in _LOSSY else count) or not decoded:
                 raise BadFile(
-                    path,
-                    f"truncated: only {decoded} of {count} samples from sample {first} on",
+                    path, f"truncated: only {decoded} of {count} samples from sample {first} on"
                 )
             return

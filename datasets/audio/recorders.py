@@ -9,7 +9,7 @@ import os
 import re
 import struct
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 
 from datasets.audio.riff import chunks
 from datasets.core.recorded import Recorded, iso_time, valid_place
@@ -80,9 +80,7 @@ def _list(content: bytes) -> Recorded:
         raise ValueError("not AudioMoth's comment")
     clock, date, sign, hours, minutes = match.groups()
     time = datetime.strptime(f"{date} {clock}", "%d/%m/%Y %H:%M:%S")
-    if sign is None:
-        return Recorded("AudioMoth's comment", time.replace(tzinfo=UTC))
-    offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     zone = timezone(-offset if sign == "-" else offset)
     return Recorded("AudioMoth's comment", time.replace(tzinfo=zone))
 

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from datasets.audio import decode, mel
 from datasets.audio.decode import RATES
-from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
@@ -122,8 +122,7 @@ class MelSettings(SpectrogramSettings):
         if self.rate * self.window / self.hop * self.n_fft > 2e9:
             raise SecondhandError(
                 f"invalid sound settings: window={self.window} s with hop={self.hop} and n_fft={self.n_fft} "
-                f"at {self.rate} Hz takes too long for one spectrogram. Shorten the window or lengthen the "
-                "hop"
+                f"at {self.rate} Hz takes too long for one spectrogram. Shorten the window or lengthen the hop"
             )
         if self.scale == "slaney":  # some of Kaldi's narrow filters are empty in training, too
             for n_fft in self._frame_lengths():
@@ -172,9 +171,7 @@ class MelSettings(SpectrogramSettings):
             return [(start, end)]  # the length of the file is not needed
         last = min(decode.probe(path).duration, math.inf if end is None else end)
         if last <= first:
-            raise OutsideFile(
-                path, f"{first:.15g} s is outside the recording, which lasts {last:g} s"
-            )
+            raise decode.outside(path, first, last)
         windows = decode.windows(last - first, self.window, overlap)
         if len(windows) > 100:  # a header may claim hours that are not there
             decode.read_audio(path, start=first + windows[-1][0], end=last)
@@ -196,9 +193,7 @@ class MelSettings(SpectrogramSettings):
         if at is not None:
             duration = decode.probe(path).duration
             if not 0 <= at <= duration:
-                raise OutsideFile(
-                    path, f"{at:.15g} s is outside the recording, which lasts {duration:g} s"
-                )
+                raise decode.outside(path, at, duration)
             start = max(at - self.window / 2, 0.0)
             end = start + self.window
         signal, _ = decode.read_audio(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import NamedTuple
 
@@ -40,6 +41,19 @@ class Rejected(NamedTuple):
 
     path: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as "1 file" or "12 files"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def first_left_out(rejected: Sequence[Rejected], thing: str = "file") -> str:
+    """Sentence, after a full stop, that ends the message of an error: the first file left out; "" for none."""
+    return f". The first {thing} left out: {rejected[0]}" if rejected else ""
 
 
 def one_line(text: str) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from datasets.core.program import installed_commands
+
 _METAVARS: dict[Any, str] = {int: "N", float: "X", Path: "PATH"}
 
 
@@ -67,6 +69,17 @@ def help_formatter() -> type[argparse.HelpFormatter]:
             return re.sub(r"\s*\x08.*", "", text)
 
     return PlainHelp
+
+
+def plain_parser(command: str, text: str) -> argparse.ArgumentParser:
+    """Parser of a command without settings files; its help is ``text``, which ends with the section of examples."""
+    about, _, examples = installed_commands(text).partition("examples:")
+    return argparse.ArgumentParser(
+        installed_commands(command),
+        description=about,
+        epilog=f"examples:{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def examples_text(examples: tuple[str, ...]) -> str:

@@ -67,7 +67,7 @@ def in_parallel(
         work = calls.ahead(enumerate(chunks), AHEAD * count, of=lambda numbered: numbered[1])
         for (number, chunk), results in work:
             if results is None:
-                results = [_run_alone(partial(_run_one, task), item, crashed) for item in chunk]
+                results = [_run_alone(task, [item], [crashed])[0] for item in chunk]
             yield number, results
     finally:
         calls.close()
@@ -90,12 +90,11 @@ def check_files_isolated(
     """`check_files` in processes (default: one per core); a crash rejects only the file being read."""
     chunks = [[*paths[first : first + _CHUNK]] for first in range(0, len(paths), _CHUNK)]
     died: R | Rejected = Rejected("", CRASHED)
-    by_chunk: dict[int, list[R | Rejected]] = {}
+    results: list[R | Rejected] = []
     with progress.step("Checking files", len(paths)) as advance:
-        for number, checked in in_parallel(partial(check_files, look), chunks, workers, died):
-            by_chunk[number] = checked
-            advance(min(len(by_chunk) * _CHUNK, len(paths)))
-    results = [result for number in range(len(chunks)) for result in by_chunk[number]]
+        for _, checked in in_parallel(partial(check_files, look), chunks, workers, died):
+            results += checked
+            advance(len(results))
     return [
         Rejected(path, result.reason) if isinstance(result, Rejected) else result
         for path, result in zip(paths, results, strict=True)
@@ -234,10 +233,6 @@ def call_isolated(task: Callable[[T], R], item: T, crashed: R) -> R:
 
 def _run_each(task: Callable[[T], R], items: list[T]) -> list[R]:
     return [task(item) for item in items]
-
-
-def _run_one(task: Callable[[list[T]], list[R]], item: T) -> R:
-    return task([item])[0]
 
 
 def _run_alone(task: Callable[[T], R], item: T, crashed: R) -> R:

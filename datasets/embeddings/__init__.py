@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from datasets.embeddings.reading import EmbeddingsFile, has_embeddings, read_embeddings
+    from datasets.embeddings.reading import has_embeddings, read_embeddings
     from datasets.embeddings.vectors import Vectors
 
 __getattr__ = lazy_names(__name__)

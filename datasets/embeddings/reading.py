@@ -69,7 +69,11 @@ def has_embeddings(path: Path) -> bool:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError):
             return False  # reading it as a table says what is wrong
-        vectors = [field.name for field in schema if _is_vector(field.type)]
+        vectors = [
+            field.name
+            for field in schema
+            if _is_list(field.type) and pa.types.is_floating(field.type.value_type)
+        ]
         if vectors and COLUMN not in schema.names:
             raise SecondhandError(
                 f"{path}: {quoted(vectors[0])} holds lists of numbers, and there is no column {COLUMN!r}. If they are "
@@ -79,15 +83,11 @@ def has_embeddings(path: Path) -> bool:
     return name.endswith((".csv", ".tsv")) and COLUMN in _header(path)
 
 
-def _is_vector(kind: Any) -> bool:
-    """Whether a column's type of Arrow is a list of fractional numbers."""
-    import pyarrow as pa
+def _is_list(kind: Any) -> bool:
+    """Whether a column's type of Arrow is a list."""
+    from pyarrow import types
 
-    is_list = any(
-        is_kind(kind)
-        for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    )
-    return is_list and pa.types.is_floating(kind.value_type)
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def read_embeddings(path: Path) -> EmbeddingsFile:
@@ -153,11 +153,7 @@ def _rows_of(path: Path, column: Any) -> Floats:
     if pa.types.is_fixed_size_binary(column.type):
         width = column.type.byte_width // 2
         flat = np.frombuffer(b"".join(column.drop_null().to_pylist()), "<f2")
-    elif (
-        pa.types.is_list(column.type)
-        or pa.types.is_large_list(column.type)
-        or (pa.types.is_fixed_size_list(column.type))
-    ):
+    elif _is_list(column.type):
         lengths = np.asarray(pc.list_value_length(column.drop_null()))
         if len(set(lengths.tolist())) > 1:
             _raise_widths(path, lengths[0], lengths[lengths != lengths[0]][0])

@@ -6,12 +6,7 @@ from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from datasets.images.boxes import Box, box_in_picture
-    from datasets.images.decoded import (
-        DecodedPictures,
-        PictureOpener,
-        decoded_store,
-        keep_decoded,
-    )
+    from datasets.images.decoded import DecodedPictures, PictureOpener, decoded_store, keep_decoded
     from datasets.images.exif import (
         GAP_MINUTES,
         CaptureTime,

@@ -11,6 +11,7 @@ from PIL import Image
 #: Margin around a box, as a fraction of its longer side. A backbone's centre crop (`Preprocessing.crop`, 0.875 of
 #: the short side) then still shows the whole box.
 MARGIN = 0.1
+_SCALE = 1 + 2 * MARGIN
 #: Boxes may exceed the picture by rounding errors; beyond this fraction their unit is probably another one.
 _FAR = 0.5
 
@@ -25,19 +26,15 @@ class Box(NamedTuple):
 
     def crop(self, picture: Image.Image) -> Image.Image:
         """The square around the box with `MARGIN`, moved into the picture; smaller where the picture ends."""
-        side = self._scale * max(self.width * picture.width, self.height * picture.height)
+        side = _SCALE * max(self.width * picture.width, self.height * picture.height)
         left, right = _span(self.x + self.width / 2, side, picture.width)
         top, bottom = _span(self.y + self.height / 2, side, picture.height)
         return picture.crop((left, top, right, bottom))
 
     def at_least(self, pixels: int) -> int:
         """Short side of the picture, in pixels, at which the crop has a side of ``pixels``."""
-        share = self._scale * max(self.width, self.height)
+        share = _SCALE * max(self.width, self.height)
         return math.ceil(pixels / min(1.0, share))
-
-    @property
-    def _scale(self) -> float:
-        return 1 + 2 * MARGIN
 
 
 def box_in_picture(values: Sequence[Any]) -> Box:
@@ -56,19 +53,20 @@ def box_in_picture(values: Sequence[Any]) -> Box:
         raise ValueError(
             f"{text} is outside of the picture (x, y, width and height are fractions from 0 to 1)"
         )
-    left, top = max(x, 0.0), max(y, 0.0)
-    # A sum of fractions may exceed 1 by its last bit; a box inside stays as it is.
-    right = min(x + width, 1.0) if x + width > 1 + 1e-9 else x + width
-    bottom = min(y + height, 1.0) if y + height > 1 + 1e-9 else y + height
-    box = Box(
-        left,
-        top,
-        width if (left, right) == (x, x + width) else round(right - left, 6),
-        height if (top, bottom) == (y, y + height) else round(bottom - top, 6),
-    )
+    (left, width), (top, height) = _cut(x, width), _cut(y, height)
+    box = Box(left, top, width, height)
     if not (box.width > 0 and box.height > 0):
         raise ValueError(f"{text} has no area in the picture")
     return box
+
+
+def _cut(first: float, length: float) -> tuple[float, float]:
+    """Begin and length of a span of fractions, cut at 0 and 1; a span inside stays as it is."""
+    # A sum of fractions may exceed 1 by its last bit.
+    if first >= 0 and first + length <= 1 + 1e-9:
+        return first, length
+    begin, end = max(first, 0.0), min(first + length, 1.0)
+    return begin, round(end - begin, 6)
 
 
 def _span(centre: float, side: float, whole: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, quoted
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
@@ -74,13 +74,17 @@ def usable_rows(
     picture_info: dict[str, PictureInfo],
     *,
     check: bool = True,
+    vectors: Vectors | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Drop rows whose file is of another kind or, with ``check``, is missing, empty or unreadable.
 
-    Pictures are decoded; of sounds the header is read; strain is checked when it is rendered.
+    Pictures are decoded; of sounds the header is read; strain is checked when it is rendered; of an embedding
+    only that it is among the ``vectors``.
 
     ``picture_info`` : filled with the information about each picture, by path.
     """
+    if kind == "embedding" and vectors is not None:
+        return vectors.usable_rows(frame)
     paths = [str(path) for path in frame["path"].unique()]
     matching = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
     results: dict[str, Rejected | PictureInfo | None] = {
@@ -123,16 +127,16 @@ def _check_picture(path: str) -> PictureInfo:
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
-    headers: list[tuple[CaptureTime | None, tuple[int, int], FileState, Recorded | None]] = []
+    found: dict[str, Any] = {}
 
     def header(opened: Image.Image, file: BinaryIO) -> None:
         width, height = opened.size  # an imported fastai makes it a tuple of another type
-        state = FileState.of_opened(file)
-        headers.append((capture_time(opened), (width, height), state, time_and_place(opened)))
+        found.update(capture_time=capture_time(opened), size=(width, height))
+        found.update(state=FileState.of_opened(file), recorded=time_and_place(opened))
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
-    return PictureInfo(thumbnail(picture), *headers[0])
+    return PictureInfo(thumbnail(picture), **found)
 
 
 def _check_sound(path: str) -> None:
@@ -167,9 +171,7 @@ def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Seri
 
 
 def drop_copies(
-    frame: pd.DataFrame,
-    known_items: pd.DataFrame | None = None,
-    vectors: Vectors | None = None,
+    frame: pd.DataFrame, known_items: pd.DataFrame | None = None, vectors: Vectors | None = None
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Keep one row per content; a copy in training is kept before one in another split.
 
@@ -236,9 +238,8 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
         return frame, []
     predicted_label = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
     predicted = frame["label"].map(clean_label).eq(predicted_label)
-    if (
-        "branch" in frame
-    ):  # a node above the classes was predicted; the reason says why no class was
+    if "branch" in frame:
+        # A node above the classes was predicted; the reason says why no class was.
         predicted |= frame["label"].ne(frame["best"]) & pd.Series(
             [f"[{json.dumps(label, ensure_ascii=False)}," in way
              for label, way in zip(frame["label"], frame["branch"].astype(str), strict=True)],
@@ -251,8 +252,8 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
         )
     rejected = [Rejected(path, NOT_CORRECTED) for path in frame["path"][predicted]]
     log.info(
-        "%s: %d corrected row%s used, %d unchanged left out",
-        source, sum(~predicted), "s" * (sum(~predicted) != 1), sum(predicted),
+        "%s: %s used, %d unchanged left out",
+        source, counted(sum(~predicted), "corrected row"), sum(predicted),
     )  # fmt: skip
     frame = frame.loc[~predicted].drop(columns=["split"], errors="ignore")
     if "at" in frame and "gps" not in frame:
@@ -306,8 +307,7 @@ def apply_corrections(
             log.warning(
                 "%s of later sources with times that no earlier item of the file has (within %g s) added as new "
                 "items: %s. If they should correct a label, check their times",
-                "1 row" if len(descriptions) == 1 else f"{len(descriptions)} rows",
-                SAME_TIME, _first_few(descriptions),
+                counted(len(descriptions), "row"), SAME_TIME, _first_few(descriptions),
             )  # fmt: skip
     items: dict[int, list[int]] = {}
     numbers = keyed.groupby(["content", *PART_COLUMNS], sort=False, dropna=False).ngroup()
@@ -336,19 +336,14 @@ def apply_corrections(
             corrections.append((path, _span(times[first_rows[0]]), before, label, paths[last[-1]]))
     frame["label"] = labels
     if corrections:
-        examples = _first_few(
-            [
-                f"{path}{', ' if span else ''}{span}: {was!r}, now {now!r}"
-                for path, span, was, now, _ in corrections
-            ]
-        )
-        log.info("Corrected labels (the last source counts): %d: %s", len(corrections), examples)
+        texts = [
+            f"{path}{', ' if span else ''}{span}: {was!r}, now {now!r}"
+            for path, span, was, now, _ in corrections
+        ]
+        log.info("Corrected labels (the last source counts): %d: %s", len(texts), _first_few(texts))
     remaining = frame.drop(index=frame.index[[*copies]]).reset_index(drop=True)
-    return (
-        remaining,
-        pd.DataFrame(corrections, columns=list(CORRECTION_COLUMNS)),
-        list(copies.values()),
-    )
+    replaced = pd.DataFrame(corrections, columns=[*CORRECTION_COLUMNS])
+    return remaining, replaced, [*copies.values()]
 
 
 def _match_times(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, list[int]]:

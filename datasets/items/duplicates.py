@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, counted
 from datasets.items.splits import components
 from datasets.spectrograms import Source
 
@@ -49,9 +49,8 @@ class Clusters(NamedTuple):
     def __str__(self) -> str:
         if not self.sizes:
             return "none found"
-        count, largest = len(self.sizes), max(self.sizes)
-        clusters = "1 cluster" if count == 1 else f"{count} clusters"
-        return f"{sum(self.sizes)} files in {clusters}, the largest of {largest}"
+        clusters = counted(len(self.sizes), "cluster")
+        return f"{sum(self.sizes)} files in {clusters}, the largest of {max(self.sizes)}"
 
 
 def find_clusters(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def check_classes(
             raise SecondhandError(f"{source}: the label {quoted(label)} {fault}: rename it{also}")
     similar = next((labels for labels in same.values() if len(labels) > 1), None)
     if similar:
-        sizes = {n: f"{counts[n]} file{'s' * (counts[n] != 1)}" for n in similar}
+        sizes = {n: counted(counts[n], "file") for n in similar}
         sizes[UNKNOWN] = "reserved"
         names = " and ".join(f"{quoted(label)} ({sizes[label]})" for label in sorted(similar))
         raise SecondhandError(
@@ -152,12 +152,9 @@ def drop_small_classes(
     if len(counts) - len(small) < 2:
         problems = [f"the class {label!r}" for label in counts if label not in small]
         problems += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
-        count = f"{len(rejected)} file{'s' * (len(rejected) != 1)}"
-        left_out = f". {count} left out, the first: {': '.join(rejected[0])}" if rejected else ""
-        remedy = (
-            "Name further sources with --data, or continue from a model and its training files with "
-            "--from"
-        )
+        count = counted(len(rejected), "file")
+        left_out = f". {count} left out, the first: {rejected[0]}" if rejected else ""
+        remedy = "Name further sources with --data, or continue from a model and its training files with --from"
         inside = next((Path(source) / label for label in counts), Path(source))
         if len(counts) == 1 and inside.is_dir():
             folders = sorted(quoted(entry.name) for entry in inside.iterdir() if entry.is_dir())
@@ -170,13 +167,10 @@ def drop_small_classes(
     if not small:
         return frame, []
     examples = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])
-    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+    examples += f" and {len(small) - 5} more" if len(small) > 5 else ""
     log.warning(
-        "%s: classes with too few files, left out: %s%s. Add files to them and train again",
-        source,
-        examples,
-        more,
-    )
+        "%s: classes with too few files, left out: %s. Add files to them and train again", source, examples,
+    )  # fmt: skip
     if multi_label:
         labels = [
             JOIN.join(
@@ -188,7 +182,7 @@ def drop_small_classes(
     bad = frame["label"].isin(small)
     return frame.loc[~bad], [
         Rejected(path, f"its class {quoted(label)} has {_too_few(counts[label])}")
-        for path, label in zip(frame["path"][bad], frame["label"][bad], strict=True)
+        for path, label in frame.loc[bad, ["path", "label"]].itertuples(index=False)
     ]
 
 
@@ -197,5 +191,4 @@ def _names(frame: pd.DataFrame, multi_label: bool) -> list[list[str]]:
 
 
 def _too_few(count: int) -> str:
-    files = f"{count} usable file{'s' * (count > 1)}"
-    return f"{files}; a class needs {FEWEST}, one for training and one for validation"
+    return f"{counted(count, 'usable file')}; a class needs {FEWEST}, one for training and one for validation"

@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio import window_of
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.clock import Clock
+from datasets.items.deployments import read_deployments
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
-from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, clock_of, hold_out_later
+from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, hold_out_later
 from datasets.items.rehearsal import (
     background_file,
     check_groups,
@@ -35,6 +36,7 @@ from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import (
     DETECTED_GROUP,
     SPLITS,
+    are_named,
     groups_from_names,
     missing_split,
     split_remarks,
@@ -98,15 +100,7 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
     if data.background:
         _load_background(table, data, signal, seed)
     if data.unknown:
-        known = pd.concat([table.frame, table.unknown_items, table.background])
-        ood, bad = load_unknown(
-            data.unknown,
-            table.kind,
-            known,
-            picture_info=table.picture_info,
-            vectors=table.vectors,
-            min_box_confidence=data.min_box_confidence,
-        )
+        ood, bad = _load_unknown(data.unknown, table, data, "--unknown")
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += bad
     return table
@@ -157,6 +151,21 @@ def render_items(
     return Loaded(table, rows, spectrogram)
 
 
+def _load_unknown(
+    source: str, table: ItemTable, data: DataSettings, flag: str
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Items of a ``source`` of no known class, as `load_unknown`, without copies of those in the table."""
+    return load_unknown(
+        source,
+        table.kind,
+        pd.concat([table.frame, table.unknown_items, table.background]),
+        flag=flag,
+        picture_info=table.picture_info,
+        vectors=table.vectors,
+        min_box_confidence=data.min_box_confidence,
+    )
+
+
 def _load_background(
     table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
 ) -> None:
@@ -171,16 +180,7 @@ def _load_background(
             f"--background {source} is --unknown, too, but files that were trained on cannot measure how unknown "
             "classes are refused. Name other files for one of the two"
         )
-    known = pd.concat([table.frame, table.unknown_items])
-    frame, bad = load_unknown(
-        source,
-        table.kind,
-        known,
-        flag="--background",
-        picture_info=table.picture_info,
-        vectors=table.vectors,
-        min_box_confidence=data.min_box_confidence,
-    )
+    frame, bad = _load_unknown(source, table, data, "--background")
     if data.from_ is not None and Path(source) == background_file(data.from_):
         learnt, changed = unchanged_items(Path(source))
         split_of = dict(learnt[["path", "split"]].to_numpy())
@@ -203,7 +203,7 @@ def _load_background(
         count, files, why = len(apart.frame), apart.frame["path"].nunique(), str(error)
         if count < LEAST_BACKGROUND or files < LEAST_BACKGROUND_FILES:
             why = (
-                f"{count} item{'s' * (count != 1)} of {files} file{'s' * (files != 1)} cannot be divided into training, "
+                f"{counted(count, 'item')} of {counted(files, 'file')} cannot be divided into training, "
                 f"validation and calibration. At least {LEAST_BACKGROUND} items of {LEAST_BACKGROUND_FILES} files are "
                 "needed: add other files or recordings"
             )
@@ -244,7 +244,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         before=before,
         min_box_confidence=data.min_box_confidence,
     )
-    table = replace(table, clock=clock_of(data))
+    deployments = None if data.deployments is None else read_deployments(data.deployments)
+    table = replace(table, clock=Clock(deployments))
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
@@ -261,11 +262,10 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     if data.group_by:
         table.frame = _named_groups(table.frame, data, table.clock)
         check_groups(table.frame, data)
-    groups = table.frame["group"].loc[table.frame["group"].ne("")]
-    sizes = groups.loc[~groups.str.fullmatch(DETECTED_GROUP)].value_counts()
-    table.groups = (
-        len(sizes) if (sizes > 1).any() else 0
-    )  # groups of one file keep nothing together
+    groups = table.frame["group"]
+    sizes = groups.loc[are_named(groups)].value_counts()
+    # Groups of one file keep nothing together.
+    table.groups = len(sizes) if (sizes > 1).any() else 0
     if data.near_duplicates == "keep-together" and table.kind != "embedding":
         _group_duplicates(table, data, signal, seed)
     return table
@@ -324,13 +324,12 @@ def _group_duplicates(
     if duplicates.ungrouped:
         count, sizes = len(duplicates.ungrouped), ", ".join(map(str, duplicates.ungrouped[:5]))
         message = (
-            f"not kept together: {count} cluster{'s' * (count > 1)} of {sizes} files, "
+            f"not kept together: {counted(count, 'cluster')} of {sizes} files, "
             f"{'each of ' * (count > 1)}which holds more than half of a class"
         )
         table.near_duplicates += f"; {message}"
         log.warning(
-            "near-duplicates %s, so the figures may be too good. Name groups with --group-by, or add other "
-            "files",
+            "near-duplicates %s, so the figures may be too good. Name groups with --group-by, or add other files",
             message,
         )
     if table.kind == "picture" and not table.groups:
@@ -367,8 +366,7 @@ def _group_sessions(
     messages = [_session_count(grouped_rows, number)] if grouped_rows.any() else []
     if ungrouped.any():
         messages.append(
-            f"not kept together: {_session_count(ungrouped, session)}, because {why}, so the figures may be "
-            "too good"
+            f"not kept together: {_session_count(ungrouped, session)}, because {why}, so the figures may be too good"
         )
     table.sessions = "; ".join(messages)
     log.log(
@@ -386,8 +384,7 @@ def _next_number(groups: pd.Series) -> int:
 
 def _session_count(rows: np.ndarray, numbers: np.ndarray) -> str:
     """Text with the number of files and of capture sessions; a session has at least two files."""
-    count = len(set(numbers[rows]))
-    return f"{rows.sum()} files in {count} session{'s' * (count > 1)}"
+    return f"{rows.sum()} files in {counted(len(set(numbers[rows])), 'session')}"
 
 
 def _thumbnails(
@@ -426,8 +423,8 @@ def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSet
     adopted = [f"{name} {value}" for name, value in trained_settings.items() if name not in chosen]
     log.debug("spectrogram settings of the backbone's training: %s", ", ".join(adopted))
     changed = [
-        f"{name} {chosen[name]} instead of {v}"
-        for name, v in trained_settings.items()
+        f"{name} {chosen[name]} instead of {value}"
+        for name, value in trained_settings.items()
         if name in chosen
     ]
     if changed:
@@ -486,7 +483,7 @@ def _split_again(
     SecondhandError : a split that the data name, or a fold, would be empty.
     """
     lost_paths = set(planned["path"].drop(table.frame.index))
-    reasons = [f"{r.path}: {r.reason}" for r in table.rejected if r.path in lost_paths]
+    reasons = [str(item) for item in table.rejected if item.path in lost_paths]
     cause = (
         f"{len(planned) - len(table.frame)} of {len(planned)} items could not be rendered "
         f"({'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''})"
@@ -597,19 +594,13 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
         return _random_protocol(
             table, "the test split that the data name, and for the other files on a random split"
         )
-    named = _named_by_user(frame["group"])
-    if table.groups and named.all():
+    if table.groups and are_named(frame["group"]).all():
         held_out = frame["group"].loc[frame["split"].ne("train")].nunique()
         by_group = (
             f"groups that were not in training ({held_out} of {table.groups}), drawn at random"
         )
         return _random_protocol(table, by_group, by_group=True)
     return _random_protocol(table, f"a random split of {len(table.classes)} classes")
-
-
-def _named_by_user(groups: pd.Series) -> pd.Series:
-    """Whether each group is one of ``--group-by`` or the data, and not a detected one."""
-    return groups.ne("") & ~groups.str.fullmatch(DETECTED_GROUP)
 
 
 def _random_protocol(table: ItemTable, protocol: str, *, by_group: bool = False) -> str:

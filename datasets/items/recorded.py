@@ -9,21 +9,14 @@ import pandas as pd
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.recorded import iso_time
 from datasets.items.clock import Clock, is_zoned, iso
-from datasets.items.deployments import read_deployments
 from datasets.items.labels import names_of
 from datasets.items.rehearsal import is_rehearsed
-from datasets.items.settings import DataSettings
-from datasets.items.splits import DETECTED_GROUP
+from datasets.items.splits import are_named
 from datasets.items.table import ItemTable
 
 #: Fraction of the items, the last ones, that ``--split-by time`` tests on.
 TESTED = 0.2
 BY_DEPLOYMENT = "deployment"
-
-
-def clock_of(data: DataSettings) -> Clock:
-    """The clock with the table of ``--deployments``, if it is given."""
-    return Clock(None if data.deployments is None else read_deployments(data.deployments))
 
 
 def add_deployments(frame: pd.DataFrame, clock: Clock) -> pd.DataFrame:
@@ -98,7 +91,7 @@ def hold_out_later(table: ItemTable) -> None:
     ]
     frame.loc[later, "split"] = "test"
     groups = frame["group"]
-    named_groups = groups.ne("") & ~groups.str.fullmatch(DETECTED_GROUP)
+    named_groups = are_named(groups)
     resumed = later.intersection(frame.index[named_groups])
     frame.loc[resumed, "group"] = groups[resumed] + " (later)"
     if table.groups:

@@ -8,6 +8,7 @@ near-duplicate, or the same recording) gets the old one's split. All others are 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -94,11 +95,7 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
     learnt = frame.loc[old & frame["split"].eq("train") & ~corrected]
     missing = before - {*frame["path"], *table.unknown_items["path"]}
     if data.rehearsal < 1:
-        shares = (
-            learnt.groupby("label", sort=True)
-            .size()
-            .map(lambda n: int(np.ceil(n * data.rehearsal)))
-        )
+        shares = (learnt["label"].value_counts() * data.rehearsal).map(math.ceil)
         rng = np.random.default_rng(seed)
         order = learnt.iloc[rng.permutation(len(learnt))]
         is_rehearsed_again = order.groupby("label").cumcount() < order["label"].map(shares)

@@ -255,8 +255,7 @@ def read_spectrogram(text: str) -> dict[str, Any]:
         file = SPECTROGRAMS / f"{text}.yaml" if text in _presets() else Path(text)
         if not file.is_file():
             raise SecondhandError(
-                f"--spectrogram {text}: neither a file nor a preset. The presets are "
-                f"{', '.join(_presets())}"
+                f"--spectrogram {text}: neither a file nor a preset. The presets are {', '.join(_presets())}"
             )
         content = read_settings(file, flag="--spectrogram")
     check_names(text, content, SPECTROGRAM_OPTIONS, flag="--spectrogram")

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.core.scanning import kind_of
 from datasets.items.labels import names_of, split_labels
 
@@ -28,6 +28,11 @@ DETECTED_GROUP = r"(?:near-duplicates|session) (\d+)"
 #: Seconds of strain that are whitened around a trigger (`QScanSettings.context`). Rows of one file that are
 #: closer than this share data.
 CONTEXT = 32.0
+
+
+def are_named(groups: pd.Series) -> pd.Series:
+    """Whether each group is one of ``--group-by`` or the data, and not a detected one."""
+    return groups.ne("") & ~groups.str.fullmatch(DETECTED_GROUP)
 
 
 def groups_from_names(paths: pd.Series, pattern: str) -> pd.Series:
@@ -123,10 +128,7 @@ def assign_splits(
         # Rows without a split, in a table that has splits, are training data.
         frame["split"] = frame["split"].replace("", "train")
     frame, moved = _leave_out(
-        frame,
-        frame["split"].ne("train"),
-        "in training",
-        "so it cannot be in " + frame["split"],
+        frame, frame["split"].ne("train"), "in training", "so it cannot be in " + frame["split"]
     )
     if at_random:
         pool = frame.index[frame["split"].eq("train")]
@@ -144,7 +146,7 @@ def assign_splits(
         frame.loc[pool[to_calibration], "split"] = "calibration"
     if why := missing_split(frame if beside is None else pd.concat([beside, frame])):
         raise SecondhandError(
-            f"{why} ({len(frame)} item{'s' * (len(frame) != 1)} in all). Add files, or change --valid, "
+            f"{why} ({counted(len(frame), 'item')} in all). Add files, or change --valid, "
             "--calibration, the groups or the column split"
         )
     return frame, rejected + moved
@@ -167,7 +169,7 @@ def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
     several = frame.loc[ungrouped & frame["path"].duplicated(keep=False), "path"]
     if len(several):
         sentences.append(
-            f"{len(several)} items are rows of {several.nunique()} file{'s' * (several.nunique() > 1)} and "
+            f"{len(several)} items are rows of {counted(several.nunique(), 'file')} and "
             "have no group: the items of a file stay in one split"
         )
     return sentences
@@ -212,12 +214,8 @@ def _hold_out_fold(
 def _in_fold(frame: pd.DataFrame, fold: str) -> pd.Series:
     folds = frame.get("fold", pd.Series("", index=frame.index)).astype(str)
     if not folds.eq(str(fold)).any():
-        fold_list = fold_names(folds[folds.ne("")])
-        hint = (
-            f"The folds are {', '.join(fold_list)}"
-            if fold_list
-            else "The table has no column 'fold'"
-        )
+        listed = ", ".join(fold_names(folds[folds.ne("")]))
+        hint = f"The folds are {listed}" if listed else "The table has no column 'fold'"
         raise SecondhandError(f"--fold {fold}: no item is in it. {hint}")
     return folds.eq(str(fold))
 
@@ -387,8 +385,8 @@ def assign_folds(frame: pd.DataFrame, cv: int | str, *, seed: int = 0) -> pd.Ser
     if k > groups.nunique():
         unit_name = "group" if frame["group"].ne("").any() else "file"
         raise SecondhandError(
-            f"--cv {k}: there {'is' if groups.nunique() == 1 else 'are'} only {groups.nunique()} "
-            f"{unit_name}{'s' * (groups.nunique() != 1)}, and each fold needs at least one. Use fewer folds"
+            f"--cv {k}: there {'is' if groups.nunique() == 1 else 'are'} only "
+            f"{counted(groups.nunique(), unit_name)}, and each fold needs at least one. Use fewer folds"
         )
     folds = stratified_folds(frame["label"].to_numpy(), groups.to_numpy(), k, seed=seed)
     return pd.Series((folds + 1).astype(str), index=frame.index, dtype=object)

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.scanning import (
     LINK_LOOP,
     SUFFIXES,
@@ -76,6 +76,22 @@ _SPLIT_NAMES = {
 }  # fmt: skip
 #: Values of a cell in a table with one column per class.
 _CELLS = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
+
+
+class _Labels(NamedTuple):
+    """Where the labels of a table are.
+
+    ``label`` : label of all rows, instead of the file's.
+    ``column`` : name of the column of labels, if it exists; default "label".
+    ``classes`` : not None for multi-label tables; the names of the class columns, if there are any.
+    """
+
+    label: str = ""
+    column: str | None = None
+    classes: Sequence[str] | None = None
+
+
+_OF_FILE = _Labels()
 
 
 @dataclass
@@ -202,9 +218,8 @@ def load_table(
             "them, or leave --strain out"
         )
     multi_label = labels is not None
-    columns = (
-        () if labels in (None, MULTI) else labels.split(",") if isinstance(labels, str) else labels
-    )
+    classes = labels.split(",") if isinstance(labels, str) else labels
+    of_table = _Labels(column=label_column, classes=() if labels == MULTI else classes)
     if multi_label and strain:
         raise SecondhandError(
             f"--labels cannot be combined with --strain {strain}, because a trigger has one label. Leave one of "
@@ -219,10 +234,9 @@ def load_table(
             _check_source(one)
         frame, bad, note = _read_source(
             one,
+            of_table,
             strain=strain,
-            label_column=label_column,
             together=together,
-            columns=columns if multi_label else None,
             learned=learned,
             vectors=vectors,
             alone=len(sources) == 1,
@@ -252,15 +266,13 @@ def load_table(
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
     picture_info: dict[str, PictureInfo] = {}
-    if vectors:
-        frame, bad = vectors.usable_rows(frame)
-    else:
-        frame, bad = usable_rows(frame, kind, picture_info, check=check)
+    frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=vectors)
     rejected += bad
     empty = [one for n, one in enumerate(names) if n not in set(frame["source"]) and one in sources]
     if learned and len(names) > 1 and empty and not vectors:
-        first = f". The first file left out: {': '.join(bad[0])}" if bad else ""
-        raise SecondhandError(f"--data {empty[0]}: no usable {kind} file in it{first}")
+        raise SecondhandError(
+            f"--data {empty[0]}: no usable {kind} file in it{first_left_out(bad)}"
+        )
     corrections = frame.iloc[:0]
     if learned:
         frame, corrections, copies = apply_corrections(frame, vectors)
@@ -339,9 +351,7 @@ def load_unknown(
     frame, copies = drop_copies(frame, known_items, vectors)
     rejected += copies
     if frame.empty:
-        summary = (
-            f" ({len(rejected)} left out, the first: {': '.join(rejected[0])})" if rejected else ""
-        )
+        summary = f" ({len(rejected)} left out, the first: {rejected[0]})" if rejected else ""
         raise SecondhandError(
             f"{flag} {os.fspath(source)}: no usable {kind} file in it{summary}. Add {kind} files that belong to "
             f"none of the classes, or leave {flag} out"
@@ -367,14 +377,12 @@ def load_unlabelled(
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     frame, rejected, _ = _read_source(
-        name, label=UNKNOWN, kind=kind, vectors=vectors, min_box_confidence=min_box_confidence
+        name, _Labels(UNKNOWN), kind=kind, vectors=vectors, min_box_confidence=min_box_confidence
     )
     frame, short = with_parts(frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
-    if kind == "embedding" and vectors is not None:
-        frame, bad = vectors.usable_rows(frame)
-        return frame, [*rejected, *short, *bad]
-    frame, bad = usable_rows(frame, kind, {} if picture_info is None else picture_info, check=check)
+    picture_info = {} if picture_info is None else picture_info
+    frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=vectors)
     return frame, [*rejected, *short, *bad]
 
 
@@ -389,8 +397,8 @@ def summary(rejected: Sequence[Rejected]) -> list[str]:
     Rows that `corrected_by_hand` leaves out do not count.
     """
     rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
-    lines = [f"{len(rejected)} file{'s' * (len(rejected) > 1)} left out:"] if rejected else []
-    lines += [f"  {item.path}: {item.reason}" for item in rejected[:10]]
+    lines = [f"{counted(len(rejected), 'file')} left out:"] if rejected else []
+    lines += [f"  {item}" for item in rejected[:10]]
     if len(rejected) > 10:
         lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
     return lines
@@ -398,12 +406,10 @@ def summary(rejected: Sequence[Rejected]) -> list[str]:
 
 def _read_source(
     source: str,
+    labels: _Labels,
     *,
     strain: str | None = None,
-    label_column: str | None = None,
     together: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    label: str = "",
     kind: str = "",
     learned: bool = False,
     vectors: Vectors | None = None,
@@ -412,7 +418,7 @@ def _read_source(
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
-    ``label`` : label of all rows; a folder then gives all its files of the ``kind``.
+    ``labels`` : if they name a label of all rows, a folder gives all its files of the ``kind``.
     ``learned`` : the rows are for training; warns if a folder seems to be the wrong source.
     ``vectors`` : takes the embeddings of a source that holds some; None if there can be none.
     ``alone`` : there is no other source. Embeddings without a label are an error only then.
@@ -435,29 +441,27 @@ def _read_source(
         frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
         return frame, [], note
     if strain and has_triggers(path):
-        frame, rejected = items_of_triggers(path, strain, label_column, together)
+        frame, rejected = items_of_triggers(path, strain, labels.column, together)
         return _normalise_splits(frame, path), rejected, ""
     if path.exists():
         kind_of_path = "folder" if path.is_dir() else "file"
         note = f"the local {kind_of_path} {source}, not the public set of this name"
         note = note if public else ""
         if vectors is not None and has_embeddings(path):
-            labels = _Labels(label, label_column, columns)
             return *_read_embedded(path, labels, vectors, alone=alone), note
         if vectors is not None and path.is_dir() and _is_of_embeddings(path):
-            return *_read_embedded_folder(path, label, vectors), note
+            return *_read_embedded_folder(path, labels.label, vectors), note
         if is_detections(path):
-            return *items_of_detections(path, min_box_confidence, label), note
+            return *items_of_detections(path, min_box_confidence, labels.label), note
         if is_annotated(path):
-            return read_annotations(path, label_column)
-        if path.is_dir() and label:
+            return read_annotations(path, labels.column)
+        if path.is_dir() and labels.label:
             files, rejected = files_below(path)  # other kinds of file, such as notes, are ignored
             matching = [file for file in files if kind_of(file) == kind]
             return pd.DataFrame({"path": pd.Series(matching, dtype=str)}), rejected, note
         if path.is_dir():
             return *_scan_folder(path, learned=learned), note
-        rows = read_rows(path, label=label, label_column=label_column, columns=columns)
-        return *rows, note
+        return *read_rows(path, labels), note
     if public:
         frame, note = catalog.load(source)
         return frame, [], note
@@ -473,10 +477,10 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
     rejected: list[Rejected] = []
     splits = {f: _SPLIT_NAMES.get(f.name.lower(), "") for f in _entries(root) if f.is_dir()}
     if "train" in splits.values() and {"valid", "test"} & {*splits.values()}:
-        other_folders = [str(folder) for folder, split in splits.items() if not split]
         rejected += [
-            Rejected(o, "not read, because it is not one of the split folders")
-            for o in other_folders
+            Rejected(str(folder), "not read, because it is not one of the split folders")
+            for folder, split in splits.items()
+            if not split
         ]
         splits = {folder: split for folder, split in splits.items() if split}
     else:
@@ -518,10 +522,7 @@ def _no_class_folder(root: Path) -> SecondhandError:
     elif len(siblings) > 1 and any(kind_of(str(file)) for file in files):
         remedy = f"It looks like the folder of one class. Name the folder above it: --data {above}"
     else:
-        remedy = (
-            "Put the files of each class into a folder of their own, or name a CSV file with the columns "
-            "path,label"
-        )
+        remedy = "Put the files of each class into a folder of their own, or name a CSV file with the columns path,label"
     return SecondhandError(f"--data {root}: no class folder with files in it. {remedy}")
 
 
@@ -576,10 +577,8 @@ def _entries(folder: Path) -> list[Path]:
 
 def read_rows(
     path: Path,
+    labels: _Labels = _OF_FILE,
     *,
-    label: str = "",
-    label_column: str | None = None,
-    columns: Sequence[str] | None = None,
     cells: pd.DataFrame | None = None,
     resolve: bool = True,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
@@ -587,15 +586,13 @@ def read_rows(
 
     All cells are text, including times. The index is the row number in the file minus 2.
 
-    ``label`` : label of all rows, instead of the file's.
-    ``label_column`` : name of the column of labels, if it exists; default "label".
-    ``columns`` : not None for multi-label tables; the names of the class columns, if there are any.
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
     cells = read_cells(path) if cells is None else cells
-    if columns:
-        cells, label_column = _from_columns(path, cells, columns), None
+    label, label_column, classes = labels
+    if classes:
+        cells, label_column = _from_columns(path, cells, classes), None
     names = (*TEXT_COLUMNS, *PART_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
     column_of = {name: _column(path, cells, name) for name in names}
     if label_column:
@@ -617,8 +614,8 @@ def read_rows(
     frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
-    no_label = ~no_path & frame["label"].eq("" if columns is None else NOT_KNOWN)
-    reason = "no label" if columns is None else "all labels are empty"
+    no_label = ~no_path & frame["label"].eq("" if classes is None else NOT_KNOWN)
+    reason = "no label" if classes is None else "all labels are empty"
     rejected += [
         Rejected(str(frame.at[row, "path"]), f"{reason} (row {row + 2} of {path.name})")
         for row in frame.index[no_label]
@@ -630,14 +627,6 @@ def read_rows(
         files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
         frame = frame.assign(path=frame["path"].map(files))
     return _normalise_splits(frame, path), rejected
-
-
-class _Labels(NamedTuple):
-    """Where the labels of a table are: the arguments ``label``, ``label_column`` and ``columns`` of `read_rows`."""
-
-    label: str = ""
-    label_column: str | None = None
-    columns: Sequence[str] | None = None
 
 
 def add_embeddings(
@@ -662,7 +651,7 @@ def add_embeddings(
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
     if not vectors:
-        raise SecondhandError(f"{': '.join(rejected[0])}. No other file with embeddings was named")
+        raise SecondhandError(f"{rejected[0]}. No other file with embeddings was named")
     return rejected
 
 
@@ -677,21 +666,21 @@ def _read_embedded(
     cells = content.cells
     if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
         cells = cells.rename(columns={"at": "gps"})
-    rows, rejected = read_rows(path, label=UNKNOWN, cells=cells, resolve=resolve)
+    rows, rejected = read_rows(path, _Labels(UNKNOWN), cells=cells, resolve=resolve)
     rows, short = with_parts(rows, "embedding", str(path))
     rows, unusable = vectors.add(path, content, rows)
     rejected += short + unusable
     if labels.label:
         return rows, rejected
-    name = labels.label_column or "label"
-    if not labels.columns and not (_column(path, cells, name) or _column(path, cells, "label")):
+    name = labels.column or "label"
+    if not labels.classes and not (_column(path, cells, name) or _column(path, cells, "label")):
         if alone:
             raise SecondhandError(
                 f"{path}: no column {name!r}, so its embeddings have no labels. Add the column, or name a table with "
                 f"the columns path,label as well: --data {path} labels.csv"
             )
         return rows.iloc[:0], rejected
-    labelled, unlabelled = read_rows(path, **labels._asdict(), cells=cells)
+    labelled, unlabelled = read_rows(path, labels, cells=cells)
     listed = {item.path for item in rejected} if alone else {item.path for item in unlabelled}
     rejected += [item for item in unlabelled if item.path not in listed]
     return labelled.loc[labelled.index.intersection(rows.index)], rejected
@@ -849,18 +838,14 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
         raise SecondhandError(f"--data {source}: no file in a supported format ({endings})")
     kind = counts.most_common(1)[0][0]
     others = [path for path, name in zip(paths, kinds, strict=True) if name not in (kind, None)]
-    notes = all(
-        path.lower().endswith(".txt") for path in others
-    )  # the list of files left out names them
+    # The list of files left out names notes.
+    notes = all(path.lower().endswith(".txt") for path in others)
     if others and not (notes and len(others) <= MOST_NOTES * len(paths)):
         numbers = []
         for name, n in counts.most_common():
-            few = [
-                os.path.join(*Path(path).parts[-2:])
-                for path, k in zip(paths, kinds, strict=True)
-                if k == name
-            ]
-            numbers.append(f"{n} {name}{': ' + ', '.join(few) if n <= NAMED else ''}")
+            few = [path for path, k in zip(paths, kinds, strict=True) if k == name and n <= NAMED]
+            files = ", ".join(os.path.join(*Path(path).parts[-2:]) for path in few)
+            numbers.append(f"{n} {name}{': ' if few else ''}{files}")
         log.warning(
             "%s contains files of several kinds (%s): only the %s files are used. Choose another kind with --kind",
             source, "; ".join(numbers), kind,

@@ -122,11 +122,7 @@ class BackgroundMix(_Augmentation):
     """
 
     def __init__(
-        self,
-        *,
-        snr_db: tuple[float, float] = (10.0, 30.0),
-        range_db: float = 80.0,
-        p: float = 0.5,
+        self, *, snr_db: tuple[float, float] = (10.0, 30.0), range_db: float = 80.0, p: float = 0.5
     ) -> None:
         super().__init__(p)
         self.snr, self.range = snr_db, range_db

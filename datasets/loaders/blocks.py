@@ -91,9 +91,7 @@ class OpenPicture(Transform):
 
 
 def PictureBlock(
-    preprocessing: Preprocessing,
-    augmentation: Augmentation,
-    store: DecodedPictures | None = None,
+    preprocessing: Preprocessing, augmentation: Augmentation, store: DecodedPictures | None = None
 ) -> TransformBlock:
     """Block for pictures: opens, crops, flips, changes the lighting, and normalises for the backbone.
 

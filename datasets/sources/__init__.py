@@ -2,4 +2,4 @@
 
 from datasets.sources.demos import write_demo
 from datasets.sources.download import fetch_file, require_space
-from datasets.sources.public import NOTE, PREFIX, SETS, PublicSet, fetch_event
+from datasets.sources.public import NOTE, PREFIX, SETS, fetch_event

@@ -58,13 +58,11 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
     folder = cache_root() / "demos" / f"{name}-{version}"
     if noise is not None:
         strain_files = _strain_files(noise)
-        mark = hashlib.sha256(
-            repr([(p, os.stat(p)[6:9]) for p in strain_files]).encode()
-        ).hexdigest()[:12]
+        states = repr([(p, os.stat(p)[6:9]) for p in strain_files])
+        mark = hashlib.sha256(states.encode()).hexdigest()[:12]
+        folder = folder.with_name(f"{folder.name}-{mark}")
+        write = partial(_glitches, noise=strain_files)
         note = f"SIMULATED glitches and chirps in the strain of {noise}; {UNKNOWN_CLASS} is an unknown class"
-        return _written_once(
-            folder.with_name(f"{folder.name}-{mark}"), partial(_glitches, noise=strain_files)
-        ), note
     return _written_once(folder, write), note
 
 
@@ -119,12 +117,11 @@ def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
 
 def _strain_files(noise: str) -> list[str]:
     """The strain files that a path or a pattern names, sorted."""
-    paths = (
-        files_below(noise)[0]
-        if Path(noise).is_dir()
-        else sorted(glob.glob(noise, recursive=True)) or [noise]
-    )
-    listed = [path for path in paths if kind_of(path) == "strain" and os.path.isfile(path)]
+    is_folder = Path(noise).is_dir()
+    paths = files_below(noise)[0] if is_folder else sorted(glob.glob(noise, recursive=True))
+    listed = [
+        path for path in paths or [noise] if kind_of(path) == "strain" and os.path.isfile(path)
+    ]
     if not listed:
         raise SecondhandError(
             f"--strain {noise}: no strain file. Name a file, a folder, or a pattern in quotes"
@@ -134,11 +131,7 @@ def _strain_files(noise: str) -> list[str]:
 
 #: Version, writer and note of each demo. The version changes with the files, because it names their folder.
 _WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
-    "digits": (
-        1,
-        _digits,
-        "handwritten digits of scikit-learn; 8 and 9 are unknown classes",
-    ),
+    "digits": (1, _digits, "handwritten digits of scikit-learn; 8 and 9 are unknown classes"),
     "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models, not recorded"),
     "scenes": (
         1,

@@ -138,9 +138,7 @@ def _check(file: RemoteFile, received_file: Path, path: Path) -> None:
             received.append(f"{name}:{hashlib.file_digest(stream, name).hexdigest()}")
     if not file.hashes:
         log.warning(
-            "%s cannot be verified, because no hash is published. It has %s",
-            file.name,
-            received[0],
+            "%s cannot be verified, because no hash is published. It has %s", file.name, received[0]
         )
     elif not set(received) & set(file.hashes):
         raise SecondhandError(

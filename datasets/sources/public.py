@@ -77,10 +77,8 @@ def read_pets(folder: Path) -> pd.DataFrame:
         try:
             lines = list_file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadFile(
-                list_file,
-                f"cannot be read ({error}): delete the folder {folder} to download the set again",
-            ) from None
+            why = f"cannot be read ({error}): delete the folder {folder} to download the set again"
+            raise BadFile(list_file, why) from None
         for line in lines:
             if words := line.split():
                 # Abyssinian_100: the breed, then the number.
@@ -161,8 +159,7 @@ def _read_plane(path: Path, source: Any, name: str) -> NDArray[np.uint8]:
     if node.shape not in ((1, *PIXELS), PIXELS) or node.dtype.kind not in "fu":
         raise BadFile(
             path,
-            f"{name} has type {node.dtype} and shape {node.shape} instead of grey values of shape "
-            f"{(1, *PIXELS)}",
+            f"{name} has type {node.dtype} and shape {node.shape} instead of grey values of shape {(1, *PIXELS)}",
         )
     value = np.asarray(node[()]).reshape(PIXELS)
     if value.dtype == np.uint8:
@@ -382,8 +379,7 @@ def _read_event(path: Path, name: str) -> tuple[float, dict[str, str]]:
         ]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadFile(
-            path,
-            f"not a response of the event API ({error!r:.80}): delete it to download it again",
+            path, f"not a response of the event API ({error!r:.80}): delete it to download it again"
         ) from None
     if not math.isfinite(gps):
         raise BadFile(path, f"the GPS time of the event is {gps}: delete it to download it again")

@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import QuickState
 from datasets.core.processes import CRASHED, in_parallel
-from datasets.core.store import (
-    MAX_BYTES,
-    CacheError,
-    Hashes,
-    Store,
-    digest_of,
-    hash_shared,
-)
+from datasets.core.store import MAX_BYTES, CacheError, Hashes, Store, digest_of, hash_shared
 from datasets.images import Box
 
 if TYPE_CHECKING:
@@ -127,12 +120,8 @@ def render_picture(
     except BadFile as error:
         failures.add(key, error.reason.encode())
         raise
-    texts = {
-        "spectrogram": text,
-        "source": digest,
-        "span": span,
-        "no signal": str(int(spectrogram.no_signal(signal))),
-    }
+    quiet = str(int(spectrogram.no_signal(signal)))
+    texts = {"spectrogram": text, "source": digest, "span": span, "no signal": quiet}
     data = encode(image, texts)
     return pictures.add(key, data), len(data)
 

@@ -12,20 +12,11 @@ import json
 import math
 import os
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Self,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from statistics import multimode
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,8 +138,7 @@ def sample_evenly(paths: Iterable[AnyPath], most: int) -> list[str]:
 
 def most_common_rate(rates: Iterable[Rate]) -> Rate:
     """The most common rate; of ties the lowest."""
-    counts = Counter(rates)
-    return min(counts, key=lambda rate: (-counts[rate], rate))
+    return min(multimode(rates))
 
 
 def check_types(spectrogram: Any) -> None:

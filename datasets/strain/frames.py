@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from datasets.core.cells import read_text
-from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.files import write_beside
 from datasets.core.scanning import files_below, kind_of
 from datasets.spectrograms import cache_root
@@ -118,11 +118,10 @@ def read_frames(source: str) -> Frames:
         detector_frames = by_detector.setdefault(detector[0] if detector else name["site"], [])
         detector_frames.append(Frame(start, start + float(name["length"]), file))
     if not by_detector:
-        first = f". The first file left out: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(
             f"--strain {source}: no strain file with detector, GPS time and duration in its name, as in "
             "H-H1_GWOSC-1126259447-32.hdf5. Name a file, a folder, a pattern in quotes, or a LAL cache"
-            f"{first}"
+            f"{first_left_out(rejected)}"
         )
     return Frames(by_detector, rejected)
 
@@ -139,19 +138,16 @@ def write_cache(frames: dict[str, str]) -> str:
     """
     lines = []
     for detector, file in frames.items():
-        name, status = _NAME.fullmatch(Path(file).name), os.stat(file)
-        if name is not None:
+        match, status = _NAME.fullmatch(Path(file).name), os.stat(file)
+        if match is not None:
             lines += [
                 f"# {detector} {status.st_size} {status.st_mtime_ns}",
-                f"{detector[0]} {name['what']} {name['start']} {name['length']} "
+                f"{detector[0]} {match['what']} {match['start']} {match['length']} "
                 f"file://localhost{quote(os.path.abspath(file))}",
             ]
     text = "\n".join(lines).encode() + b"\n"
-    path = (
-        cache_root()
-        / "together"
-        / f"{''.join(frames)}-{hashlib.sha256(text).hexdigest()[:16]}{CACHE}"
-    )
+    name = f"{''.join(frames)}-{hashlib.sha256(text).hexdigest()[:16]}{CACHE}"
+    path = cache_root() / "together" / name
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_beside(path, text)

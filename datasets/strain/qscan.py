@@ -74,9 +74,8 @@ def whiten(values: ArrayLike, rate: float) -> Floats:
         raise ValueError("cannot be whitened: no noise at some frequency, as in constant strain")
 
     transfer = 1 / density
-    taper = 0.5 - 0.5 * np.cos(
-        2 * pi * np.arange(5) / 9
-    )  # rising half of a Hann window of 10 points
+    # The rising half of a Hann window of 10 points.
+    taper = 0.5 - 0.5 * np.cos(2 * pi * np.arange(5) / 9)
     transfer[:5] *= taper
     transfer[-5:] *= taper[::-1]
     impulse = np.fft.irfft(transfer, len(x))
@@ -250,12 +249,7 @@ class QGram:
         return [rows[i] for i in range(len(self.frequencies))]
 
     def images(
-        self,
-        spans: Sequence[Interval],
-        *,
-        width: int = 1000,
-        height: int = 500,
-        step: float = inf,
+        self, spans: Sequence[Interval], *, width: int = 1000, height: int = 500, step: float = inf
     ) -> list[NDArray[np.float32]]:
         """Interpolate the energies to regular grids, one for each window of time.
 

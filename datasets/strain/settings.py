@@ -162,7 +162,7 @@ class QScanSettings(SpectrogramSettings):
         probed = check_files_isolated(_probe, sample_evenly(paths, 50), 1)
         opened = [file for file in probed if not isinstance(file, Rejected)]
         if not opened:
-            bad = [": ".join(file) for file in probed if isinstance(file, Rejected)]
+            bad = [file for file in probed if isinstance(file, Rejected)]
             reason = f"The first reason: {bad[0]}" if bad else "There are no files"
             raise SecondhandError(f"no readable strain file to infer the band from. {reason}")
         rate = most_common_rate(rate for rate, _ in opened)
@@ -232,16 +232,10 @@ class QScanSettings(SpectrogramSettings):
 
         Raises BadFile if there is no noise to whiten, or the strain does not cover the durations.
         """
-        if self.together:
-            single = replace(self, together=(), durations=self.durations)
-            levels_by_detector = [
-                single._levels(strain, _SEARCH + TRAVEL) for strain in (signal, *signal.others)
-            ]
-            return [
-                levels_by_detector[n % len(levels_by_detector)][n]
-                for n in range(len(self.durations))
-            ]
-        return self._levels(signal, _SEARCH)
+        if not self.together:
+            return self._levels(signal, _SEARCH)
+        detectors = [self._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)]
+        return [detectors[n % len(detectors)][n] for n in range(len(self.durations))]
 
     def _levels(self, signal: Strain, around: float) -> list[NDArray[np.uint8]]:
         height, width = (n // m for n, m in zip(self.size, self._rows_and_columns, strict=True))

@@ -139,13 +139,13 @@ def test_models_are_named_by_their_runs(tmp_path):
     folders = [tmp_path / name for name in ("one/model", "two/model", "other/one")]
     for folder in folders:
         save_bundle(colours(), folder)
-    served = load(folders)
+    served, _ = load_each(folders)
     assert list(served) == ["one", "two", "one 2"]
     assert served["one"].kind == "picture"
     for each in served.values():
         each.close()
     with pytest.raises(SecondhandError, match="not a model folder"):
-        load([tmp_path])
+        load(tmp_path)
 
 
 def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_path):
