@@ -1,4 +1,4 @@
-"""The page in headless Chromium, as people use it."""
+"""The page in headless Chromium, operated as a user would."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.slow
 
 WAIT = 60_000
-#: The weakest contrast of the visible texts, each against what lies behind it (WCAG 2, 1.4.3).
+#: The lowest contrast of any visible text against its background (WCAG 2, 1.4.3).
 CONTRAST = """() => {
   const parse = c => { const v = c.match(/[\\d.]+/g).map(Number); return v.length > 3 ? v : [...v, 1] };
   const over = (a, b) => [0, 1, 2].map(i => a[i] * a[3] + b[i] * (1 - a[3]));
@@ -60,14 +60,14 @@ CUT_OFF = """() => [...document.querySelectorAll('svg[viewBox] text')].filter(t 
 
 
 @pytest.fixture(scope="module")
-def browser(up):  # the page first: processes that it starts would hold the browser's pipes
+def browser(up):  # up first, so that the processes it starts do not hold the browser's pipes
     with chromium() as running:
         yield running
 
 
 @pytest.fixture
 def opened(browser, up):
-    """Opens the page; at the end there was no error on the console, and no request to another host."""
+    """Open the page; fail on console errors and on requests to other hosts."""
     contexts, errors = [], []
 
     def open_page(**options):
@@ -133,7 +133,7 @@ def test_a_photo(opened, pictures):
     assert page.locator(".sh-top li:visible").count() == 3
     drawn(page, 2)
     assert page.get_by_role("img", name="Where it looked for “red”").is_visible()
-    page.get_by_role("button", name="green", exact=True).click()  # an example of its run
+    page.get_by_role("button", name="green", exact=True).click()  # an example from its run
     shows(page, "green")
 
 
@@ -158,7 +158,7 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
         return pd.read_csv(up.folder / "kept" / "new-labels.csv")["label"].tolist()
 
     turn.get_by_text("0 of 7").wait_for()
-    page.keyboard.press("4")  # there are three classes
+    page.keyboard.press("4")  # there is no fourth class
     press("2")
     press("u")
     assert kept() == ["green", "unknown"]
@@ -169,7 +169,7 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     turn.get_by_text("1 of 7 labelled, 1 skipped.").wait_for()
     assert turn.locator("img").get_attribute("src") != skipped
     page.keyboard.press("/")
-    page.keyboard.type("u21")  # no keys while it is written
+    page.keyboard.type("u21")  # keys typed into a field are no shortcuts
     page.get_by_role("button", name="Use this label").press("Enter")
     turn.get_by_text("2 of 7").wait_for()
     assert kept() == ["green", "u21"]
@@ -195,14 +195,14 @@ def test_unknown_and_the_slider(opened, pictures, up):
     shows(page, re.compile("blue|green|red"))
     assert not by_model.is_checked()
     note = page.locator(".sh-note", has_text="calibration files")
-    everything = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
-    assert everything.search(note.inner_text())
+    all_answered = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
+    assert all_answered.search(note.inner_text())
     page.keyboard.press("End")
     shows(page, "unknown")
     frame = pd.read_csv(up.folder / "run" / "predictions.csv")
     sure = frame.loc[frame["split"].eq("calibration"), "probability"].ge(1).mean()
     assert sure < 1
-    assert not everything.search(note.inner_text())
+    assert not all_answered.search(note.inner_text())
     by_model.check()
     shows(page, "unknown")
     from playwright.sync_api import expect
@@ -212,7 +212,8 @@ def test_unknown_and_the_slider(opened, pictures, up):
 
 
 def test_the_slider_over_rules(browser, tmp_path):
-    """A refused file is answered at once under a looser rule, by the keyboard alone, and refused again."""
+    """A looser rule answers a refused file at once, and the stricter one refuses it again, by
+    keyboard."""
     from playwright.sync_api import expect
 
     from app.server import serve
@@ -244,7 +245,7 @@ def test_the_slider_over_rules(browser, tmp_path):
 
 
 def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
-    """Several files follow the rule of the tab *One file* too; a broken file is not unknown."""
+    """The rule of the tab *One file* applies to several files too; a broken file is not unknown."""
     page = opened()
     model(page, "strict")
     wrong = up.folder / "wrong.jpg"
@@ -255,7 +256,7 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     assert 0 < answered < 5
 
     def counted(count: int, rule: str) -> None:
-        """The table and the slider's words are of this rule."""
+        """Check that the table and the slider's text follow this rule."""
         page.locator(".sh-note:visible", has_text=rule).first.wait_for()
         page.get_by_role("tab", name="Several files").last.click()
         words = f"6 files: {count} answered, {5 - count} unknown, 1 could not be used."
@@ -271,8 +272,8 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     counted(answered, words)
     page.locator("input[type=range]:visible").focus()
     page.keyboard.press("Home")
-    far = sum(answer.reason == "out of distribution" for answer in expected)
-    counted(5 - far, "Your rule: the model answers if it is at least 0\u00a0% sure")
+    n_outliers = sum(answer.reason == "out of distribution" for answer in expected)
+    counted(5 - n_outliers, "Your rule: the model answers if it is at least 0\u00a0% sure")
     page.locator("input[type=checkbox]:visible").check()
     counted(answered, words)
     page.locator("input[type=number]:visible").fill("1")
@@ -284,7 +285,7 @@ def test_a_long_sound(opened, tmp_path):
     page = opened()
     model(page, "tones")
     choose(page, str(tone(tmp_path / "a.wav", "low", "low", "low", "high", "high")), 1)
-    shows(page, re.compile("low|high|unknown"))  # it holds both
+    shows(page, re.compile("low|high|unknown"))  # the result may be any of these
     drawn(page, 2)
     assert "time in the recording (s)" in page.locator(".sh-panel:visible").first.inner_html()
     assert page.locator(".sh-strip:visible g").count() > 4
@@ -337,14 +338,14 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     frame = pd.read_csv(download.value.path())
     assert frame["path"].tolist() == ["red_000.jpg", "blue_001.jpg", "wrong.jpg"]
     assert frame["label"].tolist() == ["red", "blue", "unknown"]
-    # Corrected by the keyboard alone: the file, then the class, each found as it is typed.
+    # Correct a label by keyboard: type to select the file, then the class.
     page.get_by_text("Correct the table").first.click()
-    for field, typed, chosen in (
+    for field, text, chosen in (
         ("Row", "blue_0", "2: blue_001.jpg"),
         ("Right label", "gre", "green"),
     ):
         box = page.get_by_label(field, exact=True).first
-        box.fill(typed)
+        box.fill(text)
         page.get_by_role("option", name=chosen).wait_for()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
@@ -356,8 +357,12 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     frame = pd.read_csv(download.value.path())
     assert frame["label"].tolist() == ["red", "green", "unknown"]
     assert frame["best"].tolist()[:2] == ["red", "blue"]
-    kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (kept["label"], kept["predicted"], kept["model"]) == ("green", "blue", "colours")
+    feedback = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (feedback["label"], feedback["predicted"], feedback["model"]) == (
+        "green",
+        "blue",
+        "colours",
+    )
 
 
 def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
@@ -379,13 +384,19 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Save the correction").first.click()
     page.get_by_text("Saved. Thank you.").wait_for()
-    told = page.locator(".sh-command:visible", has_text="learners.finetune").inner_text()
-    assert "--from '…/model' --data '…/feedback.csv'" in told
+    command = page.locator(".sh-command:visible", has_text="learners.finetune").inner_text()
+    assert "--from '…/model' --data '…/feedback.csv'" in command
     assert str(up.folder) not in page.content()
-    kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (kept["label"], kept["predicted"], kept["model"]) == ("blue", "unknown", "colours")
-    assert (kept["best"], Path(kept["path"]).name) == ("red", Path(pictures["red"][1]).name)
-    assert (up.folder / "kept" / kept["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
+    feedback = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (feedback["label"], feedback["predicted"], feedback["model"]) == (
+        "blue",
+        "unknown",
+        "colours",
+    )
+    assert (feedback["best"], Path(feedback["path"]).name) == ("red", Path(pictures["red"][1]).name)
+    assert (up.folder / "kept" / feedback["path"]).read_bytes() == Path(
+        pictures["red"][1]
+    ).read_bytes()
 
 
 def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
@@ -444,7 +455,7 @@ def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
 
 
 def test_by_keyboard_alone(opened, pictures):
-    """Tab reaches the file button, the slider and the tabs; Enter and arrows work them."""
+    """Tab reaches the file button, the slider and the tabs; Enter and arrow keys work there."""
     from playwright.sync_api import Error
 
     page = opened()
@@ -456,7 +467,7 @@ def test_by_keyboard_alone(opened, pictures):
                 return
         raise AssertionError(f"Tab never reaches {description}")
 
-    for attempt in range(8):  # the page is drawn anew while it loads, and forgets the focus
+    for attempt in range(8):  # while it loads, the page is redrawn and loses focus
         page.wait_for_timeout(300)
         tab_to("the upload", "!!e.closest('#file-0') && !e.closest('.source-selection')")
         try:

@@ -1,4 +1,4 @@
-"""What the tab *Train* does: zips of strangers, folders that are looked at, and one real training."""
+"""The tab *Train*: uploaded zips, summaries of folders, and one real training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.pictures import write_pictures
 
 @pytest.fixture
 def in_the_background():
-    """Ignores Ctrl-C, as a shell does for a program that it starts with ``&``."""
+    """Ignore Ctrl-C, as a shell does for a program started with ``&``."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)
@@ -55,7 +55,7 @@ def link(file: Path) -> Path:
 
 
 def changed(file: Path, at: bytes, offset: int, value: bytes) -> Path:
-    """Overwrites bytes behind the last signature ``at``."""
+    """Overwrite bytes behind the last signature ``at``."""
     data = bytearray(zipped(file, "a/b.jpg", content=bytes(5000)).read_bytes())
     place = data.rfind(at) + offset
     data[place : place + len(value)] = value
@@ -112,7 +112,7 @@ def test_a_disk_without_room_keeps_what_it_has(tmp_path, monkeypatch):
 
 
 def test_a_zip_is_unpacked_once_and_looked_at(tmp_path):
-    """Its single folder is entered; files of the system are not written."""
+    """A single top folder is entered; files of the operating system are not written."""
     photos = write_pictures(tmp_path / "in" / "photos", per_class=5)
     (photos / "red" / "broken.jpg").write_text("no picture")
     (photos / "red" / ".DS_Store").write_text("x")
@@ -126,11 +126,13 @@ def test_a_zip_is_unpacked_once_and_looked_at(tmp_path):
     expected = {path.relative_to(photos).as_posix() for path in photos.rglob("[!.]*.*")}
     assert written.keys() == expected
     assert all(path.read_bytes() == (photos / name).read_bytes() for name, path in written.items())
-    found = look_at(data)
-    assert (found.kind, found.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
-    assert found.pictures.keys() == found.counts.keys()
-    assert any(line.strip().startswith("red/broken.jpg: not a picture") for line in found.problems)
-    assert "red: 5" in found.html()
+    summary = look_at(data)
+    assert (summary.kind, summary.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
+    assert summary.pictures.keys() == summary.counts.keys()
+    assert any(
+        line.strip().startswith("red/broken.jpg: not a picture") for line in summary.problems
+    )
+    assert "red: 5" in summary.html()
 
 
 def test_a_folder_that_cannot_be_trained_on_says_why(tmp_path):
@@ -152,9 +154,9 @@ def test_what_the_command_warns_of_is_a_problem(tmp_path):
     for number, path in enumerate(sorted((photos / "blue").iterdir())):
         if number:
             path.unlink()
-    found = look_at(photos)
-    assert found.counts == {"green": 5, "red": 5}
-    assert any("'blue'" in line and "too few" in line for line in found.problems)
+    summary = look_at(photos)
+    assert summary.counts == {"green": 5, "red": 5}
+    assert any("'blue'" in line and "too few" in line for line in summary.problems)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
     )
     training._state.write_text(json.dumps({"folder": str(run), "words": ["--data", "photos"]}))
     with open(training._lock, "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # as the process has it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the training process holds it
         status = training.status()
         with pytest.raises(SecondhandError, match="One training runs already"):
             Training(tmp_path / "runs").start(["--data", "x", "--out", "y"])
@@ -203,7 +205,7 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
 
 @pytest.mark.slow
 def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path, in_the_background):
-    """In a process of its own, which a second page watches, stops and may resume."""
+    """Training runs in its own process; a second page watches it, stops it and may resume it."""
     photos = write_pictures(tmp_path / "photos", per_class=6)
     one = Training(tmp_path / "runs")
     words = one.words([photos], "usual")
@@ -258,15 +260,19 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     assert lessons(site, None).tables == ()
     for file in sorted((photos / "red").iterdir()):
         feedback.save(str(file), "blue", kind="picture", model="run")
-    found = lessons(site, None)
-    assert (found.model, found.words, found.tables) == ("run", "3 corrections", (feedback.table,))
+    corrections = lessons(site, None)
+    assert (corrections.model, corrections.words, corrections.tables) == (
+        "run",
+        "3 corrections",
+        (feedback.table,),
+    )
     labelling = Labelling(served, photos, tmp_path)
-    assert lessons(site, labelling) == found
+    assert lessons(site, labelling) == corrections
     rows = [{"path": "red/a.jpg", "label": "red"}, {"path": "red/b.jpg", "label": ""}]
     labelling.table.replace(["path", "label"], rows)
-    found = lessons(site, labelling)
-    assert found.words == "3 corrections and 1 label"
-    words = Training(tmp_path / "runs").words(found.tables, "usual", model)
+    corrections = lessons(site, labelling)
+    assert corrections.words == "3 corrections and 1 label"
+    words = Training(tmp_path / "runs").words(corrections.tables, "usual", model)
     tables = [str(feedback.table), str(tmp_path / "photos-labels.csv")]
     assert words[:5] == ["--from", str(model), "--data", *tables]
     assert words[-1] == str(tmp_path / "runs" / "run-corrected")
