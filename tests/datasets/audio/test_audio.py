@@ -1,4 +1,4 @@
-"""datasets.audio.decode: what is read, how it is cut, and every bad file that must not get through."""
+"""datasets.audio.decode: what is read, how it is cut, and which bad files are refused."""
 
 import io
 import itertools
@@ -63,7 +63,7 @@ def test_a_name_may_be_no_utf_8(tmp_path):
 
 
 def by_ffmpeg(path):
-    """All of a recording, float [samples]: FFmpeg's own reader of containers, and its decoder."""
+    """Return all samples of a recording, float [samples], as FFmpeg itself decodes it."""
     with av.open(str(path)) as file:
         parts = [frame.to_ndarray() for frame in file.decode(file.streams.audio[0])]
     values = np.concatenate(parts, axis=1)
@@ -89,11 +89,11 @@ def test_a_recording_of_a_phone_is_read_as_ffmpeg_reads_it(tmp_path, codec, chan
         part, _ = read_audio(path, start=start, end=end)
         same = signal[round(start * rate) : round(end * rate)]
         assert len(part) == len(same)
-        assert np.corrcoef(part, same)[0, 1] > 0.99  # AAC fills bands with noise of its own
+        assert np.corrcoef(part, same)[0, 1] > 0.99  # AAC fills bands with generated noise
 
 
 def grown(data, boxes, at, new, old=0):
-    """`old` bytes of a container replaced by others, and the boxes around them made to fit."""
+    """Replace `old` bytes of a container and adjust the sizes of the boxes around them."""
     for name in boxes:
         first = data.index(name) - 4
         (length,) = struct.unpack_from(">I", data, first)
@@ -122,7 +122,8 @@ def test_a_recording_with_a_cover_is_read_as_without(tmp_path):
 def test_a_recording_cut_together_is_heard_as_it_was_cut(tmp_path):
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, RATE).astype("f")
     data = m4a(noise, RATE, "alac")
-    parts = struct.pack(">IIiIIiI", 2, 500, 0, 65536, 250, RATE // 2, 65536)  # ms, sample, speed
+    # Two parts: duration in milliseconds, first sample, speed.
+    parts = struct.pack(">IIiIIiI", 2, 500, 0, 65536, 250, RATE // 2, 65536)
     at = data.index(b"elst") + 8
     path = tmp_path / "a.m4a"
     path.write_bytes(grown(data, [b"moov", b"trak", b"edts", b"elst"], at, parts, 16))
@@ -143,13 +144,13 @@ def test_quicktimes_container_is_read_too(tmp_path):
 def test_span_is_the_same_samples_as_the_whole(tmp_path):
     noise = np.random.default_rng(0).uniform(-1, 1, RATE * 3).astype("f")
     path = save(tmp_path / "a.flac", noise)
-    whole, _ = read_audio(path)
+    full, _ = read_audio(path)
     part, _ = read_audio(path, start=1.25, end=2.0)
-    np.testing.assert_array_equal(part, whole[20_000:32_000])
+    np.testing.assert_array_equal(part, full[20_000:32_000])
     middle, _ = read_audio(path, longest=1.0)
-    np.testing.assert_array_equal(middle, whole[RATE : 2 * RATE])
+    np.testing.assert_array_equal(middle, full[RATE : 2 * RATE])
     beyond, _ = read_audio(path, start=2.5, end=99)
-    np.testing.assert_array_equal(beyond, whole[40_000:])
+    np.testing.assert_array_equal(beyond, full[40_000:])
 
 
 def test_many_blocks_make_one_signal(tmp_path, monkeypatch):
@@ -188,9 +189,9 @@ def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog):
 
 
 def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog):
-    many = np.zeros((RATE, 32), "f")
-    many[:, 3] = tone()
-    signal, _ = read_audio(save(tmp_path / "a.wav", many, subtype="FLOAT"))
+    channels = np.zeros((RATE, 32), "f")
+    channels[:, 3] = tone()
+    signal, _ = read_audio(save(tmp_path / "a.wav", channels, subtype="FLOAT"))
     np.testing.assert_allclose(signal, tone() / 32, atol=1e-7)
     assert "cancel" not in caplog.text
 
@@ -199,14 +200,14 @@ def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog)
 
 
 def sound(kind="WAV", samples=None, **options):
-    """A file's bytes."""
+    """Return the bytes of a sound file."""
     buffer = io.BytesIO()
     soundfile.write(buffer, tone() if samples is None else samples, RATE, format=kind, **options)
     return buffer.getvalue()
 
 
 def patched(data, position, layout, value):
-    """With another number in its header, at a place or behind a name."""
+    """Overwrite a number in the header, at an offset or behind a name."""
     if isinstance(position, tuple):
         position = data.index(position[0]) + position[1]
     data = bytearray(data)
@@ -215,16 +216,16 @@ def patched(data, position, layout, value):
 
 
 def refused(path, reason):
-    """Before memory is taken."""
+    """Check that a file is refused before much memory is taken."""
     for read in (probe, read_audio):
         tracemalloc.start()
         try:
-            with pytest.raises(BadFile, match=reason) as caught:
+            with pytest.raises(BadFile, match=reason) as error:
                 read(path)
             assert tracemalloc.get_traced_memory()[1] < 20e6
         finally:
             tracemalloc.stop()
-        assert str(path) in str(caught.value)
+        assert str(path) in str(error.value)
 
 
 WAV, PHONE = sound(), m4a(tone(), RATE)
@@ -247,13 +248,13 @@ LIES = 2**31, "its tables claim"
         (WAV[:9000], "truncated: the header states 32"),
         (sound("AIFF")[:9000], "truncated: the header states 32"),
         *((np.random.default_rng(n).bytes(5000), "decoded|support|too short|implausible") for n in range(5)),
-        # Video.
+        # Videos.
         (b"\x1aE\xdf\xa3" + bytes(1000), "extract its sound"),
         (b"RIFF\0\1\0\0AVI LIST" + bytes(1000), "extract its sound"),
         (b"\0\0\1\xba" + bytes(1000), "extract its sound"),
         (b"OggS" + bytes(24) + b"\x80theora" + bytes(1000), "extract its sound"),
         (PHONE.replace(b"soun", b"vide"), "a video, not an audio file: extract its sound"),
-        # Containers that lie, are in fragments, packed or cut short.
+        # Containers that are inconsistent, fragmented, compressed or truncated.
         *((patched(PHONE, (name, at), ">I", LIES[0]), LIES[1])
           for name, at in ((b"stsz", 12), (b"stts", 8), (b"stco", 8), (b"elst", 8))),
         (patched(PHONE, (b"stsc", 8), ">I", 2**31), "damaged or truncated"),
@@ -274,7 +275,7 @@ def test_a_header_beyond_belief_is_refused_at_once(tmp_path, content, reason):
 def test_what_is_no_file_is_refused(tmp_path):
     refused(tmp_path / "no.wav", "cannot be opened: No such file")
     refused(tmp_path, "not a file, but a folder, a pipe")
-    if hasattr(os, "mkfifo"):  # and it does not hang
+    if hasattr(os, "mkfifo"):  # opening a pipe must not hang
         os.mkfifo(tmp_path / "a.wav")
         refused(tmp_path / "a.wav", "not a file, but a folder, a pipe")
 
@@ -314,9 +315,9 @@ def test_a_streamed_wav_of_unstated_length_is_read(tmp_path):
     ("tables", "edits"),
     [
         ({"stsz": (1, 2**25), "stsc": (1, 1, 2**25, 1)}, 1),  # packets of one byte
-        ({"stts": (1, 17, 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # of one sample
-        ({"stts": (1, 17, 2**32 - 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # taken for one
-        ({"stsz": (1, 2**16), "stsc": (1, 1, 2**16, 1)}, 2**10),  # each heard again and again
+        ({"stts": (1, 17, 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # packets of one sample
+        ({"stts": (1, 17, 2**32 - 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # read as one sample
+        ({"stsz": (1, 2**16), "stsc": (1, 1, 2**16, 1)}, 2**10),  # an edit list that repeats
     ],
 )
 def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
@@ -336,11 +337,10 @@ def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
 
 
 def test_a_container_whose_samples_are_in_another_file(tmp_path):
-    """FFmpeg, where it may, reads the other file; here it may not."""
+    """FFmpeg may read the other file, but here it must not."""
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, (2, RATE)).astype("f")
-    recording, other = (
-        m4a(signal, RATE, "alac") for signal in noise
-    )  # too noisy to pack: one size
+    # Noise does not compress, so all packets have one size.
+    recording, other = (m4a(signal, RATE, "alac") for signal in noise)
     (tmp_path / "other").write_bytes(other)
     name = str(tmp_path / "other").encode()
     tail = struct.pack(">HH", 2, len(name)) + name + b"\0" * (len(name) % 2)
@@ -381,7 +381,7 @@ def test_spans_that_cannot_be(tmp_path, monkeypatch):
     ("arguments", "spans"),
     [
         ((20, 5), [(0, 5), (5, 10), (10, 15), (15, 20)]),
-        ((12, 5), [(0, 5), (5, 10), (7, 12)]),  # the last ends with the recording
+        ((12, 5), [(0, 5), (5, 10), (7, 12)]),  # the last window ends with the recording
         ((10, 4, 0.5), [(0, 4), (2, 6), (4, 8), (6, 10)]),
         *(((length, 5), [(0, length)]) for length in (0.2, 5, 5.4)),
     ],
@@ -413,4 +413,4 @@ def test_loudness():
     assert loudness(signal, RATE) == pytest.approx(-23.0, abs=0.1)
     assert loudness(np.zeros(100, "f"), RATE) == loudness(np.zeros(0, "f"), RATE) == -np.inf
     noise = np.random.default_rng(0).standard_normal(RATE).astype("f")
-    assert loudness(0.3 + 1e-4 * noise, RATE) < NO_SIGNAL  # an offset is no sound
+    assert loudness(0.3 + 1e-4 * noise, RATE) < NO_SIGNAL  # a constant offset is no signal

@@ -1,4 +1,4 @@
-"""What recorders write into WAV files, by the published layouts."""
+"""What recorders write into WAV files, by their published layouts."""
 
 from __future__ import annotations
 

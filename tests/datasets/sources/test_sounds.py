@@ -1,4 +1,4 @@
-"""The simulated sounds: their physics, their seeds and the files that they are written to."""
+"""The simulated sounds: their physics, their seeds and their files."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ T = np.arange(2 * RATE) / RATE
 
 
 def tops(wave, count):
-    """The strongest frequencies of a sound, in Hz, lowest first."""
+    """Return the strongest frequencies of a sound, in Hz, lowest first."""
     power = np.abs(np.fft.rfft(wave * np.hanning(len(wave)))) ** 2
     peaks, _ = signal.find_peaks(power, distance=40)
     best = peaks[np.argsort(power[peaks])[-count:]]
@@ -55,7 +55,7 @@ def test_the_engine_fires_at_its_rate():
         wave = np.abs(signal.hilbert(sounds._engine(np.random.default_rng(seed), T, RATE)))
         power = np.abs(np.fft.rfft((wave - wave.mean()) * np.hanning(len(wave)))) ** 2
         f = np.fft.rfftfreq(len(wave), 1 / RATE)
-        # all of what the engine does is periodic in its cycle of two turns
+        # All of the engine's sound is periodic in its cycle of two turns.
         cycle = turns / 120
         near = np.abs(f / cycle - np.round(f / cycle)) < 1 / cycle  # within 1 Hz
         band = (f > 2) & (f < 5 * firing)
@@ -93,11 +93,11 @@ def test_every_class_sounds(label):
     assert len({wave.tobytes() for wave in waves}) == 8
 
 
-# demo:scenes: what is heard is what its label says
+# demo:scenes: the sound matches the label
 
 
 def test_the_sounds_of_its_label_are_in_it(monkeypatch) -> None:
-    """Each with a power of its own, the loudest of 1, and nothing but noise in one of none."""
+    """Each label's sound has its own power, the loudest 1; a clip without labels is noise only."""
     played: list[float] = []
 
     def tone(label, rng, t, rate):

@@ -1,4 +1,4 @@
-"""The size-limited store of spectrograms and decoded pictures: what stays, what is removed, which files are touched."""
+"""The size-limited store of spectrograms and decoded pictures: what stays and what is removed."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ KEYS = [hashlib.sha256(bytes([n])).hexdigest() for n in range(6)]
 
 @pytest.fixture
 def filled(tmp_path: Path) -> Store:
-    """Files of 10 bytes, the first used longest ago; and a store that is opened after that."""
+    """Files of 10 bytes, the first least recently used, and a store opened on them."""
     store = Store(tmp_path, ".png")
     for n, key in enumerate(KEYS):
         os.utime(store.add(key, b"0123456789"), (1e9 + n, 1e9 + n))

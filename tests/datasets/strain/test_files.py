@@ -25,7 +25,7 @@ def noise(seconds, rate=RATE, seed=0):
 
 
 def write(path, values, rate=RATE, start=START, **options):
-    """A file in GWOSC's layout."""
+    """Write a file in GWOSC's layout."""
     with h5py.File(path, "w") as file:
         data = file.create_dataset("strain/Strain", data=values, **options)
         data.attrs["Xspacing"], data.attrs["Xstart"] = 1 / rate, int(start)
@@ -35,11 +35,11 @@ def write(path, values, rate=RATE, start=START, **options):
 
 @contextmanager
 def refused(match, seconds=5.0, megabytes=300):
-    """BadFile, soon, and without taking much memory."""
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    """Check that a file raises BadFile soon and without much memory."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(BadFile, match=match):
         yield
-    assert time.monotonic() - began < seconds
+    assert time.monotonic() - start < seconds
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < megabytes * 1024
 
 
@@ -68,12 +68,12 @@ def test_near_the_end_the_span_moves(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [32, 100])
 def test_without_a_trigger_the_loudest_tile(tmp_path, seconds):
-    values, when = noise(seconds), seconds - 7.25
-    t = np.arange(values.size) / RATE - when
+    values, trigger = noise(seconds), seconds - 7.25
+    t = np.arange(values.size) / RATE - trigger
     values += 2e-21 * np.exp(-((t / 0.01) ** 2)) * np.sin(2 * np.pi * 150 * t)
     path = write(tmp_path / "a.hdf5", values)
-    assert read_strain(path).trigger == pytest.approx(START + when, abs=0.02)
-    # the loudest between two other times is another one
+    assert read_strain(path).trigger == pytest.approx(START + trigger, abs=0.02)
+    # The loudest tile between two other times is another one.
     other = read_strain(path, within=(5.0, 12.0)).trigger
     assert START + 5 <= other <= START + 12
 
@@ -85,7 +85,7 @@ def test_a_gap_beside_the_trigger_is_passed_by(tmp_path):
     strain = read_strain(path, at=START + 30)
     assert strain.start == START + 21
     assert np.isfinite(strain.values).all()
-    # and the search finds the long stretch by itself
+    # The search finds the long stretch by itself.
     assert START + 24 <= read_strain(path).trigger <= START + 97
 
 
@@ -219,7 +219,7 @@ SAMPLES = 40 * RATE
 
 
 def replaced(name=STRAIN, **options):
-    """Put another data set in the place of strain/Strain."""
+    """Replace strain/Strain by another data set."""
 
     def build(file, _):
         del file[name]
@@ -230,7 +230,7 @@ def replaced(name=STRAIN, **options):
 
 
 def linked(name, link):
-    """Put a link in the place of a part of the file, which is then elsewhere."""
+    """Replace a part of the file by a link to another file."""
 
     def build(file, secret):
         file.move(name, "elsewhere")
@@ -254,7 +254,7 @@ def virtual(file, secret):
 
 
 def lacking(file, _):
-    """Two seconds of chunks were never written: HDF5 gives zeros for them."""
+    """Leave out two seconds of chunks, which HDF5 reads as zeros."""
     replaced(shape=(SAMPLES,), dtype="f8", chunks=(RATE,))(file, None)
     values = noise(40)
     file[STRAIN][: 15 * RATE] = values[: 15 * RATE]
@@ -265,7 +265,7 @@ def bomb(file, _):
     replaced(shape=(SAMPLES,), dtype="f8", chunks=(SAMPLES,), compression="gzip")(file, None)
     packer = zlib.compressobj()
     raw = b"".join(packer.compress(bytes(1 << 22)) for _ in range(64)) + packer.flush()
-    assert len(raw) < 1 << 19  # and 256 MB when unpacked
+    assert len(raw) < 1 << 19  # 256 MB when unpacked
     file[STRAIN].id.write_direct_chunk((0,), raw)
 
 
@@ -282,7 +282,7 @@ def attribute(name, value):
         (linked(STRAIN, lambda _: h5py.SoftLink("/elsewhere")), "Link, which is not followed"),
         (external, "other files, which are not opened"),
         (virtual, "other files, which are not opened"),
-        # Claims of size, and what unpacks to more, or loads code.
+        # Claimed sizes, data that unpack to more, and filters that load code.
         (replaced(shape=(10**10,), dtype="f8", chunks=(16,)), "has the shape"),  # 80 GB
         (replaced(shape=(SAMPLES,), dtype="f8", chunks=(64,)), "but no data"),
         (
@@ -323,10 +323,10 @@ def test_flipped_bytes_are_bad_files_or_strain(tmp_path):
     rng = np.random.default_rng(0)
     outcomes = {"read": 0, "refused": 0}
     for _ in range(150):
-        spoilt = bytearray(content)
+        damaged = bytearray(content)
         for at in rng.integers(0, min(len(content), 6000), 3):  # where the structure is
-            spoilt[at] = rng.integers(256)
-        path.write_bytes(spoilt)
+            damaged[at] = rng.integers(256)
+        path.write_bytes(damaged)
         try:
             read_strain(path, at=START + 10, context=16)
             outcomes["read"] += 1

@@ -1,7 +1,7 @@
-"""GWF frames, as gwpy writes them: read to the last bit, and refused where they are damaged.
+"""GWF frames as gwpy writes them: read exactly, and refused if damaged.
 
-A frame library ends the whole process over a frame cut short, so those tests could not fail
-quietly: they would take pytest with them.
+A frame library ends the whole process over a truncated frame, so a failure here would also end
+pytest.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_changed_bytes_are_seen_by_the_checksum(whole, tmp_path):
 def smallest(
     order: str = "<", version: int = 8, size: int = 40 + 46, frames: int = 1, back: int = 46
 ) -> bytes:
-    """A file of nothing but a header and an end that tells of a frame, without checksums."""
+    """Return a file of only a header and an end that claims a frame, without checksums."""
     numbers = struct.pack(f"{order}HIQfd", 0x1234, 0x12345678, 0x123456789ABCDEF, 3.14, 3.14)
     header = b"IGWD\0" + bytes([version, 0, 2, 4, 8, 4, 8]) + numbers + bytes(2)
     end = struct.pack(f"{order}QBBIIQQIII", 46, 0, 21, 0, frames, size, back, 0, 0, 0)
@@ -131,7 +131,7 @@ def test_the_remedy_is_named_where_gwpy_is_missing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("lacks", [{"frames": 0}, {"back": 0}, {"back": 47}, {"back": 10**9}])
 def test_a_file_without_frames_or_contents_is_refused(tmp_path, lacks):
-    # frame libraries end the process over it
+    # Frame libraries end the process over it.
     (tmp_path / "a.gwf").write_bytes(smallest(**lacks))
     with pytest.raises(BadFile, match="no frame, or no table"):
         check_frame(tmp_path / "a.gwf")
