@@ -40,7 +40,7 @@ def network(name: str, size: int = 64, **options: object) -> nn.Sequential:
 
 
 def scrambled(model: nn.Module, seed: int = 0) -> nn.Module:
-    """The model with every tensor unlike a fresh one's, norms included."""
+    """Randomise every tensor of the model, including those of norms."""
     generator = torch.Generator().manual_seed(seed)
     for value in model.state_dict().values():
         if value.is_floating_point():
@@ -59,8 +59,8 @@ def test_embedded_weights_are_the_package_files() -> None:
     ours = built[0].state_dict()
     values = [value for name, value in theirs.items() if not name.startswith("_fc.")]
     assert len(ours) == len(values) == 294
-    for (name, mine), value in zip(ours.items(), values, strict=True):
-        assert torch.equal(mine, value), name
+    for (name, parameter), value in zip(ours.items(), values, strict=True):
+        assert torch.equal(parameter, value), name
     assert preprocessing.mean == preprocessing.std == (0.5, 0.5, 0.5)
     assert preprocessing.size == 64
 
@@ -191,7 +191,8 @@ def test_logits_features_and_groups(name: str, size: int, head: str, width: int)
 
 
 def check_groups(built: nn.Sequential) -> None:
-    """Disjoint, complete, in the network's order, each of them something to train."""
+    """Check that the groups are disjoint and complete, in the network's order, each with something
+    to train."""
     groups = parameter_groups(built)
     assert len(groups) == 4
     assert all(groups)
@@ -314,7 +315,7 @@ def test_malicious_weights_do_not_execute(tmp_path: Path, name: str, how: str) -
     with pytest.raises(SecondhandError, match="--weights"):
         build(NetworkSpec(name, 3, size=64), weights=file)
     assert not marker.exists()
-    if how == "torch":  # the trap is one: an unguarded load springs it
+    if how == "torch":  # without its guard, loading this file would run code
         torch.load(file, weights_only=False)
         assert marker.exists()
 
@@ -328,11 +329,11 @@ def test_download_with_the_real_client_from_a_loopback_hub(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of timm's weights and of somebody's; then without a hub, where what cannot be had is said soon
-    and with both remedies."""
+    """First weights of timm and of a user; then without a hub, where a missing file is reported
+    soon with both remedies."""
     timms = scrambled(timm.create_model("test_resnet")).state_dict()
     save_file(timms, tmp_path / "model.safetensors")
-    own = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1).state_dict()
+    saved = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1).state_dict()
     hub.repositories |= {
         "timm/test_resnet.r160_in1k": {
             "model.safetensors": (tmp_path / "model.safetensors").read_bytes()
@@ -347,14 +348,14 @@ def test_download_with_the_real_client_from_a_loopback_hub(
         for name, value in downloaded("test_resnet").state_dict().items():
             assert torch.equal(value, timms[name])
         last = "blocks.5.mlp.fc2.weight"
-        assert torch.equal(downloaded("hf-hub:somebody/ears").state_dict()[last], own[last])
+        assert torch.equal(downloaded("hf-hub:somebody/ears").state_dict()[last], saved[last])
 
     are_theirs()
-    with socket.socket() as held:  # bound and never listening: every connection is refused
-        held.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{held.getsockname()[1]}"
+    with socket.socket() as port_holder:  # bound but not listening: every connection is refused
+        port_holder.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{port_holder.getsockname()[1]}"
         monkeypatch.setattr(constants, "ENDPOINT", nowhere)
-        # torchvision's own server, reached through a proxy that is not there.
+        # torchvision's server through a proxy that does not exist.
         monkeypatch.setattr(urllib.request, "_opener", None)
         monkeypatch.setenv("https_proxy", nowhere)
         monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
@@ -365,7 +366,7 @@ def test_download_with_the_real_client_from_a_loopback_hub(
                 downloaded(name)
             assert "--backbone embedded" in str(error.value)
             assert "--weights FILE" in str(error.value)
-        assert time.monotonic() - started < 15  # the client's own patience is 23 s a file
+        assert time.monotonic() - started < 15  # the client alone would wait 23 s per file
 
 
 # --- cosine head ----------------------------------------------------------------------------------
@@ -391,7 +392,7 @@ def test_cosine_logits_are_bounded_by_the_scale_and_forget_the_features_length(
             pooled[:, None], head[-1].weight[None], dim=2
         )
         assert torch.allclose(logits, scale * cosine, atol=1e-5)
-        # A feature that is a class's direction has the largest logit there is.
+        # A feature in a class's direction has the largest possible logit.
         assert head[-2:](
             head[-1].weight / head[-1].weight.norm(dim=1, keepdim=True)
         ).diagonal() == (pytest.approx(scale, rel=1e-5))
@@ -444,7 +445,7 @@ def test_an_ensemble_answers_the_mean_of_its_members_probabilities(members: int)
         assert torch.equal(logits, built(x))
     assert (each.max(0).values - each.min(0).values).max() > 0.05
     assert torch.allclose(logits.double().softmax(1), each.mean(0), atol=1e-6)
-    # Energy, which softmax leaves open, is the mean of theirs.
+    # Softmax does not fix the energy: it is the mean of the members'.
     energies = torch.stack([z.logsumexp(1) for z, _ in parts])
     assert torch.allclose(logits.logsumexp(1), energies.mean(0), atol=1e-5)
     # The cosine of two items' features is the mean of the members' cosines.
@@ -457,9 +458,9 @@ def test_several_labels_an_item_are_averaged_by_themselves() -> None:
     built, x = ensemble(2, multi_label=True), torch.randn(4, 3, 32, 32)
     with torch.inference_mode():
         logits, _ = logits_and_features(built, x)
-        wanted = torch.stack([member(x) for member in built.members]).mean(0)
+        expected = torch.stack([member(x) for member in built.members]).mean(0)
         assert torch.equal(logits, built(x))
-    assert torch.allclose(logits, wanted, atol=1e-5)
+    assert torch.allclose(logits, expected, atol=1e-5)
     spec = NetworkSpec("test_resnet", 3, members=2, multi_label=True)
     assert NetworkSpec(**spec.to_dict()) == spec
     assert "multi_label" not in NetworkSpec("test_resnet", 3).to_dict()

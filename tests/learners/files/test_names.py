@@ -1,4 +1,4 @@
-"""What is told of paths to those who do not have the disk."""
+"""How paths are shown to people without access to the disk."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_the_command_keeps_all_but_the_folders():
         "--backbone scratch/resnet18 --group-by '_(?P<group>[a-z]+)_' --noise '*.hdf5'"
     )
     assert "/home" not in shared_command("python '/home/a/b.py", None)
-    several = "--backbone auto:local-dir:/home/a/ears,hf-hub:a/b,local-dir:nets/eyes"
-    assert shared_command(several) == "--backbone auto:local-dir:ears,hf-hub:a/b,local-dir:eyes"
+    flag = "--backbone auto:local-dir:/home/a/ears,hf-hub:a/b,local-dir:nets/eyes"
+    assert shared_command(flag) == "--backbone auto:local-dir:ears,hf-hub:a/b,local-dir:eyes"
     assert shared_command("--backbone=local-dir:/home/a/ears/") == "--backbone=local-dir:ears"
 
 

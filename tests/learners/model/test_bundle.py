@@ -1,4 +1,4 @@
-"""The model folder: whole or not at all, and nothing in it is trusted."""
+"""The model folder: complete or absent, and nothing in it is trusted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def saved(original: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """A copy that a test may damage."""
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
@@ -72,19 +72,20 @@ def edit(folder: Path, **changes: Any) -> None:
 
 
 def put_tensors(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> None:
-    """Other tensors with the hash that belongs to them, as whoever changes a folder would."""
+    """Replace the tensors together with their hash, as an attacker would."""
     save_file(tensors, folder / name)
     edit(folder, hashes={name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
 
 
 def refused(folder: Path, names: str, match: str) -> None:
-    with pytest.raises(SecondhandError, match=match) as caught:
+    with pytest.raises(SecondhandError, match=match) as error:
         load_bundle(folder)
-    assert str(folder / names) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(folder / names) in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-# --- there and back -------------------------------------------------------------------------------
+# --- saving and loading
+# ----------------------------------------------------------------------------
 
 
 def test_a_model_before_calibration_comes_back_as_one(tmp_path):
@@ -131,7 +132,8 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     )
 
 
-# --- spoilt folders -------------------------------------------------------------------------------
+# --- damaged folders
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])
@@ -355,6 +357,6 @@ def test_the_card_has_no_markup_of_the_user(original, tmp_path):
     assert "](" not in card
     assert "\n# heading" not in card
     assert card.count("\n---\n") == 1, "nothing but the metadata block is set off"
-    told = ModelCard(card).data  # as the hub reads it
-    assert (told.library_name, told.pipeline_tag) == ("secondhand", "image-classification")
-    assert [(f.metric_type, f.metric_value) for f in told.eval_results] == [("accuracy", 0.75)]
+    metadata = ModelCard(card).data  # as the hub reads it
+    assert (metadata.library_name, metadata.pipeline_tag) == ("secondhand", "image-classification")
+    assert [(f.metric_type, f.metric_value) for f in metadata.eval_results] == [("accuracy", 0.75)]

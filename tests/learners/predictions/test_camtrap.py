@@ -1,7 +1,7 @@
-"""A package is what Camtrap DP 1.0 asks for, and tells what it does not know.
+"""A package meets Camtrap DP 1.0 and says what it does not know.
 
-The constraints are written out here from the standard's pages (https://camtrap-dp.tdwg.org/metadata,
-https://camtrap-dp.tdwg.org/data): its own schemas refer to others on the network.
+The constraints come from https://camtrap-dp.tdwg.org/metadata and https://camtrap-dp.tdwg.org/data,
+because its schemas refer to others on the network.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ PROFILE = {
                 "observationLevel": {"type": "array", "items": {"enum": ["media", "event"]}},
             },
         },
-        "spatial": {  # GeoJSON, of which points are written
+        "spatial": {  # GeoJSON; only points are written
             "required": ["type", "coordinates"],
             "properties": {
                 "type": {"const": "MultiPoint"},
@@ -112,7 +112,7 @@ PROFILE = {
 TEXT = {"pattern": "."}
 TIME = {"pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$"}
 YES_NO = {"enum": ["true", "false"]}
-#: By table the required columns, those that may be empty, and the standard's order of all.
+#: For each table: the required columns, those that may be empty, and all in the standard's order.
 COLUMNS = {
     "deployments": (
         {"deploymentID": TEXT, "latitude": TEXT, "longitude": TEXT, "deploymentStart": TIME,
@@ -148,9 +148,9 @@ COLUMNS = {
 
 
 def wrong(folder: Path) -> list[str]:
-    """What is not valid in a package, as ``table: column``; raises where its description is not."""
+    """List invalid cells as ``table: column``; raise if the description is invalid."""
     jsonschema.validate(json.loads((folder / "datapackage.json").read_text()), PROFILE)
-    found: list[str] = []
+    problems: list[str] = []
     keys: dict[str, set[str]] = {}
     for table, (required, optional, order) in COLUMNS.items():
         rows = read(folder, table)
@@ -162,11 +162,11 @@ def wrong(folder: Path) -> list[str]:
             {"required": [*required], "properties": {**required, **optional}}
         )
         for row in rows:
-            given = {name: cell for name, cell in row.items() if cell or name in required}
-            found += [f"{table}: {error.path[0]}" for error in check.iter_errors(given)]
+            filled = {name: cell for name, cell in row.items() if cell or name in required}
+            problems += [f"{table}: {error.path[0]}" for error in check.iter_errors(filled)]
             for name in ("deploymentID", "mediaID"):
                 assert row.get(name, "") in {*keys.get(name, row.values()), ""}
-    return sorted({*found})
+    return sorted({*problems})
 
 
 def read(folder: Path, table: str) -> list[dict[str, str]]:
@@ -186,7 +186,7 @@ def photo(path: Path, *, place: bool = False, zone: str = "") -> Path:
 
 
 def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
-    """Below the package and elsewhere; folders of one name are two deployments."""
+    """Folders of one name, below the package and elsewhere, are two deployments."""
     files = [
         photo(tmp_path / folder / name, place=True, zone="+10:00")
         for folder, name in (
@@ -215,7 +215,7 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
 
 
 def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The time of a copy is not one of a camera without a word; a place is never invented."""
+    """A copy's time is not passed off as the camera's, and a place is never invented."""
     known = photo(tmp_path / "a.jpg")
     copied = tmp_path / "b.png"
     Image.new("RGB", (8, 8)).save(copied)
@@ -236,9 +236,9 @@ def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptur
 def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path) -> None:
     file = photo(tmp_path / "a.jpg", place=True, zone="Z")
     silent = answer(file, "unknown")._replace(reason=Reason(Why.NO_SIGNAL))
-    gone = answer(tmp_path / "gone.jpg", "unknown", math.nan)
-    gone = gone._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
-    write("camtrap-dp", [answer(file, "unknown"), silent, gone], RowSettings(), tmp_path)
+    refused = answer(tmp_path / "gone.jpg", "unknown", math.nan)
+    refused = refused._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
+    write("camtrap-dp", [answer(file, "unknown"), silent, refused], RowSettings(), tmp_path)
     assert wrong(tmp_path) == []
     rows = read(tmp_path, "observations")
     assert [row["observationType"] for row in rows] == ["unknown", "blank", "unclassified"]
@@ -260,7 +260,8 @@ def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> Non
 
 
 def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None:
-    """Its periods, places and zones; a folder that is not in it is a deployment of its own."""
+    """The table's periods, places and zones are used; other folders are deployments of their
+    own."""
     files = [photo(tmp_path / name) for name in ("a/north/1.jpg", "b/north/2.jpg", "c/south/3.jpg")]
     (tmp_path / "d.csv").write_text(
         "deployment,latitude,longitude,start,end,timezone\n"
