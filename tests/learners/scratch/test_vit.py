@@ -53,7 +53,7 @@ def test_class_token_of_the_essays_has_no_place():
     torch.manual_seed(0)
     essay, published = SMALL(essay=True), SMALL()
     assert parameters(published) - parameters(essay) == 3 * 24
-    # A place of 0 for the token is no place.
+    # A zero position embedding for the class token adds nothing.
     state = {n: v for n, v in published.state_dict().items() if not n.startswith("norm.")}
     state["pos_embed"] = state["pos_embed"][:, 1:]
     essay.load_state_dict(state)
