@@ -53,7 +53,7 @@ def scheduler_and_workers(folder: Path, count: int = 2) -> Iterator[tuple[str, l
 
 
 @contextlib.contextmanager
-def killed_when(ready: Callable[[], bool], process: Program) -> Iterator[threading.Thread]:
+def kill_when(ready: Callable[[], bool], process: Program) -> Iterator[threading.Thread]:
     """Kill the process as soon as `ready` returns true, while the test goes on."""
 
     def wait_and_kill() -> None:
@@ -67,7 +67,7 @@ def killed_when(ready: Callable[[], bool], process: Program) -> Iterator[threadi
     assert process.wait(timeout=10) == -signal.SIGKILL
 
 
-def halves(numbers: list[int]) -> list[float]:
+def halve(numbers: list[int]) -> list[float]:
     """Halve each number; a negative one kills the process, as a fault in a decoder would."""
     for number in numbers:
         if number < 0:
@@ -75,7 +75,7 @@ def halves(numbers: list[int]) -> list[float]:
     return [number / 2 for number in numbers]
 
 
-def noted(log: Path, numbers: list[int]) -> list[int]:
+def record_numbers(log: Path, numbers: list[int]) -> list[int]:
     """Return the numbers, and write each with the id of the process to a log."""
     for number in numbers:
         with open(log, "a") as stream:
@@ -84,7 +84,7 @@ def noted(log: Path, numbers: list[int]) -> list[int]:
     return numbers
 
 
-def refused(numbers: list[int]) -> list[int]:
+def refuse(numbers: list[int]) -> list[int]:
     raise SecondhandError(f"{numbers}: not today")
 
 

@@ -52,12 +52,12 @@ class Program:
         cwd: str | os.PathLike[str] | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="program-")
-        self._said = Path(self._folder.name)
+        self._output = Path(self._folder.name)
         for name in ("out", "err"):
-            (self._said / name).touch()
+            (self._output / name).touch()
         arguments = (words, dict(os.environ if env is None else env), str(cwd or Path.cwd()))
         method = multiprocessing.get_start_method()
-        self._process = context().Process(target=_run, args=(*arguments, self._said, method))
+        self._process = context().Process(target=_run, args=(*arguments, self._output, method))
         self._process.start()
         assert self._process.pid
         self.pid = self._process.pid
@@ -79,11 +79,11 @@ class Program:
 
     @property
     def out(self) -> str:
-        return (self._said / "out").read_text()
+        return (self._output / "out").read_text()
 
     @property
     def err(self) -> str:
-        return (self._said / "err").read_text()
+        return (self._output / "err").read_text()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

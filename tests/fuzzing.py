@@ -105,13 +105,13 @@ class Worker:
         self.process.start()
         theirs.close()
         self.task: tuple[str, int] | None = None
-        self.began = 0.0
+        self.started = 0.0
 
     def take(self, task: tuple[str, int]) -> None:
         """Send a task once the models are loaded, which is not part of the task's time."""
-        if not self.began and self.pipe.poll(20 * DEADLINE):
+        if not self.started and self.pipe.poll(20 * DEADLINE):
             self.pipe.recv()
-        self.task, self.began = task, time.monotonic()
+        self.task, self.started = task, time.monotonic()
         self.pipe.send(task)
 
     def end(self) -> None:
@@ -138,7 +138,7 @@ def hand_out(
             for n, worker in enumerate(crew):
                 if worker.task is None:
                     continue
-                waited = time.monotonic() - worker.began
+                waited = time.monotonic() - worker.started
                 outcome = None
                 if worker.pipe in ready:
                     try:
@@ -198,15 +198,19 @@ class Openings:
         if kind in ("config", "safetensors"):
             return self._model(kind, path, data, rng)
         path.write_bytes(data)
-        way = int(rng.integers(3))
+        choice = int(rng.integers(3))
         if kind in ("png", "jpeg", "heic", "avif"):
-            return lambda: self.predicted("picture", path) if way == 0 else self.picture(path, way)
+            return lambda: (
+                self.predicted("picture", path) if choice == 0 else self.picture(path, choice)
+            )
         if kind in ("wav", "flac", "m4a"):
-            return lambda: self.predicted("sound", path) if way == 0 else self.sound(path, way)
+            return lambda: (
+                self.predicted("sound", path) if choice == 0 else self.sound(path, choice)
+            )
         if kind == "hdf5":
-            return lambda: self.strain(path, way)
+            return lambda: self.strain(path, choice)
         if kind == "csv":
-            return lambda: self.table(path, way)
+            return lambda: self.table(path, choice)
         return lambda: self.settings(path)
 
     def _model(self, kind: str, path: Path, data: bytes, rng: Any) -> Callable[[], None]:
@@ -222,30 +226,30 @@ class Openings:
             (path / "config.json").write_text(json.dumps(config))
         return lambda: self.model(path)
 
-    def picture(self, path: Path, way: int) -> None:
+    def picture(self, path: Path, choice: int) -> None:
         from datasets.images.opening import open_picture, pixels
 
-        opened = open_picture(path, at_least=64 if way == 1 else 0)
+        opened = open_picture(path, at_least=64 if choice == 1 else 0)
         assert opened.mode == "RGB"
         assert min(opened.size) >= 1
         assert pixels(opened.resize((8, 8))).shape == (3, 8, 8)
 
-    def sound(self, path: Path, way: int) -> None:
+    def sound(self, path: Path, choice: int) -> None:
         from datasets.audio import decode
 
         info = decode.probe(path)
-        signal, rate = decode.read_audio(path, longest=60, rate=8000 if way == 1 else None)
-        assert rate == (8000 if way == 1 else info.rate)
+        signal, rate = decode.read_audio(path, longest=60, rate=8000 if choice == 1 else None)
+        assert rate == (8000 if choice == 1 else info.rate)
         assert signal.dtype == np.float32
         assert len(signal) >= 1
         assert np.isfinite(signal).all()
         assert np.abs(signal).max() <= 1
 
-    def strain(self, path: Path, way: int) -> None:
+    def strain(self, path: Path, choice: int) -> None:
         from datasets.strain.files import read_strain
         from datasets.strain.settings import QScanSettings
 
-        if way == 1:
+        if choice == 1:
             read = read_strain(path, at=1126259458.0, context=16.0)
             assert read.values.dtype == np.float64
             assert len(read.values) == round(16 * read.rate)
@@ -255,10 +259,10 @@ class Openings:
         image = spectrogram.image(spectrogram.read(path))
         assert image.size[0] >= 1
 
-    def table(self, path: Path, way: int) -> None:
+    def table(self, path: Path, choice: int) -> None:
         from datasets.items.table import load_table, read_rows
 
-        if way == 0:
+        if choice == 0:
             frame, _ = read_rows(path)
             assert {"path", "label"} <= set(frame)
             return
@@ -346,7 +350,7 @@ class Judged(NamedTuple):
 
 
 def judge(open_file: Callable[[], object], path: Path, actions: list[str]) -> Judged:
-    """Return the result of opening a file; ``seen`` is what `watch` records."""
+    """Return the result of opening a file; ``actions`` is what `watch` records."""
     before = _forget_peak()
     actions.clear()
     verdict, detail, start = "answer", "", time.monotonic()

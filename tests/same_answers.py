@@ -59,7 +59,7 @@ def write(folder: Path) -> None:
         }
         if (run / "model").is_dir():
             for form in ("csv", "jsonl"):
-                arguments = [run / "model", *_asked(run), "--format", form, "--quiet"]
+                arguments = [run / "model", *_sample_files(run), "--format", form, "--quiet"]
                 texts[f"answers.{form}"] = _command(folder, "learners.predict", *arguments)
         answers_folder.mkdir(parents=True)
         for file, text in texts.items():
@@ -121,7 +121,7 @@ def _command(folder: Path, module: str, *words: object) -> str:
     return completed.stdout
 
 
-def _asked(run: Path) -> list[str]:
+def _sample_files(run: Path) -> list[str]:
     """Return some files of each split of a run, including unknown ones."""
     items = pd.read_csv(run / "items.csv", dtype=str, keep_default_na=False)
     files = items.drop_duplicates("path").groupby("split")["path"]

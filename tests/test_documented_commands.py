@@ -138,7 +138,7 @@ def python(words: list[str]) -> None:
     if words[0] == "-m":
         module(words[1], words[2:])
     else:
-        parsed(ROOT / words[0], words[1:])
+        parse_benchmark(ROOT / words[0], words[1:])
 
 
 def module(name: str, words: list[str]) -> None:
@@ -149,7 +149,7 @@ def module(name: str, words: list[str]) -> None:
     if name in COMMANDS:
         COMMANDS[name](words)
         return
-    output = called(name, words)
+    output = run_command(name, words)
     if target:
         Path(target).write_text(output)
     if name == "learners.predict":
@@ -171,7 +171,7 @@ def module(name: str, words: list[str]) -> None:
         assert output.strip()
 
 
-def called(name: str, words: list[str]) -> str:
+def run_command(name: str, words: list[str]) -> str:
     """Return a command's standard output, and check that it succeeded."""
     main, output = importlib.import_module(name).main, io.StringIO()
     with contextlib.redirect_stdout(output), pytest.MonkeyPatch.context() as patch:
@@ -190,7 +190,7 @@ def redirected(words: list[str]) -> tuple[list[str], str]:
 
 def finetune(words: list[str]) -> None:
     if "--resume" in words:
-        assert "model" in called("learners.finetune", words)
+        assert "model" in run_command("learners.finetune", words)
         return
     remaining = [word for at, word in enumerate(words)
             if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
@@ -212,7 +212,7 @@ def finetune(words: list[str]) -> None:
         return
     TRAINED[run] = words
     shutil.rmtree(run, ignore_errors=True)
-    called("learners.finetune", words)
+    run_command("learners.finetune", words)
     assert (run / "report" / "index.html").is_file()
     cross_validated = "--cv" in words and not fold
     assert (run / ("folds.csv" if cross_validated else "model/config.json")).is_file()
@@ -226,11 +226,11 @@ def app(words: list[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "_wait", lambda: None)
-        assert " on http://127.0.0.1:" in called("app.__main__", [*port, "--port", "0"])
+        assert " on http://127.0.0.1:" in run_command("app.__main__", [*port, "--port", "0"])
     signal.signal(signal.SIGTERM, before)
 
 
-def parsed(script: Path, words: list[str]) -> None:
+def parse_benchmark(script: Path, words: list[str]) -> None:
     """Parse a benchmark's flags. (tests/benchmarks runs it.)"""
 
     class Understood(Exception): ...

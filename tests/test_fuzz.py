@@ -62,10 +62,10 @@ class Always(np.random.Generator):
 
     def __init__(self, choice: int) -> None:
         super().__init__(np.random.PCG64(0))
-        self.way = choice
+        self.choice = choice
 
     def integers(self, *limits, **options):
-        return self.way
+        return self.choice
 
 
 def test_equal_seeds_make_equal_mutants() -> None:
@@ -86,7 +86,7 @@ def take(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deed", "found"),
+    ("action", "fault"),
     [
         (lambda path: crash(), "the process died with -11"),
         (lambda path: time.sleep(600), "hangs"),
@@ -101,14 +101,14 @@ def take(size: int) -> None:
     ids=lambda deed: deed if isinstance(deed, str) else "",
 )
 def test_each_kind_of_harm_is_seen(
-    deed, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    action, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The harness notices a reader that does what no reader may."""
-    if found == "hangs":  # the others get the time that a busy machine takes
+    if fault == "hangs":  # the others get the time that a busy machine takes
         monkeypatch.setattr(fuzzing, "HANGS", 3.0)
-    (outcome,) = run_with(deed, tmp_path)
+    (outcome,) = run_with(action, tmp_path)
     assert outcome.verdict == "fault"
-    assert found in outcome.detail
+    assert fault in outcome.detail
     assert outcome.seconds < 2 * DEADLINE
 
 

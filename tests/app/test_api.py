@@ -89,7 +89,7 @@ def file_data(path: str) -> dict:
     return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
-def close_to(answer: dict, expected: Prediction) -> None:
+def assert_close(answer: dict, expected: Prediction) -> None:
     assert answer["label"] == expected.label
     assert answer["reason"] == expected.reason
     assert answer["best"] == expected.best
@@ -100,7 +100,7 @@ def close_to(answer: dict, expected: Prediction) -> None:
         assert row["probability"] == pytest.approx(p, abs=1e-5)
 
 
-def left() -> list[Path]:
+def leftover_folders() -> list[Path]:
     """List the folders that requests left behind; Gradio's own, for the page's examples, have
     longer names."""
     return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).iterdir() if len(path.name) == 32]
@@ -111,21 +111,21 @@ def test_predictions_are_those_of_the_predictor_also_in_parallel(up, predict, pi
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(predict, pictures))
     for answer, right in zip(answers, expected, strict=True):
-        close_to(answer, right)
+        assert_close(answer, right)
         assert answer["file"] == Path(right.path).name
     assert {answer.label for answer in expected} == {"blue", "green", "red", "unknown"}
-    assert left() == []
+    assert leftover_folders() == []
 
 
 def test_predictions_for_sound_have_windows(predict, tmp_path):
     file = tone(tmp_path / "long.wav", "low", "low", "high", "high", "silence")
     (right,) = Predictor(tones()).predict([file])
     answer = predict(file, model="tones")
-    close_to(answer, right)
+    assert_close(answer, right)
     assert predict(file) == answer, "by its kind"
     assert len(answer["windows"]) == len(right.windows) > 4
     for window, expected in zip(answer["windows"], right.windows, strict=True):
-        close_to(window, expected)
+        assert_close(window, expected)
         assert window["start"] == pytest.approx(expected.start)
 
 
@@ -133,7 +133,7 @@ def test_strain_is_predicted_at_a_moment(predict, tmp_path):
     file = strain(tmp_path / "a.hdf5")
     for at in ({}, {"at": MOMENT}):
         (right,) = Predictor(bursts()).predict([file], **at)
-        close_to(predict(file, **at), right)
+        assert_close(predict(file, **at), right)
     assert "GPS 5.000 is outside" in predict(file, model="bursts", at=5.0)["reason"]
 
 
@@ -181,7 +181,7 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
     assert sum(clear) > len(clear) / 2
     for file, right in compress(zip(pictures, expected, strict=True), clear):
         own = predict(file, model="strict")
-        close_to(own, right)
+        assert_close(own, right)
         assert own["rule"] == {
             "of_model": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
             "threshold": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
@@ -398,7 +398,7 @@ def test_hostile_uploads(up, predict, pictures):
         assert not any(folder in message for folder in folders), message
     assert len(reasons) > 8
     assert predict(pictures[0])["label"] == "blue"
-    assert left() == []
+    assert leftover_folders() == []
 
 
 def test_old_uploads_are_deleted(tmp_path):

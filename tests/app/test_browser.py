@@ -66,7 +66,7 @@ def browser(up):  # up first, so that the processes it starts do not hold the br
 
 
 @pytest.fixture
-def opened(browser, up):
+def open_pages(browser, up):
     """Open the page; fail on console errors and on requests to other hosts."""
     contexts, errors = [], []
 
@@ -126,8 +126,8 @@ def fits(page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_photo(opened, pictures):
-    page = opened()
+def test_a_photo(open_pages, pictures):
+    page = open_pages()
     choose(page, pictures["red"][0])
     shows(page, "red")
     assert page.locator(".sh-top li:visible").count() == 3
@@ -137,8 +137,8 @@ def test_a_photo(opened, pictures):
     shows(page, "green")
 
 
-def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
-    page = opened()
+def test_a_pool_is_searched_and_labelled_by_keys(open_pages, pictures, up):
+    page = open_pages()
     choose(page, pictures["red"][0])
     shows(page, "red")
     drawn(page, 2)
@@ -180,8 +180,8 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     turn.get_by_text("2 of 7").wait_for()
 
 
-def test_unknown_and_the_slider(opened, pictures, up):
-    page = opened()
+def test_unknown_and_the_slider(open_pages, pictures, up):
+    page = open_pages()
     choose(page, pictures["unknown"][0])
     shows(page, "unknown")
     assert "Not sure enough" in page.locator(".sh-words:visible").inner_text()
@@ -244,9 +244,9 @@ def test_the_slider_over_rules(browser, tmp_path):
         page.close()
 
 
-def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
+def test_a_rule_on_another_score_and_the_way_back_to_it(open_pages, pictures, up):
     """The rule of the tab *One file* applies to several files too; a broken file is not unknown."""
-    page = opened()
+    page = open_pages()
     model(page, "strict")
     wrong = up.folder / "wrong.jpg"
     wrong.write_text("no picture")
@@ -281,8 +281,8 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     assert not page.locator("input[type=checkbox]:visible").is_checked()
 
 
-def test_a_long_sound(opened, tmp_path):
-    page = opened()
+def test_a_long_sound(open_pages, tmp_path):
+    page = open_pages()
     model(page, "tones")
     choose(page, str(tone(tmp_path / "a.wav", "low", "low", "low", "high", "high")), 1)
     shows(page, re.compile("low|high|unknown"))  # the result may be any of these
@@ -301,8 +301,8 @@ def test_a_long_sound(opened, tmp_path):
     page.locator(".sh-panel:visible", has_text="looked for “high”").wait_for()
 
 
-def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
-    page = opened()
+def test_strain_at_its_loudest_and_at_a_moment(open_pages, tmp_path):
+    page = open_pages()
     model(page, "bursts")
     choose(page, str(strain(tmp_path / "a.hdf5")), 2)
     drawn(page, 5)
@@ -320,10 +320,10 @@ def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
     assert "GPS 5.000 is outside" in page.locator(".sh-words:visible").inner_text()
 
 
-def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
+def test_several_files_make_a_table_and_a_csv(open_pages, pictures, tmp_path, up):
     from playwright.sync_api import expect
 
-    page = opened()
+    page = open_pages()
     page.get_by_role("tab", name="Several files").click()
     wrong = tmp_path / "wrong.jpg"
     wrong.write_text("no picture")
@@ -365,8 +365,8 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     )
 
 
-def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
-    page = opened()
+def test_a_wrong_file_and_a_correction(open_pages, pictures, tmp_path, up):
+    page = open_pages()
     wrong = tmp_path / "<img src=x onerror=alert(1)>.jpg"
     wrong.write_text("no picture")
     model(page, "bursts")
@@ -423,8 +423,8 @@ def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
         page.close()
 
 
-def test_two_tabs_do_not_mix(opened, pictures):
-    one, two = opened(), opened()
+def test_two_tabs_do_not_mix(open_pages, pictures):
+    one, two = open_pages(), open_pages()
     choose(one, pictures["red"][0])
     choose(two, pictures["blue"][0])
     shows(one, "red")
@@ -434,8 +434,8 @@ def test_two_tabs_do_not_mix(opened, pictures):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1600])
-def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
-    page = opened(viewport={"width": width, "height": 850}, color_scheme=scheme)
+def test_narrow_and_wide_light_and_dark(open_pages, pictures, scheme, width):
+    page = open_pages(viewport={"width": width, "height": 850}, color_scheme=scheme)
     fits(page)
     choose(page, pictures["green"][0])
     shows(page, "green")
@@ -454,11 +454,11 @@ def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
     assert page.evaluate(CONTRAST) == []
 
 
-def test_by_keyboard_alone(opened, pictures):
+def test_by_keyboard_alone(open_pages, pictures):
     """Tab reaches the file button, the slider and the tabs; Enter and arrow keys work there."""
     from playwright.sync_api import Error
 
-    page = opened()
+    page = open_pages()
 
     def tab_to(description: str, test: str) -> None:
         for _ in range(60):

@@ -116,7 +116,7 @@ def test_other_machines_can_use_the_host_name() -> None:
     assert names_of("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
 
 
-def begun(page: str, route: str = "/predict") -> socket.socket:
+def start_form(page: str, route: str = "/predict") -> socket.socket:
     """Send the first part of a form and keep the connection open."""
     host, port = page.removeprefix("http://").split(":")
     raw = socket.create_connection((host, int(port)), timeout=30)
@@ -136,7 +136,7 @@ def health(page: str) -> dict[str, int]:
 def test_an_incomplete_request_times_out(page: str) -> None:
     before = health(page)["disconnected"]
     for route in ("/predict", f"{API}/upload"):
-        with begun(page, route) as raw:
+        with start_form(page, route) as raw:
             answer = raw.makefile("rb").read()  # until the page closes the connection
         assert answer.split()[1] == b"408"
         assert b"Too slow" in answer
@@ -164,7 +164,7 @@ def test_a_slow_request_is_answered(page: str, picture: bytes) -> None:
 
 def test_the_number_of_arriving_requests_is_limited(page: str, picture: bytes) -> None:
     file = {"file": ("a.jpg", picture)}
-    first, second = begun(page), begun(page)
+    first, second = start_form(page), start_form(page)
     until(lambda: health(page)["arriving"] == 2)
     refused = web.post(f"{page}/predict", files=file)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
@@ -210,7 +210,7 @@ def test_a_broken_upload_is_counted_without_a_traceback(page: str) -> None:
         for count, route in enumerate(
             ("/predict", f"{API}/upload", f"{API}/run/predict"), before + 1
         ):
-            raw = begun(page, route)
+            raw = start_form(page, route)
             until(lambda: health(page)["arriving"] == 1)
             raw.close()
             until(lambda count=count: health(page)["disconnected"] == count)

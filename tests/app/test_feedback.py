@@ -128,13 +128,13 @@ def test_names_never_become_paths(tmp_path, pictures):
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "expected"),
     [(".png", "file.png"), ("é" * 120 + ".png", "é" * 90 + ".png"), ("a\\b\n.PNG", "a_b_.png")],
 )
-def test_any_name_can_be_kept(tmp_path, pictures, name, kept):
+def test_any_name_can_be_kept(tmp_path, pictures, name, expected):
     file = tmp_path / name
     file.write_bytes(Path(pictures[0]).read_bytes())
-    assert Feedback(tmp_path / "kept").save(str(file), "cat", kind="picture").name == kept
+    assert Feedback(tmp_path / "kept").save(str(file), "cat", kind="picture").name == expected
 
 
 @pytest.mark.parametrize(

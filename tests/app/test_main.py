@@ -31,10 +31,11 @@ def test_the_newest_model_is_the_one_written_last(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"), [(["--auth", "alice"], "--auth"), (["--queue", "0"], "--queue 0"), ([], "")]
+    ("words", "message"),
+    [(["--auth", "alice"], "--auth"), (["--queue", "0"], "--queue 0"), ([], "")],
 )
-def test_errors_name_the_wrong_argument(tmp_path, words, named):
-    with pytest.raises(SecondhandError, match=named or re.escape(str(tmp_path))):
+def test_errors_name_the_wrong_argument(tmp_path, words, message):
+    with pytest.raises(SecondhandError, match=message or re.escape(str(tmp_path))):
         main([str(tmp_path), "--port", "0", *words])
 
 

@@ -39,7 +39,9 @@ def in_the_background():
     signal.signal(signal.SIGINT, before)
 
 
-def zipped(file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED) -> Path:
+def write_zip(
+    file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED
+) -> Path:
     with zipfile.ZipFile(file, "w", how) as archive:
         for name in names:
             archive.writestr(name, content)
@@ -54,9 +56,9 @@ def link(file: Path) -> Path:
     return file
 
 
-def changed(file: Path, at: bytes, offset: int, value: bytes) -> Path:
+def with_overwritten(file: Path, at: bytes, offset: int, value: bytes) -> Path:
     """Overwrite bytes behind the last signature ``at``."""
-    data = bytearray(zipped(file, "a/b.jpg", content=bytes(5000)).read_bytes())
+    data = bytearray(write_zip(file, "a/b.jpg", content=bytes(5000)).read_bytes())
     place = data.rfind(at) + offset
     data[place : place + len(value)] = value
     file.write_bytes(data)
@@ -65,26 +67,29 @@ def changed(file: Path, at: bytes, offset: int, value: bytes) -> Path:
 
 ENTRY, END = b"PK\x01\x02", b"PK\x05\x06"
 HOSTILE = {
-    "absolute": (lambda f: zipped(f, "/tmp/a.jpg"), "outside"),
-    "above": (lambda f: zipped(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
-    "above by backslashes": (lambda f: zipped(f, "a\\..\\..\\b.jpg"), "outside"),
-    "a drive": (lambda f: zipped(f, "C:/a.jpg"), "outside"),
+    "absolute": (lambda f: write_zip(f, "/tmp/a.jpg"), "outside"),
+    "above": (lambda f: write_zip(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
+    "above by backslashes": (lambda f: write_zip(f, "a\\..\\..\\b.jpg"), "outside"),
+    "a drive": (lambda f: write_zip(f, "C:/a.jpg"), "outside"),
     "a link": (link, "link"),
-    "encrypted": (lambda f: changed(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
-    "bzip2": (lambda f: zipped(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
-    "too many": (lambda f: zipped(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
+    "encrypted": (lambda f: with_overwritten(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
+    "bzip2": (lambda f: write_zip(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
+    "too many": (lambda f: write_zip(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
     "a bomb": (
-        lambda f: zipped(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
+        lambda f: write_zip(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
         "times its size",
     ),
-    "too large": (lambda f: zipped(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
-    "a false size": (lambda f: changed(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
-    "an index too long": (lambda f: changed(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
-    "a name too long": (lambda f: zipped(f, f"a/{'b' * 300}.jpg"), "too long"),
-    "a file that is a folder": (lambda f: zipped(f, "a", "a/b.jpg"), "cannot|can be"),
-    "one name twice": (lambda f: zipped(f, "a/b.jpg", "a//b.jpg"), "exists"),
-    "no name": (lambda f: zipped(f, "."), "outside"),
-    "cut off": (lambda f: f.write_bytes(zipped(f, "a/b.jpg").read_bytes()[:-30]) and f, "zip file"),
+    "too large": (lambda f: write_zip(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
+    "a false size": (lambda f: with_overwritten(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
+    "an index too long": (lambda f: with_overwritten(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
+    "a name too long": (lambda f: write_zip(f, f"a/{'b' * 300}.jpg"), "too long"),
+    "a file that is a folder": (lambda f: write_zip(f, "a", "a/b.jpg"), "cannot|can be"),
+    "one name twice": (lambda f: write_zip(f, "a/b.jpg", "a//b.jpg"), "exists"),
+    "no name": (lambda f: write_zip(f, "."), "outside"),
+    "cut off": (
+        lambda f: f.write_bytes(write_zip(f, "a/b.jpg").read_bytes()[:-30]) and f,
+        "zip file",
+    ),
     "no zip": (lambda f: f.write_bytes(b"GIF89a") and f, "not a zip"),
 }
 
@@ -103,7 +108,7 @@ def test_a_hostile_zip_is_one_sentence_and_leaves_nothing(kind, tmp_path, monkey
 
 
 def test_a_disk_without_room_keeps_what_it_has(tmp_path, monkeypatch):
-    archive = zipped(tmp_path / "photos.zip", "a/b.jpg")
+    archive = write_zip(tmp_path / "photos.zip", "a/b.jpg")
     free = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     with pytest.raises(SecondhandError, match=r"photos\.zip.*0\.0 GB left.*--train"):

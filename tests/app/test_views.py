@@ -62,29 +62,29 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def at(cut: float) -> Rule:
+def threshold_rule(cut: float) -> Rule:
     """Replace the model's rule by a threshold."""
     return Rule(cut, 0.05, of_model=False)
 
 
 def test_the_threshold_moves_the_answer_and_its_windows():
-    assert judge(SURE, at(0.98))[1:5] == ("unknown", "cat", 0.97, "ambiguous")
-    assert judge(DOUBT, at(0.5))[1:5] == ("cat", "cat", 0.6, "")
-    assert judge(OUTLIER, at(0.0)).reason == "out of distribution"
-    assert judge(BAD, at(0.0)) == BAD
-    assert judge(NONE, at(0.0)) == NONE
+    assert judge(SURE, threshold_rule(0.98))[1:5] == ("unknown", "cat", 0.97, "ambiguous")
+    assert judge(DOUBT, threshold_rule(0.5))[1:5] == ("cat", "cat", 0.6, "")
+    assert judge(OUTLIER, threshold_rule(0.0)).reason == "out of distribution"
+    assert judge(BAD, threshold_rule(0.0)) == BAD
+    assert judge(NONE, threshold_rule(0.0)) == NONE
     assert judge(DOUBT, RULE) is DOUBT
-    assert judge(DOUBT._replace(distance_p=NAN), at(0.6)).label == "cat"
+    assert judge(DOUBT._replace(distance_p=NAN), threshold_rule(0.6)).label == "cat"
     long = SURE._replace(windows=(DOUBT._replace(start=0.0, end=1.0), SURE))
-    assert [window.label for window in judge(long, at(0.5)).windows] == ["cat", "cat"]
+    assert [window.label for window in judge(long, threshold_rule(0.5)).windows] == ["cat", "cat"]
 
 
 def test_the_threshold_selects_the_depth_in_a_tree():
     path = (("pet", 0.99), ("cat", 0.6))
     answer = DOUBT._replace(label="pet", branch=path)
     for cut, label in ((0.5, "cat"), (0.9, "pet"), (0.995, "unknown")):
-        assert judge(answer, at(cut)).label == label
-    assert judge(answer._replace(distance_p=0.01), at(0.5)).label == "unknown"
+        assert judge(answer, threshold_rule(cut)).label == label
+    assert judge(answer._replace(distance_p=0.01), threshold_rule(0.5)).label == "unknown"
     text = Seen(answer_html(answer, RULE, FITTED)).text
     assert (
         "pet 99.0\u00a0% > cat 60.0\u00a0%. The model is not sure enough of a class below pet."

@@ -77,7 +77,7 @@ class Here(_shared.Side):
 _Popen = subprocess.Popen
 
 
-def begun(words: list[str], **options: Any) -> subprocess.Popen[str] | Program:
+def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Program:
     """Start a run that is killed with all its processes; it is forked, not a fresh interpreter."""
     if not options.get("start_new_session"):
         return _Popen(words, **options)
@@ -122,7 +122,7 @@ def test_it_runs_to_its_figures(
     monkeypatch.chdir(tmp_path)
     file = str(FOLDER / f"{name}.py")
     monkeypatch.setattr(sys, "argv", [file, "--small"])
-    monkeypatch.setattr(subprocess, "Popen", begun)
+    monkeypatch.setattr(subprocess, "Popen", start_run)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(_shared, "Side", Here)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

@@ -57,7 +57,7 @@ def test_no_file_is_in_a_circle() -> None:
     assert not edges, f"in circles, or above one: {sorted(edges)}"
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the exporting package of a module: ``learners.model`` for its ``bundle``."""
     room = ".".join(module.split(".")[:2])
     return room if (ROOT / room.replace(".", "/") / "__init__.py").is_file() else ""
@@ -81,12 +81,12 @@ def test_a_front_hides_no_file_of_its_room(name: str) -> None:
 def test_a_room_is_entered_by_its_front(name: str) -> None:
     """Only what ``__init__`` exports is public; files and names with an underscore are internal."""
     path = ROOT / name
-    own_room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    own_room = package_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
     wrong = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.ImportFrom) or not node.module or node.level:
             continue
-        if (room := room_of(node.module)) in ("", own_room, *OPEN):
+        if (room := package_of(node.module)) in ("", own_room, *OPEN):
             continue
         private = [alias.name for alias in node.names if alias.name.startswith("_")]
         if node.module != room or private:

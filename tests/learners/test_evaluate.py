@@ -92,7 +92,7 @@ class Judged(NamedTuple):
     page: str
 
 
-def judged(
+def run_evaluate(
     model: object, others: Path, *words: object, data: str = "data", out: str = "r", status: int = 0
 ) -> Judged:
     """Run the command on data in this folder, and return what it wrote into ``out``."""
@@ -106,7 +106,7 @@ def judged(
 
 def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, monkeypatch):
     calls = count_answering(monkeypatch)
-    answers, report, page = judged(model, others, "--unknown", others / "strange")
+    answers, report, page = run_evaluate(model, others, "--unknown", others / "strange")
     assert calls == {"predictors": 1, "judged": 1}
     printed = capsys.readouterr().out
     assert answers["split"].value_counts().to_dict() == {"test": 9, "unknown": 5}
@@ -140,7 +140,7 @@ def test_an_older_report_is_kept_unless_told_otherwise(model, others):
 
 def test_bad_files_are_listed_and_leave_with_3(model, others, capsys):
     (others / "data" / "red" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    answers, report, _ = judged(model, others, status=3)
+    answers, report, _ = run_evaluate(model, others, status=3)
     assert "broken.jpg: bad file" in capsys.readouterr().err
     assert len(answers) == 10
     assert report["metrics"]["test_items"] == 9
@@ -157,7 +157,7 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
     more = pd.DataFrame({"path": [str(copy), str(twice)], "label": ["blue", "green"]})
     pd.concat([rows, rows, more]).to_csv(others / "rows.csv", index=False)
     words = [] if labels else ["--no-labels"]
-    answers, report, _ = judged(model, others, *words, data="rows.csv")
+    answers, report, _ = run_evaluate(model, others, *words, data="rows.csv")
     left_out = pd.read_csv(others / "r" / "rejected.csv")
     assert f"a copy of {files[0]}" in left_out["reason"].tolist()
     # Without labels, copies cannot differ in their labels.
@@ -178,7 +178,7 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
 def test_labels_the_model_does_not_have_count_as_unknown_classes(model, others, capsys):
     (others / "data" / "mauve").mkdir()
     shutil.copy(others / "strange" / "deep" / "unknown_000.jpg", others / "data" / "mauve")
-    answers, _, _ = judged(model, others)
+    answers, _, _ = run_evaluate(model, others)
     assert "'mauve'); 1 file counts as unknown classes" in capsys.readouterr().out
     assert answers["split"].eq("unknown").sum() == 1
     (others / "data" / "red").rename(others / "data" / "Red")
@@ -193,8 +193,8 @@ def test_labels_the_model_does_not_have_count_as_unknown_classes(model, others, 
     assert not (others / "r2").exists()
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_classes_of_any_name_are_those_of_the_data(folder, others, listed):
+@pytest.mark.parametrize("as_table", [False, True])
+def test_classes_of_any_name_are_those_of_the_data(folder, others, as_table):
     names = ["Caf\u00e9", "NA", "nan"]
     model = save_bundle(bundle(folder, names), others / "model")
     for colour, name in zip(CLASSES, ("Cafe\u0301", "NA", "nan"), strict=True):
@@ -202,7 +202,7 @@ def test_classes_of_any_name_are_those_of_the_data(folder, others, listed):
     files = sorted((others / "data").glob("*/*.png"))
     rows = pd.DataFrame({"path": map(str, files), "label": [f.parent.name for f in files]})
     rows.to_csv(others / "rows.csv", index=False)
-    judged(model, others, data="rows.csv" if listed else "data")
+    run_evaluate(model, others, data="rows.csv" if as_table else "data")
     answers = pd.read_csv(others / "r/predictions.csv", keep_default_na=False)
     assert answers["truth"].value_counts().to_dict() == dict.fromkeys(names, 3)
     assert set(answers["split"]) == {"test"}
@@ -222,14 +222,14 @@ def test_files_of_another_kind_are_told_by_it(model, tmp_path):
 def test_training_files_among_the_data_are_noticed(model, folder, others, capsys):
     shutil.copy(folder / "red" / "red_001.jpg", others / "data" / "red")
     shutil.copy(folder / "blue" / "blue_001.jpg", others / "data" / "blue")
-    judged(model, others, "--bs", "3")
+    run_evaluate(model, others, "--bs", "3")
     assert "2 files have the same features" in capsys.readouterr().out
 
 
 def test_of_data_that_name_their_parts_the_test_part_counts(model, folder, others, capsys):
     rows = table(folder).assign(split=["test", "train", "valid"] * 8)
     rows.to_csv(others / "rows.csv", index=False)
-    answers, _, _ = judged(model, others, data="rows.csv")
+    answers, _, _ = run_evaluate(model, others, data="rows.csv")
     assert "its split 'test': 8 items; 16 not used" in capsys.readouterr().out
     assert len(answers) == 8
 
@@ -241,7 +241,7 @@ def test_a_bundle_without_reference_features_says_what_is_off(folder, others, ca
     save_file({}, model / REFERENCE)
     config["hashes"][REFERENCE] = sha256(model / REFERENCE)
     (model / CONFIG).write_text(json.dumps(config))
-    _, report, _ = judged(model, others, "--unknown", others / "strange")
+    _, report, _ = run_evaluate(model, others, "--unknown", others / "strange")
     printed = capsys.readouterr().out
     assert "no reference features" in printed
     assert "score combined needs reference features; the model uses msp" in printed
@@ -254,7 +254,7 @@ def test_another_threshold_and_score(model, folder, others):
     command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange")]
     for threshold, accepted in (("0", None), ("1", 0.0)):
         words = ["--unknown", others / "strange", "--threshold", threshold, "--score", "knn"]
-        answers, report, _ = judged(model, others, *words, out=threshold)
+        answers, report, _ = run_evaluate(model, others, *words, out=threshold)
         if accepted is None:  # only the distance refuses
             assert set(answers["reason"].fillna("")) <= {"", "out of distribution"}
         else:
@@ -315,7 +315,7 @@ def test_without_labels_it_says_what_accuracy_to_expect(folder, others, capsys):
     (others / "data/red/broken.jpg").write_bytes(b"\xff\xd8 no picture")
     (others / "data/notes.txt").write_text("mine")
     command = [str(model), "--data", str(others / "data"), "--no-labels"]
-    answers, report, page = judged(model, others, "--no-labels", status=3)
+    answers, report, page = run_evaluate(model, others, "--no-labels", status=3)
     printed = capsys.readouterr()
     assert "broken.jpg: bad file" in printed.err
     assert len(answers) == 10
@@ -345,7 +345,7 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     data.mkdir()
     for file in (others / "data").glob("*/*.png"):
         shutil.copy(file, data)
-    _, report, _ = judged(model, others, "--no-labels", data="flat")
+    _, report, _ = run_evaluate(model, others, "--no-labels", data="flat")
     assert (
         "The accuracy cannot be estimated: the model folder has no figures"
         in capsys.readouterr().out
@@ -358,7 +358,7 @@ def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
     source = bundle(folder, target_accuracy=0.05, per_class=True)
     each = dict(zip(CLASSES, source.decider.threshold_gate.guarantees, strict=True))
     model, data = save_bundle(source, others / "model"), str(others / "data")
-    answers, report, page = judged(model, others)
+    answers, report, page = run_evaluate(model, others)
     printed = capsys.readouterr().out
     shown = report["tables"]["Each class's threshold"]
     assert [row["class"] for row in shown] == CLASSES
@@ -384,7 +384,7 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     tree = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)
     source = bundle(folder, tree=tree, threshold=0.5, keep_known=1.0)
     model, data = str(save_bundle(source, others / "model")), others / "data"
-    answers, report, page = judged(model, others, "--threshold", "0.5")
+    answers, report, page = run_evaluate(model, others, "--threshold", "0.5")
     above = {"blue": ("blue", "cold"), "green": ("green", "cold"), "red": ("red",)}
     answered = answers["label"].ne("unknown")
     assert answers["label"].eq("cold").any()
@@ -426,7 +426,7 @@ def test_limits_count_what_belongs_together(model, others, capsys):
     for name, groups in (("alone", [""] * 9), ("bursts", list("aaabbbccc"))):
         data = pd.DataFrame({"path": rows, "label": [p.parent.name for p in rows], "group": groups})
         data.to_csv(others / f"{name}.csv", index=False)
-        answers, results[name], _ = judged(model, others, data=f"{name}.csv", out=name)
+        answers, results[name], _ = run_evaluate(model, others, data=f"{name}.csv", out=name)
         right = answers["best"].eq(answers["truth"])
         assert results[name]["metrics"]["test_accuracy_interval"] == pytest.approx(
             fraction(right, answers["unit"])[1:]

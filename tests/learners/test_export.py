@@ -262,7 +262,7 @@ class Branching(learners.inference.exporting.ExportedModel):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("model_class", "words"),
     [
         (Forgetful, "probabilities of the ONNX file"),
         (OfTwo, "torch.export does not support this network|a batch of 1 picture"),
@@ -270,9 +270,9 @@ class Branching(learners.inference.exporting.ExportedModel):
     ],
 )
 def test_what_answers_differently_is_thrown_away(
-    wrong: type, words: str, small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_class: type, words: str, small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learners.inference.exporting, "ExportedModel", wrong)
+    monkeypatch.setattr(learners.inference.exporting, "ExportedModel", model_class)
     target = tmp_path / "it"
     target.write_bytes(b"what was there")
     with pytest.raises(SecondhandError, match=words):

@@ -36,7 +36,7 @@ from learners.runs import stages
 from learners.runs.folder import resume_command, run_folder
 from learners.runs.stages import report
 from tests.forks import Program, until
-from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
+from tests.learners.stops import QUICK, Stop, assert_same_runs, run_until_stopped, with_callback
 from tests.pictures import write_pictures
 
 SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5, size=(64, 64))
@@ -70,7 +70,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def fill(place: Path, leave: int = 0) -> Path:
+def fill_disk(place: Path, leave: int = 0) -> Path:
     """Fill the file system, except for so many bytes."""
     ballast = place / "ballast"
     free = shutil.disk_usage(place).free
@@ -91,7 +91,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
     out = disk / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     for batches, leave in ((7, 3 << 20), (2, 0)):
-        full = Stop(batches, what=lambda leave=leave: fill(disk, leave))
+        full = Stop(batches, what=lambda leave=leave: fill_disk(disk, leave))
         with pytest.raises(SystemExit) as end:
             console.run(lambda full=full, words=words: with_callback(monkeypatch, full, words))
         assert end.value.code == 1
@@ -104,14 +104,16 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
         (disk / "ballast").unlink()
         words = ["--resume", str(out)]
     assert main(words) == 0
-    same(whole, out)
+    assert_same_runs(whole, out)
 
 
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
     out = disk / "run"
     real = stages.save_bundle
     monkeypatch.setattr(
-        stages, "save_bundle", lambda *args, **kwargs: fill(disk, 1 << 20) and real(*args, **kwargs)
+        stages,
+        "save_bundle",
+        lambda *args, **kwargs: fill_disk(disk, 1 << 20) and real(*args, **kwargs),
     )
     with pytest.raises(SystemExit) as end:
         console.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(out)]))
@@ -122,14 +124,14 @@ def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monk
     monkeypatch.undo()
     (disk / "ballast").unlink()
     assert main(["--resume", str(out)]) == 0
-    same(whole, out)
+    assert_same_runs(whole, out)
 
 
 def test_a_full_disk_under_the_cache_makes_no_file_a_bad_one(disk, tmp_path):
     clips = tones(tmp_path, 60)
     store = PictureCache(disk / "cache")
     store.get(clips[0], SPECTROGRAM_SETTINGS)
-    ballast = fill(disk, 64 << 10)
+    ballast = fill_disk(disk, 64 << 10)
     for workers in (1, 2):
         with pytest.raises(SecondhandError, match=r"the cache .*No space left.*--cache-dir"):
             PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS, workers=workers)
@@ -213,11 +215,11 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     assert list(out.glob("checkpoint/state-*.json")), "nothing is lost by trying"
     (tmp_path / "away").rename(data)
     assert main(["--resume", str(out)]) == 0
-    same(tmp_path / "whole", out)
+    assert_same_runs(tmp_path / "whole", out)
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (
             lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -227,17 +229,17 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     ],
     ids=["dies", "more memory than the machine has"],
 )
-def test_a_loading_worker_fails(pictures, whole, tmp_path, monkeypatch, fault, said):
+def test_a_loading_worker_fails(pictures, whole, tmp_path, monkeypatch, fault, message):
     out = tmp_path / "run"
-    in_workers(monkeypatch, out, fault)
-    with pytest.raises(SecondhandError, match=said):
+    change_workers(monkeypatch, out, fault)
+    with pytest.raises(SecondhandError, match=message):
         main(["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)])
     monkeypatch.undo()
     assert main(["--resume", str(out), "--workers", "0"]) == 0
-    same(whole, out)
+    assert_same_runs(whole, out)
 
 
-def in_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], object]) -> None:
+def change_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], object]) -> None:
     """Change what workers do from the second epoch on."""
     real = SeededDL.do_item
 
@@ -275,10 +277,10 @@ def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: real() + rng.choice([-86400, 0, 86400]))
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    stopped(monkeypatch, Stop(8), words)
+    run_until_stopped(monkeypatch, Stop(8), words)
     assert len(list(out.glob("checkpoint/state-*.json"))) == 1
     assert main(["--resume", str(out)]) == 0
-    same(whole, out)
+    assert_same_runs(whole, out)
     assert pd.read_csv(out / "history.csv")["seconds"].between(0, 120).all()
 
 
@@ -308,7 +310,7 @@ def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, st
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0
-    same(whole, out)
+    assert_same_runs(whole, out)
 
 
 HOLDS = """
@@ -341,7 +343,7 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
         owner.kill()
         owner.wait()
         assert main(["--resume", str(run)]) == 0
-        same(whole, run)
+        assert_same_runs(whole, run)
         assert not (run / LOCK).exists()
     finally:
         os.killpg(owner.pid, signal.SIGKILL)
@@ -377,5 +379,5 @@ def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path)
     for name in (LOCK, ".config.yaml.part"):
         (out / name).write_text("killed before it wrote anything")
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
-    same(whole, out)
+    assert_same_runs(whole, out)
     assert len(list(Predictor(out / "model").predict(pictures.rglob("red_000.jpg")))) == 1

@@ -154,7 +154,7 @@ assert page.fn('a') == 'A'
 """
 
 
-def imported_on_top(path: Path) -> set[str]:
+def third_party_imports(path: Path) -> set[str]:
     """Return the third-party modules that a file imports when it is imported."""
     modules = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -174,7 +174,9 @@ def test_an_import_changes_nothing_needs_no_posix_and_no_private_method_is_overr
     The libraries work beside our `datasets`, except for the Trainer, as the README says. (The test
     of ``bench_epoch`` shows that it trains without ours on the path.)
     """
-    theirs = sorted({"matplotlib", "torch"}.union(*map(imported_on_top, FILES)) - {"__future__"})
+    theirs = sorted(
+        {"matplotlib", "torch"}.union(*map(third_party_imports, FILES)) - {"__future__"}
+    )
     completed = subprocess.run(
         [sys.executable, "-c", f"{PROGRAM}\n{ALONE}\n{LIBRARIES}\n{TRAINER}"], input=json.dumps([theirs, MODULES]), cwd=ROOT,
         capture_output=True, text=True, timeout=580,

@@ -25,7 +25,7 @@ def test_guano_is_read_as_its_specification_has_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("position", "expected"),
     [
         (b"WGS84, 42.5, N, 71.25, W, 12", (42.5, -71.25)),
         (b"WGS84,42.5,S,71.25,E", (-42.5, 71.25)),
@@ -36,8 +36,8 @@ def test_guano_is_read_as_its_specification_has_it(tmp_path: Path) -> None:
         (b"WGS84, 0.0, N, 0.0, W", None),
     ],
 )
-def test_wamd_is_read_as_guano_py_reads_it(tmp_path, place, expected):
-    fields = {0: b"\1\0", 1: b"SM4BAT", 5: b"2014-04-02 22:59:14-05:00", 6: place, 0x0D: b"RIFF"}
+def test_wamd_is_read_as_guano_py_reads_it(tmp_path, position, expected):
+    fields = {0: b"\1\0", 1: b"SM4BAT", 5: b"2014-04-02 22:59:14-05:00", 6: position, 0x0D: b"RIFF"}
     file = recording(tmp_path / "a.wav", wamd=fields)
     assert notes(file) == [("WAMD", "2014-04-02 22:59:14-05:00", expected)]
 

@@ -299,7 +299,7 @@ class TestSettings:
         assert a.fingerprint() == b.fingerprint()
 
     @pytest.mark.parametrize(
-        ("wrong", "message"),
+        ("changes", "message"),
         [
             ({"rate": 2_000_000_000}, "rate=2000000000"),
             ({"rate": -1}, "rate=-1"),
@@ -324,9 +324,9 @@ class TestSettings:
             ({"level": 3, "hop": None}, r"hop=None.*level=3"),
         ],
     )
-    def test_wrong_values_are_named(self, wrong, message):
+    def test_wrong_values_are_named(self, changes, message):
         with pytest.raises(SecondhandError, match=message):
-            spectrogram_from_dict({**MelSettings().to_dict(), **wrong})
+            spectrogram_from_dict({**MelSettings().to_dict(), **changes})
 
     @pytest.mark.parametrize(
         ("data", "message"),

@@ -158,7 +158,7 @@ def test_a_kill_leaves_the_old_file(tmp_path):
     assert remaining.endswith(".part")  # a later run finds and removes it by this name
 
 
-def moves(path: Path) -> bool:
+def renames_file(path: Path) -> bool:
     """Whether a call renames a file or folder, by os, shutil or pathlib."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -180,7 +180,7 @@ def test_there_is_no_other_way_to_write():
     ours = [
         path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.py")
     ]
-    assert {str(path.relative_to(ROOT)) for path in ours if moves(path)} == {
+    assert {str(path.relative_to(ROOT)) for path in ours if renames_file(path)} == {
         "datasets/core/files.py",
         "learners/runs/folder.py",
     }

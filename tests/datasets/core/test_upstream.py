@@ -134,7 +134,7 @@ def test_fastai_asks_the_environment_for_the_number_of_processes(monkeypatch) ->
     assert num_distrib() == 3
 
 
-def replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def find_replacements(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield (line, text) wherever a library's attribute is replaced or a private name is used."""
     modules = {
         (alias.asname or alias.name).split(".")[0]
@@ -173,7 +173,7 @@ def named(node: ast.AST, *names: str) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_of_the_libraries_is_replaced_in_other_files(path: Path) -> None:
-    replacements = dict(replaced(ast.parse(path.read_text(encoding="utf-8"))))
+    replacements = dict(find_replacements(ast.parse(path.read_text(encoding="utf-8"))))
     if path == ROOT / HERE:
         assert replacements, "the test sees what it is to see"
     else:
@@ -195,4 +195,4 @@ def test_nothing_of_the_libraries_is_replaced_in_other_files(path: Path) -> None
     ],
 )
 def test_a_replacement_is_seen(line: str) -> None:
-    assert dict(replaced(ast.parse(line)))
+    assert dict(find_replacements(ast.parse(line)))

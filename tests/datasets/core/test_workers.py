@@ -105,15 +105,15 @@ def _note(name: str) -> None:
     Path(name).touch()
 
 
-@pytest.mark.parametrize("how", ["closed", "let go", "dead"])
-def test_processes_have_ended_when_nobody_can_ask_them_any_more(how: str) -> None:
+@pytest.mark.parametrize("ending", ["closed", "let go", "dead"])
+def test_processes_have_ended_when_nobody_can_ask_them_any_more(ending: str) -> None:
     # A process still ending when the interpreter ends would fail with "Bad file descriptor".
     before = multiprocessing.active_children()
     calls: IsolatedCalls[float, None] = IsolatedCalls(time.sleep, 2, None)
     pending = calls.submit([0.3, 0.3])
-    if how == "closed":
+    if ending == "closed":
         calls.close()
-    elif how == "let go":
+    elif ending == "let go":
         del calls, pending
     else:
         for process in pending.pool._processes.values():  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> DecodedPictures:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def decoded_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of the files that were decoded."""
     paths: list[str] = []
 
@@ -76,7 +76,7 @@ def files(store: DecodedPictures) -> list[Path]:
 
 
 @pytest.mark.parametrize("shape", [(200, 300), (41, 37), (20, 700)])
-def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
+def test_the_pixels_are_those_without_a_store(tmp_path, store, decoded_paths, shape):
     file = tmp_path / "picture.png"
     noise(*shape).save(file)
     old(file)
@@ -85,7 +85,7 @@ def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
         expected = np.asarray(getattr(plain, name)(str(file)))
         for _ in range(3):
             np.testing.assert_array_equal(np.asarray(getattr(stored, name)(str(file))), expected)
-    assert len(opened) == 2 + 2, "with a store each is decoded once"
+    assert len(decoded_paths) == 2 + 2, "with a store each is decoded once"
     fitted = LOOK.fit(open_picture(file, at_least=LOOK.needs))
     np.testing.assert_array_equal(np.asarray(stored.open_for_validation(str(file))), fitted)
 
@@ -116,7 +116,7 @@ def test_another_preprocessing_is_another_picture(photo, store):
     assert len(pictures) == len(files(store)) == 5
 
 
-def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, monkeypatch):
+def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, decoded_paths, monkeypatch):
     opener = PictureOpener(LOOK, 0.35, store)
     before = opener.open_for_validation(str(photo)).tobytes()
     noise(200, 300, seed=1).save(photo, quality=90)
@@ -128,7 +128,7 @@ def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, mo
     monkeypatch.setattr(file_state, "SETTLED", 0.0)
     assert opener.open_for_validation(str(photo)).tobytes() == fresh
     assert opener.open_for_validation(str(photo)).tobytes() == fresh
-    assert len(opened) == 3
+    assert len(decoded_paths) == 3
 
 
 def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):
@@ -153,7 +153,7 @@ def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):
         lambda data: data.replace(b" 32 32 ", b" 64 64 "),
     ],
 )
-def test_half_a_file_is_never_read(photo, store, opened, spoil: Callable[[bytes], bytes]):
+def test_half_a_file_is_never_read(photo, store, decoded_paths, spoil: Callable[[bytes], bytes]):
     opener = PictureOpener(LOOK, 0.35, store)
     expected = opener.open_for_validation(str(photo)).tobytes()
     (file,) = files(store)
@@ -161,7 +161,7 @@ def test_half_a_file_is_never_read(photo, store, opened, spoil: Callable[[bytes]
     file.write_bytes(spoil(content))
     assert opener.open_for_validation(str(photo)).tobytes() == expected
     assert file.read_bytes() == content, "it is written again"
-    assert len(opened) == 2
+    assert len(decoded_paths) == 2
 
 
 def _fill(root: Path, photos: list[str]) -> None:
@@ -199,7 +199,7 @@ def test_killed_workers_leave_no_half_of_a_picture(tmp_path, store):
     assert not list((tmp_path / "cache/decoded/tmp").glob("*")), "what was left is swept"
 
 
-def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, opened):
+def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, decoded_paths):
     photos = []
     for number in range(8):
         noise(50, 50, number).save(tmp_path / f"{number}.png")
@@ -209,7 +209,7 @@ def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, opened):
     for _ in range(2):
         assert len({opener.open_for_training(photo).tobytes() for photo in photos}) == 8
     assert len(files(store)) == 4
-    assert len(opened) == 8 + 4
+    assert len(decoded_paths) == 8 + 4
     for expected, fits in ((MIB // 2, True), (2 * MIB, False)):
         assert DecodedPictures(tmp_path, max_bytes=MIB, expected=expected).fits is fits
 
@@ -240,7 +240,7 @@ def test_what_was_not_used_for_long_makes_room(tmp_path):
     assert not (second - first) & third
 
 
-def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
+def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, decoded_paths):
     """Worker processes decode the pictures in advance, bad ones included, and the store counts
     their bytes."""
     photos = [str(tmp_path / f"{n}.png") for n in range(40)]
@@ -252,7 +252,7 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
     prepared = PictureOpener(LOOK, 0.5, store)
     sources = [(photo, None) for photo in photos]
     keep_decoded(prepared, [*sources[:30], (bad, None)], [(bad, None), *sources[30:]])
-    assert opened == [], "not in this process"
+    assert decoded_paths == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
     assert store._bytes[0] == sum(decoded.decoded_store(tmp_path / "cache").sizes()) > 0
     plain = PictureOpener(LOOK, 0.5, None)
@@ -260,15 +260,15 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
         openers = [one.open_for_training if number < 30 else one.open_for_validation
                 for one in (prepared, plain)]  # fmt: skip
         np.testing.assert_array_equal(*(np.asarray(open_photo(file)) for open_photo in openers))
-    assert opened == photos, "by the plain way alone"
+    assert decoded_paths == photos, "by the plain way alone"
 
 
-def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, opened):
+def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, decoded_paths):
     prepared = PictureOpener(LOOK, 0.5, store)
     prepared.keep(str(photo), training=True)
     prepared.open_for_training(str(photo))
     prepared.open_for_validation(str(photo))
-    assert opened == [str(photo)]
+    assert decoded_paths == [str(photo)]
 
 
 def test_a_folder_that_cannot_be_written_ends_nothing(photo, tmp_path, caplog):

@@ -282,7 +282,7 @@ def test_pixels_are_channels_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("options", "message"),
     [
         ({"size": 4}, "size 4"),
         ({"size": 22.5}, "size 22.5"),
@@ -293,9 +293,9 @@ def test_pixels_are_channels_first() -> None:
         ({"mean": (0.5, float("nan"), 0.5)}, "mean"),
     ],
 )
-def test_wrong_preprocessing_is_named(wrong: dict[str, object], named: str) -> None:
-    with pytest.raises(SecondhandError, match=named):
-        Preprocessing(**wrong)
+def test_wrong_preprocessing_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(SecondhandError, match=message):
+        Preprocessing(**options)
 
 
 def test_every_wrong_value_is_named_at_once() -> None:

@@ -124,7 +124,7 @@ def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("site,latitude\nnorth,1\n", "no column 'deployment' (or 'deploymentID'). It has 'site'"),
         ("deployment,latitude\nnorth,1\n", "only one of the columns latitude and longitude"),
@@ -138,12 +138,12 @@ def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
         ("deployment,latitude,longitude\n,1,2\n", "row 2: the name of the deployment is empty"),
     ],
 )  # fmt: skip
-def test_a_table_that_is_wrong_is_refused_with_row_and_remedy(tmp_path, text, said):
+def test_a_table_that_is_wrong_is_refused_with_row_and_remedy(tmp_path, text, message):
     file = table(tmp_path, text)
     with pytest.raises(SecondhandError) as error:
         read_deployments(file)
     assert str(error.value).startswith(f"--deployments {file}")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_time_some_seconds_later_crosses_the_change_of_the_clock() -> None:

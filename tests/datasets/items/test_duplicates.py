@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 SCENES, SHOTS = 8, 3  # bursts per class, pictures per burst
 
 
-def prepared(data: DataSettings, folder: Path) -> Loaded:
+def prepare_items(data: DataSettings, folder: Path) -> Loaded:
     """Return the items of a run with these settings."""
     signal = SignalSettings()
     return load_items(read_items(data, signal, 0), data, signal, 0, folder)
@@ -100,12 +100,12 @@ def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, m
 def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     data = DataSettings(data=str(bursts))
-    first = prepared(data, tmp_path)
+    first = prepare_items(data, tmp_path)
     assert (
         "Near-duplicates stay in one split: 48 files in 16 clusters, the largest of 3"
         in caplog.text
     )
-    again = prepared(data, tmp_path)
+    again = prepare_items(data, tmp_path)
     pd.testing.assert_frame_equal(first.table.frame, again.table.frame)
     saved = pd.read_csv(tmp_path / "items.csv", keep_default_na=False)
     assert saved["group"].tolist() == first.table.frame["group"].tolist()
@@ -158,7 +158,7 @@ def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_pa
         crop = scene(907).crop((shot, 0, 80 + shot, 80))
         (tmp_path / "data" / "plum").mkdir(exist_ok=True)
         crop.save(tmp_path / "data" / "plum" / f"{shot}.jpg", quality=90)
-    loaded = prepared(DataSettings(data=str(tmp_path / "data")), tmp_path)
+    loaded = prepare_items(DataSettings(data=str(tmp_path / "data")), tmp_path)
     frame = loaded.table.frame
     assert set(frame.loc[frame["label"].eq("plum"), "split"]) == {"train", "valid", "calibration"}
     assert (

@@ -55,7 +55,7 @@ def silence(paths: pd.Series) -> None:
         soundfile.write(path, np.zeros(length), RATE)
 
 
-def drawn(loaded: Loaded) -> dict[str, str]:
+def split_of_files(loaded: Loaded) -> dict[str, str]:
     """Return the split of each file, which its windows share."""
     frame = loaded.table.frame
     assert loaded.rows.drop_duplicates("path")["path"].tolist() == frame["path"].tolist()
@@ -73,7 +73,7 @@ def test_a_split_that_rendering_emptied_is_split_anew_and_so_on_resuming(
     silence(emptied)
     with caplog.at_level("WARNING"):
         loaded = load(copy, tmp_path / "run")
-    splits = drawn(loaded)
+    splits = split_of_files(loaded)
     assert set(splits) == set(before["path"]) - set(emptied)
     assert set(splits.values()) == PARTS
     counts = loaded.table.frame.groupby("split")["label"].nunique()
@@ -82,7 +82,7 @@ def test_a_split_that_rendering_emptied_is_split_anew_and_so_on_resuming(
     assert f"{len(emptied)} of 20 items could not be rendered" in caplog.text
     assert "no signal" in caplog.text
     (tmp_path / "run/checkpoint/best.safetensors").touch()  # as after an interrupted run
-    assert drawn(load(copy, tmp_path / "run")) == splits
+    assert split_of_files(load(copy, tmp_path / "run")) == splits
 
 
 def test_a_class_without_an_item_to_learn_from_is_split_anew(copy: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_class_without_an_item_to_learn_from_is_split_anew(copy: Path, tmp_pat
     silence(before.loc[learned, "path"])
     loaded = load(copy, tmp_path / "run")
     frame = loaded.table.frame
-    assert set(drawn(loaded).values()) == PARTS
+    assert set(split_of_files(loaded).values()) == PARTS
     assert set(frame.loc[frame["split"].eq("train"), "label"]) == {"hum", "hiss"}
 
 
@@ -105,7 +105,7 @@ def test_a_class_of_which_one_file_could_be_rendered_waits_for_more(
     all_files = pd.Series(sorted(map(str, (copy / "buzz").iterdir())))
     silence(all_files[1:])
     loaded = load(copy, tmp_path / "run")
-    assert set(drawn(loaded)) == {
+    assert set(split_of_files(loaded)) == {
         str(f) for name in ("hum", "hiss") for f in (copy / name).iterdir()
     }
     assert loaded.labels == ["hiss", "hum"]
@@ -118,7 +118,7 @@ def test_a_class_of_which_one_file_could_be_rendered_waits_for_more(
 def test_what_leaves_every_part_filled_moves_nothing(copy: Path, tmp_path: Path) -> None:
     before = load(copy, tmp_path / "before").table.frame
     silence(before.loc[before["split"].eq("train"), "path"].head(2))
-    splits = drawn(load(copy, tmp_path / "run"))
+    splits = split_of_files(load(copy, tmp_path / "run"))
     splits_before = before.set_index("path")["split"]
     assert len(splits) == 18
     assert splits == splits_before[list(splits)].to_dict()
@@ -136,7 +136,7 @@ def test_a_part_that_the_data_name_is_not_replaced(copy: Path, tmp_path: Path) -
     frame = pd.read_csv(data)
     # The validation files are also the calibration files, so half of them may fail.
     silence(frame.loc[[6, 16], "path"])
-    splits = drawn(load(data, tmp_path / "half"))
+    splits = split_of_files(load(data, tmp_path / "half"))
     assert list(splits.values()).count("train") == 12
     assert set(splits.values()) == {*PARTS, "test"}
     silence(frame.loc[frame["split"].eq("valid"), "path"])

@@ -50,7 +50,7 @@ def run(pictures: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def prepared(data: DataSettings, folder: Path) -> Loaded:
+def prepare_items(data: DataSettings, folder: Path) -> Loaded:
     """Return the items of a run with these settings."""
     signal = SignalSettings()
     return load_items(read_items(data, signal, 0), data, signal, 0, folder)
@@ -61,7 +61,7 @@ def load(run: Path, new: pd.DataFrame, **more: object) -> Loaded:
     new.to_csv(file, index=False)
     (run.parent / "out").mkdir(exist_ok=True)
     data = DataSettings(data=str(file), from_=run / "model", **more)  # type: ignore[arg-type]
-    return prepared(data, run.parent / "out")
+    return prepare_items(data, run.parent / "out")
 
 
 def split_labels(loaded: Loaded) -> dict[str, str]:
@@ -121,7 +121,7 @@ def test_from_another_folder_the_runs_files_are_the_same(
     run = Path("runs/x")
     run.mkdir(parents=True)
     write_config(run, settings, "")
-    begun = prepared(DataSettings(data="small"), run).table.frame
+    begun = prepare_items(DataSettings(data="small"), run).table.frame
     files = {str(file) for file in (first / "small").rglob("*.jpg")}
     assert set(pd.read_csv(run / "items.csv")["path"]) == files
 
@@ -145,7 +145,7 @@ def test_a_file_of_another_content_is_not_replayed(
     copies = tmp_path / "copies"
     shutil.copytree(pictures, copies)
     data = DataSettings(data=str(copies), unknown=str(copies / "unknown"))
-    prepared(replace(data, unknown=None), run)
+    prepare_items(replace(data, unknown=None), run)
     items = pd.read_csv(run / "items.csv").set_index("path")["split"]
     for label in ("red", "green"):  # of equal size, as a re-encoded WAV would be
         one = copies / label / f"{label}_003.jpg"

@@ -360,8 +360,8 @@ def triggers(files: int = 8, each: int = 6, *, apart: float = 100.0) -> pd.DataF
     return frame.assign(group="", split="", fold="", start=NAN, end=NAN)
 
 
-def touching(frame: pd.DataFrame, rows: pd.Series, others: pd.Series) -> set[int]:
-    """Return the rows ``here`` that overlap one of ``there``, by comparing all pairs."""
+def overlap_with(frame: pd.DataFrame, rows: pd.Series, others: pd.Series) -> set[int]:
+    """Return the ``rows`` that overlap one of ``others``, by comparing all pairs."""
     span = {
         row.Index: (row.gps - CONTEXT / 2, row.gps + CONTEXT / 2)
         if row.gps == row.gps
@@ -390,10 +390,10 @@ def test_overlaps_are_those_of_all_pairs(seed: int) -> None:
     frame["end"] = frame["start"] + rng.uniform(0.1, 3, len(frame))
     part = pd.Series(rng.integers(3, size=len(frame)))
     overlapping = overlapping_rows(frame, part.eq(0), part.eq(1))
-    assert set(frame.index[overlapping]) == touching(frame, part.eq(0), part.eq(1))
+    assert set(frame.index[overlapping]) == overlap_with(frame, part.eq(0), part.eq(1))
     number = overlap_groups(frame)
     for a, b in ((part.eq(0), part.eq(1)), (part.eq(2), part.eq(0))):
-        overlaps = [set(number[list(touching(frame, *pair))]) for pair in ((a, b), (b, a))]
+        overlaps = [set(number[list(overlap_with(frame, *pair))]) for pair in ((a, b), (b, a))]
         assert overlaps[0] == overlaps[1]  # overlapping rows are in one stretch
 
 
@@ -446,7 +446,7 @@ def test_groups_that_overlap_in_a_file_are_on_one_side(frame: pd.DataFrame) -> N
     for seed in range(5):
         split, _ = assign_splits(frame, seed=seed)
         train = split["split"].eq("train")
-        assert not touching(split, ~train, train)
+        assert not overlap_with(split, ~train, train)
 
 
 def test_parts_that_the_data_name_keep_what_does_not_overlap() -> None:
@@ -455,13 +455,13 @@ def test_parts_that_the_data_name_keep_what_does_not_overlap() -> None:
     frame["split"] = part * 4
     split, dropped = assign_splits(frame)
     train, before = split["split"].eq("train"), frame["split"]
-    leaks = touching(frame, before.ne("train"), before.eq("train"))
+    leaks = overlap_with(frame, before.ne("train"), before.eq("train"))
     assert leaks == {6, 18, 30, 42}
     assert sorted(set(frame.index) - set(split.index)) == sorted(leaks)
     assert [item.path for item in dropped] == [f"r{n:02d}.wav" for n in range(4)]
     assert "overlaps in time with an item of its file that is in training" in dropped[0].reason
     assert "cannot be in valid" in dropped[0].reason
-    assert not touching(split, ~train, train)
+    assert not overlap_with(split, ~train, train)
     assert split["split"].eq("test").sum() == 12
 
 
@@ -474,7 +474,7 @@ def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
         "overlaps in time with an item of its file that is in the tested fold" in dropped[0].reason
     )
     test = split["split"].eq("test")
-    assert not touching(split, ~test, test)
+    assert not overlap_with(split, ~test, test)
     assert test.sum() == 24
 
 

@@ -35,7 +35,7 @@ class Middle(np.random.Generator):
         return (low + high) // 2
 
 
-def pitch(wave, times):
+def instantaneous_frequency(wave, times):
     """Return the instantaneous frequency at some times, from the analytic signal."""
     phase = np.unwrap(np.angle(signal.hilbert(wave)))
     return np.interp(times, T, np.gradient(phase, T) / (2 * np.pi))
@@ -108,9 +108,9 @@ def test_the_chirp_is_newtonian_and_rings_down():
     tau = 5 / 256 * (np.pi * ring) ** (-8 / 3) * mass ** (-5 / 3)  # before coalescence at t = 0
     times = np.array([-0.3, -0.2, -0.1, -0.05, -0.02])  # from 27.5 Hz on
     expected = (5 / (256 * (tau - times))) ** 0.375 * mass**-0.625 / np.pi
-    np.testing.assert_allclose(pitch(wave, times), expected, rtol=0.05)
+    np.testing.assert_allclose(instantaneous_frequency(wave, times), expected, rtol=0.05)
     assert 280 < ring < 340
-    ends = pitch(wave, np.array([0.001]))
+    ends = instantaneous_frequency(wave, np.array([0.001]))
     assert ends == pytest.approx(ring, rel=0.1)
     # The amplitude falls by a factor e in Q / πf.
     envelope = np.abs(signal.hilbert(wave))
@@ -125,14 +125,14 @@ def test_scattered_light_arches():
     f_max, f_m = 57.5, 0.2
     times = np.array([-0.8, -0.4, 0.0, 0.4, 0.8])
     expected = f_max * np.abs(np.cos(2 * np.pi * f_m * times))
-    np.testing.assert_allclose(pitch(wave, times), expected, rtol=0.05)
+    np.testing.assert_allclose(instantaneous_frequency(wave, times), expected, rtol=0.05)
 
 
 def test_the_whistle_is_a_v():
     wave = glitches.whistle(Middle(), T)
     times = np.array([-0.2, -0.1, 0.0, 0.1, 0.2])
     expected = 225 + (750 - 225) * np.abs(times / 0.325) ** 1.5
-    np.testing.assert_allclose(pitch(wave, times), expected, rtol=0.05)
+    np.testing.assert_allclose(instantaneous_frequency(wave, times), expected, rtol=0.05)
 
 
 def test_blips_repeat():

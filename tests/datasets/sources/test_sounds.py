@@ -16,7 +16,7 @@ RATE = 22050
 T = np.arange(2 * RATE) / RATE
 
 
-def tops(wave, count):
+def strongest_frequencies(wave, count):
     """Return the strongest frequencies of a sound, in Hz, lowest first."""
     power = np.abs(np.fft.rfft(wave * np.hanning(len(wave)))) ** 2
     peaks, _ = signal.find_peaks(power, distance=40)
@@ -29,7 +29,7 @@ def test_a_string_has_the_pitch_of_its_delay():
         rng, again = np.random.default_rng(seed), np.random.default_rng(seed)
         delay = round(RATE / again.uniform(80, 700))
         pitch = RATE / (delay + 0.5)
-        pitches = tops(sounds._plucked_string(rng, T, RATE)[RATE // 2 :], 3)
+        pitches = strongest_frequencies(sounds._plucked_string(rng, T, RATE)[RATE // 2 :], 3)
         np.testing.assert_allclose(pitches / pitch, np.round(pitches / pitch), atol=0.02)
         assert (np.round(pitches / pitch) >= 1).all()
 
@@ -37,7 +37,7 @@ def test_a_string_has_the_pitch_of_its_delay():
 def test_a_bars_partials_are_inharmonic():
     for seed in range(5):
         wave = sounds._struck_bar(np.random.default_rng(seed), T, RATE)
-        first, second = tops(wave[int(0.3 * RATE) : int(0.7 * RATE)], 2)
+        first, second = strongest_frequencies(wave[int(0.3 * RATE) : int(0.7 * RATE)], 2)
         assert second / first == pytest.approx(2.757, rel=0.02)
 
 

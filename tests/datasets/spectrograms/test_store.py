@@ -26,10 +26,10 @@ def there(store: Store) -> list[int]:
     return [n for n, key in enumerate(KEYS) if store.path_of(key).exists()]
 
 
-@pytest.mark.parametrize(("limit", "stay"), [(60, 6), (59, 5), (30, 3), (29, 2), (-1, 0)])
-def test_the_least_recently_used_make_room(filled, limit, stay):
-    assert filled.make_room(limit) == 10 * stay == sum(filled.sizes())
-    assert there(filled) == list(range(6))[6 - stay :]
+@pytest.mark.parametrize(("limit", "remaining"), [(60, 6), (59, 5), (30, 3), (29, 2), (-1, 0)])
+def test_the_least_recently_used_make_room(filled, limit, remaining):
+    assert filled.make_room(limit) == 10 * remaining == sum(filled.sizes())
+    assert there(filled) == list(range(6))[6 - remaining :]
 
 
 def test_what_is_in_use_stays(filled):

@@ -50,7 +50,7 @@ def predictions(confidence: Confidence, items: Outputs) -> list[Prediction]:
     ]  # fmt: skip
 
 
-def found_in(confidence, items, fdr=0.1):
+def discover(confidence, items, fdr=0.1):
     answers = predictions(confidence, items)
     refused = np.array([one.label == UNKNOWN for one in answers])
     return discoveries_of(confidence, answers, items.features[refused], fdr)
@@ -85,7 +85,7 @@ def test_at_most_a_tenth_of_the_files_called_new_are_known():
 def test_clusters_are_of_new_classes_and_the_rest_is_not(confidence):
     rng = np.random.default_rng(3)
     items = files(rng, 250, [0, 1, 2, 3, 4])
-    discoveries = found_in(confidence, items)
+    discoveries = discover(confidence, items)
     assert discoveries.judged == 250
     assert discoveries.calibration == 300
     new = [cluster for cluster in discoveries.clusters if cluster.new]
@@ -98,7 +98,7 @@ def test_clusters_are_of_new_classes_and_the_rest_is_not(confidence):
 
 def test_only_known_files_give_no_new_cluster(confidence):
     discoveries = [
-        found_in(confidence, files(np.random.default_rng(seed), 250, [*range(KNOWN)]))
+        discover(confidence, files(np.random.default_rng(seed), 250, [*range(KNOWN)]))
         for seed in range(20)
     ]
     assert sum(any(cluster.new for cluster in one.clusters) for one in discoveries) <= 2
@@ -127,4 +127,4 @@ def test_the_calibration_scores_are_kept_in_the_folder(confidence):
     with pytest.raises(SecondhandError, match="Train it again"):
         Confidence.from_dict(confidence.to_dict(), missing).known_p(known)
     with pytest.raises(SecondhandError, match="--fdr 1"):
-        found_in(confidence, files(np.random.default_rng(0), 9, [0]), fdr=1.0)
+        discover(confidence, files(np.random.default_rng(0), 9, [0]), fdr=1.0)

@@ -39,7 +39,7 @@ def network(name: str, size: int = 64, **options: object) -> nn.Sequential:
     return built.eval()
 
 
-def scrambled(model: nn.Module, seed: int = 0) -> nn.Module:
+def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
     """Randomise every tensor of the model, including those of norms."""
     generator = torch.Generator().manual_seed(seed)
     for value in model.state_dict().values():
@@ -95,7 +95,7 @@ def test_native_size() -> None:
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 def test_weights_file_gives_timms_own_features(tmp_path: Path, suffix: str) -> None:
-    model = scrambled(timm.create_model("test_resnet", num_classes=7)).eval()
+    model = randomised(timm.create_model("test_resnet", num_classes=7)).eval()
     file = tmp_path / f"own{suffix}"
     state = model.state_dict()
     save_file(state, file) if suffix == ".safetensors" else torch.save(state, file)
@@ -112,7 +112,7 @@ def test_weights_file_gives_timms_own_features(tmp_path: Path, suffix: str) -> N
 
 @pytest.mark.parametrize("size", [64, 192])
 def test_vit_resamples_its_position_embeddings(tmp_path: Path, size: int) -> None:
-    model = scrambled(timm.create_model("test_vit", num_classes=5))  # 160 px: 10 x 10 patches
+    model = randomised(timm.create_model("test_vit", num_classes=5))  # 160 px: 10 x 10 patches
     save_file(model.state_dict(), tmp_path / "vit.safetensors")
     built, _, _ = build(NetworkSpec("test_vit", 3, size=size), weights=tmp_path / "vit.safetensors")
     ours = built[0].state_dict()
@@ -127,7 +127,7 @@ def test_vit_resamples_its_position_embeddings(tmp_path: Path, size: int) -> Non
 
 
 def test_torchvision_weights_give_torchvisions_features(tmp_path: Path) -> None:
-    model = scrambled(torchvision.models.resnet18(weights=None, num_classes=7)).eval()
+    model = randomised(torchvision.models.resnet18(weights=None, num_classes=7)).eval()
     torch.save(model.state_dict(), tmp_path / "own.pth")
     built, spec, _ = build(
         NetworkSpec("torchvision/resnet18", 3, size=64), weights=tmp_path / "own.pth"
@@ -142,7 +142,7 @@ def test_torchvision_weights_give_torchvisions_features(tmp_path: Path) -> None:
 
 
 def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
-    model = scrambled(timm.create_model("convnext_atto", num_classes=5)).eval()
+    model = randomised(timm.create_model("convnext_atto", num_classes=5)).eval()
     save_file(model.state_dict(), tmp_path / "atto.safetensors")
     built, _, _ = build(
         NetworkSpec("convnext_atto", 3, size=64, head="linear"),
@@ -225,7 +225,7 @@ def test_a_body_with_fewer_blocks_than_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "suggestion"),
     [
         ("resnet81", "resnet18"),
         ("convnext_nanno", "convnext_nano"),
@@ -233,11 +233,11 @@ def test_a_body_with_fewer_blocks_than_groups() -> None:
         ("embeded", "embedded"),
     ],
 )
-def test_unknown_name_offers_the_nearest(name: str, near: str) -> None:
+def test_unknown_name_offers_the_nearest(name: str, suggestion: str) -> None:
     with pytest.raises(SecondhandError) as error:
         build(NetworkSpec(name, 3))
     assert repr(name) in str(error.value)
-    assert near in str(error.value).replace(repr(name), "")
+    assert suggestion in str(error.value).replace(repr(name), "")
 
 
 def test_unknown_torchvision_tag_names_the_known_ones() -> None:
@@ -303,19 +303,19 @@ class Malicious:
 @pytest.mark.parametrize(
     "name", ["test_resnet", "torchvision/resnet18", "scratch/resnet18", "embedded"]
 )
-@pytest.mark.parametrize("how", ["torch", "pickle", "safetensors"])
-def test_malicious_weights_do_not_execute(tmp_path: Path, name: str, how: str) -> None:
+@pytest.mark.parametrize("file_format", ["torch", "pickle", "safetensors"])
+def test_malicious_weights_do_not_execute(tmp_path: Path, name: str, file_format: str) -> None:
     marker = tmp_path / "executed"
-    file = tmp_path / ("bad.safetensors" if how == "safetensors" else "bad.pth")
+    file = tmp_path / ("bad.safetensors" if file_format == "safetensors" else "bad.pth")
     content = {"conv1.weight": torch.zeros(3), "x": Malicious(marker)}
-    if how == "torch":
+    if file_format == "torch":
         torch.save(content, file)
     else:
         file.write_bytes(pickle.dumps(content))
     with pytest.raises(SecondhandError, match="--weights"):
         build(NetworkSpec(name, 3, size=64), weights=file)
     assert not marker.exists()
-    if how == "torch":  # without its guard, loading this file would run code
+    if file_format == "torch":  # without its guard, loading this file would run code
         torch.load(file, weights_only=False)
         assert marker.exists()
 
@@ -331,7 +331,7 @@ def test_download_with_the_real_client_from_a_loopback_hub(
 ) -> None:
     """First weights of timm and of a user; then without a hub, where a missing file is reported
     soon with both remedies."""
-    timms = scrambled(timm.create_model("test_resnet")).state_dict()
+    timms = randomised(timm.create_model("test_resnet")).state_dict()
     save_file(timms, tmp_path / "model.safetensors")
     saved = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1).state_dict()
     hub.repositories |= {

@@ -72,7 +72,7 @@ def test_a_network_of_one_channel_sees_the_same_in_three_equal_ones(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("changes", "words"),
     [
         ({"architecture": "no_such_net"}, "no_such_net"),
         ({"model_args": {"depth": 40}}, r'test_vit with \{"depth": 40\}, which is not built here'),
@@ -93,9 +93,9 @@ def test_a_network_of_one_channel_sees_the_same_in_three_equal_ones(tmp_path: Pa
         ({"model_args": 5}, r"config\.json"),
     ],
 )
-def test_what_cannot_be_built_is_named(tmp_path: Path, said: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_built_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     save(tmp_path / "own", "test_vit")
-    change(tmp_path / "own", **said)
+    change(tmp_path / "own", **changes)
     with pytest.raises(SecondhandError, match=words):
         build(NetworkSpec(f"local-dir:{tmp_path / 'own'}", 3, size=64))
 

@@ -177,7 +177,7 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"epochs": -1}, "--epochs -1 (must be 0 or more)"),
         ({"cache_limit": 0}, "--cache-limit 0 (must be above 0)"),
@@ -195,11 +195,13 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ),
     ],
 )
-def test_every_number_out_of_its_range_is_named_with_it(values: dict[str, Any], said: str) -> None:
+def test_every_number_out_of_its_range_is_named_with_it(
+    values: dict[str, Any], message: str
+) -> None:
     Settings().but(overlap=0.95, seeds=16, lr="auto", keep_known=1, clip=None, wd=0).check()
     with pytest.raises(SecondhandError) as error:
         Settings().but(**values).check()
-    assert str(error.value) == f"invalid settings: {said}"
+    assert str(error.value) == f"invalid settings: {message}"
 
 
 def test_settings_differ_by_name_in_whatever_section() -> None:
@@ -254,7 +256,7 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("text", "message"),
     [
         ("n_mel: 40", "unknown 'n_mel' (did you mean 'n_mels'?)"),
         ("n_mels: 40.5", "n_mels is 40.5, but must be a whole number"),
@@ -263,14 +265,14 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
     ],
 )
 def test_a_file_of_spectrogram_settings_that_is_wrong_is_named(
-    tmp_path: Path, text: str, wrong: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     with pytest.raises(SecondhandError) as error:
         read("--spectrogram", str(file))
     assert str(error.value).startswith(f"--spectrogram {file}")
-    assert wrong in str(error.value)
+    assert message in str(error.value)
 
 
 def test_spectrogram_settings_of_a_file_outlive_it(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pictures(tmp_path_factory.mktemp("pictures"))
 
 
-def as_one_of(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
+def set_rank(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
     """Make this process one of a launch."""
     variables = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": of, "MASTER_ADDR": "127.0.0.1"}
     for name, value in variables.items():
@@ -110,7 +110,7 @@ def test_alone_there_is_one_process_and_it_is_the_first(monkeypatch):
 
 
 def test_of_several_each_knows_its_place(monkeypatch):
-    as_one_of(monkeypatch, 2, 3)
+    set_rank(monkeypatch, 2, 3)
     assert (ranks.count(), ranks.rank(), ranks.is_first()) == (3, 2, False)
     assert ranks.device("cpu") == "cpu"
     ranks.check_batch(12)
@@ -232,16 +232,16 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("told", [False, pytest.param(True, marks=LONG)])
-def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, told):
-    """The other sees the connection break, or is ``told`` to end, as by launchers; one alone ends
+@pytest.mark.parametrize("terminated", [False, pytest.param(True, marks=LONG)])
+def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, terminated):
+    """The other sees the connection break, or is ``terminated``, as by launchers; one alone ends
     the run."""
     words = ["--data", str(pictures), *QUICK, "--epochs", "3", "--lr", "1e-3"]
     run, reference = tmp_path / "run", tmp_path / "whole"
     with two_processes([*words, "--out", str(run)]) as both:
         until(lambda: has_progress(run), 300)
         both[1].kill()
-        if told:
+        if terminated:
             both[0].send_signal(signal.SIGTERM)
         assert both[0].wait(60) != 0
         text = output(both)

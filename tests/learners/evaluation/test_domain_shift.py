@@ -178,7 +178,7 @@ def test_silence_and_groups():
 
 
 @pytest.mark.parametrize(
-    ("held_out", "new", "why"),
+    ("held_out", "new", "reason"),
     [
         (None, answers(50, hard=0.5), "train the model again"),
         (
@@ -193,10 +193,10 @@ def test_silence_and_groups():
         ),
     ],
 )
-def test_it_says_when_nothing_can_be_said(held_out, new, why):
+def test_it_says_when_nothing_can_be_said(held_out, new, reason):
     expected = expected_accuracy({} if held_out is None else metrics_of(held_out), new, 0.05)
     assert np.isnan([expected.value, expected.low, expected.high]).all()
-    assert re.search(f"cannot be estimated: .*(?i:{why})", expected.line)
+    assert re.search(f"cannot be estimated: .*(?i:{reason})", expected.line)
 
 
 def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
@@ -209,7 +209,7 @@ def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "changes",
     [
         {"calibration_items": "300"},
         {"calibration_accuracy": 2.0},
@@ -218,8 +218,8 @@ def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
         {"calibration_accuracy_interval": 0.9},
     ],
 )
-def test_damaged_metrics_give_no_estimate(wrong):
-    held_out = {**metrics_of(answers(300, hard=0.2)), **wrong}
+def test_damaged_metrics_give_no_estimate(changes):
+    held_out = {**metrics_of(answers(300, hard=0.2)), **changes}
     assert "no figures" in expected_accuracy(held_out, answers(9, hard=0.5), 0.05).line
 
 

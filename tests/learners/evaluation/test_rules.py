@@ -26,7 +26,7 @@ def points_of(evaluation, bundle):
     return operating_points(evaluation, bundle, score_items(evaluation, bundle))
 
 
-def drawn(seed: int) -> Outputs:
+def draw(seed: int) -> Outputs:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, 300)
     logits, features = outputs(labels, 3, rng)
@@ -68,9 +68,9 @@ def test_each_point_counts_what_its_rule_answers(bundle) -> None:
 
 def test_with_few_calibration_files_the_usual_fraction_is_the_models_own(bundle) -> None:
     """Of 15 files, 0.75 and 0.8 keep the same 12."""
-    all_files = drawn(0)
+    all_files = draw(0)
     few = Outputs(all_files.logits[:15], all_files.labels[:15], all_files.features[:15])
-    small = replace(bundle, confidence=Confidence.fit(few, drawn(1), ConfidenceSettings()))
+    small = replace(bundle, confidence=Confidence.fit(few, draw(1), ConfidenceSettings()))
     table = points_of(make_evaluation(small), small)
     equal_rules = [p.rule for p in table.points if p.answered == table.own.answered]
     assert "--keep-known 0.75" in equal_rules
@@ -91,7 +91,7 @@ def test_files_of_one_group_widen_the_limits(bundle) -> None:
 
 def test_a_guarantee_is_a_point_of_its_own_and_lost_in_a_copy(bundle) -> None:
     target = ConfidenceSettings(target_accuracy=0.8)
-    sure = replace(bundle, confidence=Confidence.fit(drawn(0), drawn(1), target))
+    sure = replace(bundle, confidence=Confidence.fit(draw(0), draw(1), target))
     table = points_of(make_evaluation(sure), sure)
     assert table.own.rule == "the model's rule"
     assert not any("keep_known" in point.overrides for point in table.points)
@@ -112,7 +112,7 @@ def test_a_copy_with_another_threshold_lists_only_thresholds(bundle) -> None:
 
 
 def test_with_a_tree_a_group_that_holds_the_class_is_right(bundle) -> None:
-    calibration, train = drawn(0), drawn(1)
+    calibration, train = draw(0), draw(1)
     tree = Tree(("a", "b", "c", "ab"), np.array([3, 3, -1, -1]), 3)
     grown = replace(bundle, confidence=Confidence.fit(calibration, train, tree=tree))
     evaluation = make_evaluation(grown)

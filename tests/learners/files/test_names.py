@@ -26,7 +26,7 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("paths", "named"),
+    ("paths", "expected"),
     [
         (["/mnt/u/set/a/1.jpg", "/mnt/u/set/b/1.jpg"], ["a/1.jpg", "b/1.jpg"]),
         (["/home/ann/a/1.jpg", "/home/bob/b/2.jpg"], ["1.jpg", "2.jpg"]),
@@ -35,10 +35,10 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
         (["../x/1.jpg", "/mnt/2.jpg", "a/3.jpg"], ["1.jpg", "2.jpg", "a/3.jpg"]),
     ],
 )
-def test_files_that_lie_elsewhere(paths, named, monkeypatch):
+def test_files_that_lie_elsewhere(paths, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/net/homes/bob")
     names = PathShortener("items.csv", paths)
-    assert list(map(names.file, paths)) == named
+    assert list(map(names.file, paths)) == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.predictions import Journal
-from tests.cluster import here, killed_when, scheduler_and_workers
+from tests.cluster import here, kill_when, scheduler_and_workers
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 
@@ -107,7 +107,7 @@ def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
             # Both load the model, so that both are working when one is killed.
             list(predict_on(cluster, model, sorted(folder.rglob("*.jpg"))[:4], bs=1, device="cpu"))
         rows: list[str] = []
-        with killed_when(lambda: len(rows) > 20, workers[0]) as killer, connect(address) as cluster:
+        with kill_when(lambda: len(rows) > 20, workers[0]) as killer, connect(address) as cluster:
             files = sorted(str(path) for path in folder.rglob("*.jpg"))
             for answer in predict_on(cluster, model, files, bs=2, device="cpu"):
                 rows.append(answer.path)

@@ -52,13 +52,13 @@ def fragile(original):
     return decode
 
 
-@pytest.mark.parametrize("deed", ["deadly", "endless"])
+@pytest.mark.parametrize("fault", ["deadly", "endless"])
 def test_a_decoder_that_dies_costs_one_answer(
-    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     files = [picture(tmp_path / f"{n}.png") for n in range(9)]
     expected = list(Predictor(models / "picture").predict(files))
-    files.insert(4, picture(tmp_path / f"{deed}.png"))
+    files.insert(4, picture(tmp_path / f"{fault}.png"))
     monkeypatch.setattr(decoded, "open_picture", fragile(decoded.open_picture))
     monkeypatch.setattr(_workers, "TIMEOUT", 3.0)
     answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))

@@ -135,14 +135,14 @@ def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--triggers", "t.csv"], "needs the strain"),
         (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "combined with --at"),
     ],
 )
-def test_a_call_that_cannot_be_is_said(model, words, said):
-    with pytest.raises(SecondhandError, match=said):
+def test_a_call_that_cannot_be_is_said(model, words, message):
+    with pytest.raises(SecondhandError, match=message):
         main([model, *words])
     with pytest.raises(SecondhandError, match=r"combined with a\.hdf5"):
         main([model, "a.hdf5", "--strain", "x", "--triggers", "t.csv"])

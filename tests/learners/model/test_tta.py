@@ -230,14 +230,14 @@ def test_hostile_views_are_refused(tmp_path: Path, tta_views: Any):
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong"),
+    ("kind", "options"),
     [("picture", {"shift": 0.1}), ("sound", {"mirror": True}), ("sound", {"zoom": 1.1}),
      ("strain", {"mirror": True}), ("strain", {"shift": 0.1})],
 )  # fmt: skip
-def test_views_of_another_kind_of_data_are_refused(kind, wrong):
+def test_views_of_another_kind_of_data_are_refused(kind, options):
     assert read_tta_views([plain()], kind) == (PLAIN,)
     with pytest.raises(SecondhandError, match=rf"tta\[1\].*not a view for data of kind {kind}"):
-        read_tta_views([plain(), plain(**wrong)], kind)
+        read_tta_views([plain(), plain(**options)], kind)
 
 
 # --- by the commands ------------------------------------------------------------------------------

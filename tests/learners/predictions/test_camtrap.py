@@ -147,7 +147,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def wrong(folder: Path) -> list[str]:
+def invalid_cells(folder: Path) -> list[str]:
     """List invalid cells as ``table: column``; raise if the description is invalid."""
     jsonschema.validate(json.loads((folder / "datapackage.json").read_text()), PROFILE)
     problems: list[str] = []
@@ -198,7 +198,7 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
     shape = RowSettings(names=[str(tmp_path / "package"), str(tmp_path / "else")])
     package = tmp_path / "package"
     write("camtrap-dp", rows, shape, package)
-    assert wrong(package) == []
+    assert invalid_cells(package) == []
     sites = read(package, "deployments")
     assert [row["deploymentID"] for row in sites] == ["north", "north 2", "south"]
     assert {(row["latitude"], row["longitude"]) for row in sites} == {("-33.51", "151.25")}
@@ -222,7 +222,7 @@ def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     os.utime(copied, (datetime(2020, 1, 2, tzinfo=UTC).timestamp(),) * 2)
     with caplog.at_level(logging.WARNING):
         write("camtrap-dp", [answer(known), answer(copied)], RowSettings(), tmp_path)
-    assert wrong(tmp_path) == ["deployments: latitude", "deployments: longitude"]
+    assert invalid_cells(tmp_path) == ["deployments: latitude", "deployments: longitude"]
     media = read(tmp_path, "media")
     assert [row["timestamp"] for row in media] == ["2024-05-06T07:08:09Z", "2020-01-02T00:00:00Z"]
     assert "no time zone" in media[0]["mediaComments"]
@@ -239,7 +239,7 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
     refused = answer(tmp_path / "gone.jpg", "unknown", math.nan)
     refused = refused._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
     write("camtrap-dp", [answer(file, "unknown"), silent, refused], RowSettings(), tmp_path)
-    assert wrong(tmp_path) == []
+    assert invalid_cells(tmp_path) == []
     rows = read(tmp_path, "observations")
     assert [row["observationType"] for row in rows] == ["unknown", "blank", "unclassified"]
     assert {row["classificationProbability"] for row in rows} == {""}
@@ -256,7 +256,7 @@ def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> Non
     write("camtrap-dp", [answer(path, "a", 0.8, 0.2, 0.7)], RowSettings(), tmp_path)
     (row,) = read(tmp_path, "observations")
     assert (row["eventStart"], row["eventEnd"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
-    assert wrong(tmp_path) == ["deployments: latitude", "deployments: longitude"]
+    assert invalid_cells(tmp_path) == ["deployments: latitude", "deployments: longitude"]
 
 
 def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None:
@@ -282,5 +282,5 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
     media = read(package, "media")
     assert [row["timestamp"][19:] for row in media] == ["+10:00", "+10:00", "Z"]
     assert [row["deploymentID"] for row in media] == ["north", "north", "c/south"]
-    assert wrong(package) == ["deployments: latitude", "deployments: longitude"]
+    assert invalid_cells(package) == ["deployments: latitude", "deployments: longitude"]
     assert "without a zone: 1 of 3" in "\n".join(clock.remarks())

@@ -137,7 +137,7 @@ def test_the_probability_is_that_of_the_mean_of_the_logits():
         assert [merged[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)
 
 
-def simulated(
+def simulate(
     rng: np.random.Generator, events: int, n: int, shared: float, separate: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Simulate events of known classes, [events], and the probabilities of their windows, [events,
@@ -158,7 +158,7 @@ def test_the_probability_is_calibrated_where_windows_hear_the_same():
     that of independent windows, would be too confident."""
     rng = np.random.default_rng(0)
     for shared, separate, tolerance in ((1.5, 0.3, 0.02), (1.3, 0.8, 0.08)):
-        truth, p = simulated(rng, 4000, 6, shared, separate)
+        truth, p = simulate(rng, 4000, 6, shared, separate)
         single = p.argmax(axis=2) == truth[:, None]
         assert abs(p.max(axis=2).mean() - single.mean()) < 0.02
         rows = [

@@ -282,15 +282,17 @@ def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
         assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
 
 
-@pytest.mark.parametrize(("kept", "place"), [("frozen", 1), ("50 % of the way", 3), (None, None)])
-def test_the_kept_weights_are_marked_on_the_curves(history, kept, place):
+@pytest.mark.parametrize(
+    ("phase", "position"), [("frozen", 1), ("50 % of the way", 3), (None, None)]
+)
+def test_the_kept_weights_are_marked_on_the_curves(history, phase, position):
     epochs = pd.read_csv(history)
     metrics = {"valid_loss": 0.6, "accuracy": 0.9}
-    best = {"phase": kept, "epoch": 1 if kept == "frozen" else 2, "reached": metrics}
-    step, figures = plots._kept_step(epochs, best if kept else None)
-    assert (step, figures) == (place, metrics if kept else {})
-    plotted = plots.curves(epochs, best if kept else None)
-    assert [">kept<" in str(plot) for plot in plotted] == [bool(kept)] * 2
+    best = {"phase": phase, "epoch": 1 if phase == "frozen" else 2, "reached": metrics}
+    step, figures = plots._kept_step(epochs, best if phase else None)
+    assert (step, figures) == (position, metrics if phase else {})
+    plotted = plots.curves(epochs, best if phase else None)
+    assert [">kept<" in str(plot) for plot in plotted] == [bool(phase)] * 2
 
 
 def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch):

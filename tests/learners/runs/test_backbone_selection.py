@@ -52,14 +52,16 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(networks: Path) -> str:
+def requested(networks: Path) -> str:
     return f"auto:local-dir:{networks / 'blind'},no_such_net,local-dir:{networks / 'sees'}"
 
 
 @pytest.fixture(scope="module")
-def ran(folder: Path, asked: str, sketched: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(
+    folder: Path, requested: str, sketched: None, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     out = tmp_path_factory.mktemp("runs") / "auto"
-    assert main(["--data", str(folder), "--out", str(out), "--backbone", asked, *QUICK]) == 0
+    assert main(["--data", str(folder), "--out", str(out), "--backbone", requested, *QUICK]) == 0
     return out
 
 
@@ -73,48 +75,48 @@ def settings_for(backbone: str, **more: Any) -> Settings:
     return Settings().but(backbone=backbone, size=32, **more)
 
 
-def test_the_run_goes_on_with_the_best_and_says_so(ran, networks, asked):
+def test_the_run_goes_on_with_the_best_and_says_so(run_folder, networks, requested):
     sees = f"local-dir:{networks / 'sees'}"
-    assert yaml.safe_load((ran / "config.yaml").read_text())["backbone"] == sees
-    record = json.loads((ran / "backbones.json").read_text())
-    assert (record["requested"], record["chosen"]) == (asked, sees)
+    assert yaml.safe_load((run_folder / "config.yaml").read_text())["backbone"] == sees
+    record = json.loads((run_folder / "backbones.json").read_text())
+    assert (record["requested"], record["chosen"]) == (requested, sees)
     first, second, last = record["candidates"]
     assert first["nll"] < second["nll"]
     assert first["low"] < first["accuracy"] <= first["high"]
     assert first["ms"] > 0
     assert "no_such_net" in last["why"]
     assert last["nll"] is None
-    report = json.loads((ran / "report/report.json").read_text())
+    report = json.loads((run_folder / "report/report.json").read_text())
     rows = report["tables"]["Backbones"]
     assert [row["backbone"] for row in rows] == ["local-dir:sees", "local-dir:blind", "no_such_net"]
     provenance = report["provenance"]["backbone"]
     assert provenance.startswith(
         "local-dir:sees, chosen from local-dir:sees, local-dir:blind by a linear"
     )
-    assert provenance in (ran / "model/README.md").read_text()
-    assert provenance in (ran / "log.txt").read_text()
-    assert "no_such_net is left out" in (ran / "log.txt").read_text()
-    for file in [*(ran / "model").iterdir(), *(ran / "report").iterdir()]:
+    assert provenance in (run_folder / "model/README.md").read_text()
+    assert provenance in (run_folder / "log.txt").read_text()
+    assert "no_such_net is left out" in (run_folder / "log.txt").read_text()
+    for file in [*(run_folder / "model").iterdir(), *(run_folder / "report").iterdir()]:
         assert f"{networks}/".encode() not in file.read_bytes(), file
 
 
-def test_its_settings_repeat_it_to_the_bit_without_choosing(ran, tmp_path, monkeypatch):
+def test_its_settings_repeat_it_to_the_bit_without_choosing(run_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(backbone_selection, "choose", None)
     again = tmp_path / "again"
-    assert main(["--config", str(ran / "config.yaml"), "--out", str(again)]) == 0
-    first, second = (load_file(run / "model/model.safetensors") for run in (ran, again))
+    assert main(["--config", str(run_folder / "config.yaml"), "--out", str(again)]) == 0
+    first, second = (load_file(run / "model/model.safetensors") for run in (run_folder, again))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not (again / "backbones.json").exists()
 
 
 @pytest.mark.usefixtures("unreported")
-def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, items, monkeypatch):
+def test_a_run_that_goes_on_keeps_what_it_chose(run_folder, requested, items, monkeypatch):
     monkeypatch.setattr(backbone_selection, "choose", None)
-    chosen = json.loads((ran / "backbones.json").read_text())["chosen"]
-    for name in (asked, chosen):  # as when a fold starts again, and as with --resume
-        settings, record = select_backbone(ran, items, settings_for(name), "cpu")
+    chosen = json.loads((run_folder / "backbones.json").read_text())["chosen"]
+    for name in (requested, chosen):  # as when a fold starts again, and as with --resume
+        settings, record = select_backbone(run_folder, items, settings_for(name), "cpu")
         assert settings.network.backbone == record.chosen == chosen
-    other, no_record = select_backbone(ran, items, settings_for("test_vit"), "cpu")
+    other, no_record = select_backbone(run_folder, items, settings_for("test_vit"), "cpu")
     assert (other.network.backbone, no_record) == ("test_vit", None)
 
 

@@ -183,7 +183,7 @@ def test_search_ranks_by_cosine(world, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("words", "messages"),
     [
         (["--epochs", "3"], ["--epochs 3"]),
         (["--epochs", "5", "--backbone", "resnet18", "--tta", "4"], ["--epochs 5", "--backbone resnet18", "--tta 4"]),
@@ -193,12 +193,12 @@ def test_search_ranks_by_cosine(world, capsys):
         (["--from", "run/model"], ["--from", "run/model"]),
     ],
 )  # fmt: skip
-def test_settings_of_a_body_are_refused_together(world, tmp_path, monkeypatch, words, named):
+def test_settings_of_a_body_are_refused_together(world, tmp_path, monkeypatch, words, messages):
     monkeypatch.chdir(world)
     out = ["--out", str(tmp_path / "run")]
     with pytest.raises(SecondhandError) as refused:
         finetune.main(["--data", "known.parquet", *words, *out])
-    assert all(text in str(refused.value) for text in named), str(refused.value)
+    assert all(text in str(refused.value) for text in messages), str(refused.value)
     assert not (tmp_path / "run").exists()
 
 

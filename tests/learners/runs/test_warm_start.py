@@ -22,7 +22,7 @@ from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
 from learners.runs.warm_start import settings_from_origin
 from learners.tasks.single import tree_of
-from tests.learners.stops import QUICK, Stop, same, stopped
+from tests.learners.stops import QUICK, Stop, assert_same_runs, run_until_stopped
 from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
@@ -54,20 +54,20 @@ def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(root: Path) -> Path:
+def new_run(root: Path) -> Path:
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
     assert main([*words, "--out", str(root / "new")]) == 0
     return root / "new"
 
 
-def test_it_has_the_network_of_its_model_and_all_classes(root: Path, ran: Path) -> None:
-    old, new = load_bundle(root / "old/model"), load_bundle(ran / "model")
+def test_it_has_the_network_of_its_model_and_all_classes(root: Path, new_run: Path) -> None:
+    old, new = load_bundle(root / "old/model"), load_bundle(new_run / "model")
     assert new.classes == ["blue", "green", "red"]
     assert (new.spec.backbone, new.spec.size, new.spec.head) == (
         old.spec.backbone, old.spec.size, old.spec.head,
     )  # fmt: skip
     assert new.preprocessing == old.preprocessing
-    log = (ran / "log.txt").read_text()
+    log = (new_run / "log.txt").read_text()
     assert "Classes kept: green, red" in log
     assert "Classes added: blue" in log
     weights = [dict(bundle.network[0].named_parameters()) for bundle in (old, new)]  # type: ignore[index]
@@ -76,14 +76,14 @@ def test_it_has_the_network_of_its_model_and_all_classes(root: Path, ran: Path) 
 
 
 def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
-    root: Path, ran: Path
+    root: Path, new_run: Path
 ) -> None:
     parts = [
         pd.read_csv(run / "items.csv").query("label != 'unknown'").set_index("path")["split"]
-        for run in (root / "old", ran)
+        for run in (root / "old", new_run)
     ]
     assert parts[1][parts[0].index].equals(parts[0])
-    report = json.loads((ran / "report/report.json").read_text())
+    report = json.loads((new_run / "report/report.json").read_text())
     compared = report["before_after"]
     n_held_out = parts[0].ne("train").sum()
     assert [(row["items of"], row["model"], row["items"]) for row in compared["subsets"][:2]] == [
@@ -92,7 +92,7 @@ def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
     ]
     assert compared["classes"][0]["change"] == "new"
     assert f"Held-out items of classes that both models know: {n_held_out}" in compared["message"]
-    page = (ran / "report/index.html").read_text()
+    page = (new_run / "report/index.html").read_text()
     assert "<h2>What has changed?</h2>" in page
     label = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
     corrected = report["tables"].get("Corrected labels (1)", [])
@@ -100,45 +100,47 @@ def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
 
 
 def test_unknown_files_that_look_like_a_class_learnt_since_are_named_and_not_counted(
-    root: Path, ran: Path
+    root: Path, new_run: Path
 ) -> None:
     unknown = [str(file) for file in sorted((root / "two" / "unknown").iterdir())]
-    best = {one.path: one.best for one in Predictor(ran / "model", device="cpu").predict(unknown)}
+    best = {
+        one.path: one.best for one in Predictor(new_run / "model", device="cpu").predict(unknown)
+    }
     doubtful = {path for path in unknown if best[path] == "blue"}
     assert {str(path) for path in (root / "two" / "unknown").glob("blue*")} <= doubtful
-    rejected = pd.read_csv(ran / "rejected.csv").query("reason.str.contains('new class')")
+    rejected = pd.read_csv(new_run / "rejected.csv").query("reason.str.contains('new class')")
     assert set(rejected["path"]) == doubtful
-    answers = pd.read_csv(ran / "predictions.csv").query("split == 'unknown'")
+    answers = pd.read_csv(new_run / "predictions.csv").query("split == 'unknown'")
     assert set(answers["path"]) == set(unknown) - doubtful
-    report = json.loads((ran / "report/report.json").read_text())
+    report = json.loads((new_run / "report/report.json").read_text())
     names = {Path(row["path"]).name for row in report["left_out"]}
     assert {Path(path).name for path in doubtful} <= names
 
 
-def test_where_it_comes_from_stands_in_the_model_and_its_card(root: Path, ran: Path) -> None:
-    provenance = json.loads((ran / "model/config.json").read_text())["provenance"]
+def test_where_it_comes_from_stands_in_the_model_and_its_card(root: Path, new_run: Path) -> None:
+    provenance = json.loads((new_run / "model/config.json").read_text())["provenance"]
     (parent,) = provenance["lineage"]
     assert parent["model"] == "old"
     assert parent["data"] == "two"
     assert parent["weights_sha256"] == sha256(root / "old/model/model.safetensors")
     assert parent["items_sha256"] == sha256(root / "old/items.csv")
-    assert provenance["items_sha256"] == sha256(ran / "items.csv")
+    assert provenance["items_sha256"] == sha256(new_run / "items.csv")
     assert (
         f"Trained from `old` (weights SHA-256 `{parent['weights_sha256']}`), trained on `two`"
-        in ((ran / "model/README.md").read_text())
+        in ((new_run / "model/README.md").read_text())
     )
-    assert str(root) not in (ran / "model/config.json").read_text()
+    assert str(root) not in (new_run / "model/config.json").read_text()
 
 
 def test_stopped_it_goes_on_bit_for_bit(
-    root: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, new_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
     monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
     out = root / "stopped"
-    stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
+    run_until_stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
     assert main(["--resume", str(out)]) == 0
-    same(ran, out)
+    assert_same_runs(new_run, out)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
     return model
 
 
-def without_chance(model: nn.Module) -> nn.Module:
+def disable_dropout(model: nn.Module) -> nn.Module:
     """Switch every dropout off, because two networks draw differently."""
     for module in model.modules():
         if hasattr(module, "p"):
@@ -46,8 +46,8 @@ def check_agreement(
     """
     randomise(theirs)
     ours.load_state_dict(renamed(theirs.state_dict()))
-    without_chance(ours).train(training)
-    without_chance(theirs).train(training)
+    disable_dropout(ours).train(training)
+    disable_dropout(theirs).train(training)
     target = torch.linspace(-1, 1, 1000)
     outputs = [model(x) for model in (ours, theirs)]
     close(outputs[0], outputs[1], tolerance, "output")

@@ -172,8 +172,8 @@ def test_half_of_a_text_does_not_see_the_other():
     assert not torch.allclose(gpt(ids)[:, 10:], gpt(changed)[:, 10:], atol=1e-2)
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_k": 0}, {"top_k": 98}])
-def test_wrong_settings_are_named(wrong):
-    (name,) = wrong
-    with pytest.raises(ValueError, match=f"{name} {wrong[name]}"):
-        model().generate(torch.zeros(1, 1, dtype=torch.long), 1, **wrong)
+@pytest.mark.parametrize("options", [{"temperature": -1}, {"top_k": 0}, {"top_k": 98}])
+def test_wrong_settings_are_named(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} {options[name]}"):
+        model().generate(torch.zeros(1, 1, dtype=torch.long), 1, **options)

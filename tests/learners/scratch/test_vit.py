@@ -64,7 +64,7 @@ def test_class_token_of_the_essays_has_no_place():
     assert torch.allclose(essay(x), published(x), atol=1e-6)
 
 
-@pytest.mark.parametrize(("wrong", "value"), [("size", 30), ("width", 25)])
-def test_sizes_that_do_not_divide(wrong, value):
-    with pytest.raises(ValueError, match=f"{wrong} {value}"):
-        SMALL(**{wrong: value})
+@pytest.mark.parametrize(("name", "value"), [("size", 30), ("width", 25)])
+def test_sizes_that_do_not_divide(name, value):
+    with pytest.raises(ValueError, match=f"{name} {value}"):
+        SMALL(**{name: value})

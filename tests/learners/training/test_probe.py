@@ -184,19 +184,21 @@ def test_a_feature_that_hardly_spoke_in_training_does_not_decide(digits):
     assert (loud - calm).abs().max() < 0.1
 
 
-@pytest.mark.parametrize(("head", "one"), [("stages", True), ("linear", True), ("cosine", False)])
-def test_which_heads_are_fitted(head, one):
+@pytest.mark.parametrize(
+    ("head", "is_linear"), [("stages", True), ("linear", True), ("cosine", False)]
+)
+def test_which_heads_are_fitted(head, is_linear):
     network, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)
     assert isinstance(network, nn.Sequential)
-    assert isinstance(last_layer(network), nn.Linear) == one
+    assert isinstance(last_layer(network), nn.Linear) == is_linear
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_of_an_epoch(tmp_path_factory.mktemp("probe"), 20, "--learning-curve")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_epoch(tmp_path_factory.mktemp("probe"), 20, "--learning-curve")
 
 
-def run_of_an_epoch(folder: Path, per_class: int, *kwargs: str) -> Path:
+def train_epoch(folder: Path, per_class: int, *kwargs: str) -> Path:
     """Run one epoch, and keep in ``ends`` the probe and the last weights, which a run deletes."""
     pictures = write_pictures(folder / "data", per_class=per_class, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
@@ -221,13 +223,15 @@ def run_of_an_epoch(folder: Path, per_class: int, *kwargs: str) -> Path:
     return folder
 
 
-def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
-    history = pd.read_csv(ran / "run/history.csv")
+def test_a_run_begins_with_the_probe_and_its_norms_stay(trained_run):
+    history = pd.read_csv(trained_run / "run/history.csv")
     assert history["phase"].tolist() == ["frozen", "unfrozen"]
     assert history["lr"].iloc[0] == 0
     body, _, _ = build(NetworkSpec("embedded", 3, 32))
     published = body[0].state_dict()
-    probe, last = (load_file(ran / "ends" / f"{name}.safetensors") for name in ("probe", "last"))
+    probe, last = (
+        load_file(trained_run / "ends" / f"{name}.safetensors") for name in ("probe", "last")
+    )
     averages = [name for name in published if name.endswith(("running_mean", "running_var"))]
     weights = [name for name in published if name.endswith("conv_pw.weight")]
     assert averages
@@ -244,10 +248,10 @@ def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
     assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in others)
 
 
-def test_the_fit_of_a_run_knows_what_belongs_together(ran):
-    items = pd.read_csv(ran / "run/items.csv").fillna({"group": ""})
+def test_the_fit_of_a_run_knows_what_belongs_together(trained_run):
+    items = pd.read_csv(trained_run / "run/items.csv").fillna({"group": ""})
     sizes = split_units(items.query("split == 'train'")).value_counts()
-    assert sorted(json.loads((ran / "groups.json").read_text())) == sorted(sizes)
+    assert sorted(json.loads((trained_run / "groups.json").read_text())) == sorted(sizes)
 
 
 def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -255,19 +259,21 @@ def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
     return [load_file(file.with_suffix(".safetensors")) for file in files]
 
 
-def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
+def test_the_weights_kept_are_those_of_the_least_validation_loss(trained_run):
     """Among the probe, the epoch and the blends between them; the log describes the choice."""
-    probe, last, kept = ends_and_kept(ran)
-    record = json.loads((ran / "run/checkpoint/best.json").read_text())
-    history = pd.read_csv(ran / "run/history.csv")
-    items = pd.read_csv(ran / "run/items.csv")["split"].eq("valid").sum()
+    probe, last, kept = ends_and_kept(trained_run)
+    record = json.loads((trained_run / "run/checkpoint/best.json").read_text())
+    history = pd.read_csv(trained_run / "run/history.csv")
+    items = pd.read_csv(trained_run / "run/items.csv")["split"].eq("valid").sum()
     assert record["value"] <= record["lowest"] * (1 + items**-0.5) + 1e-6
     part = {"frozen": 0, "15 % of the way": 0.15}[record["phase"]]
     for name, tensor in kept.items():
         expected = torch.lerp(probe[name].double(), last[name].double(), part)
         assert torch.allclose(tensor.double(), expected, atol=1e-5)
-    assert not list((ran / "run").rglob("probe.safetensors")), "what only this needs is gone"
-    log = (ran / "run/log.txt").read_text()
+    assert not list((trained_run / "run").rglob("probe.safetensors")), (
+        "what only this needs is gone"
+    )
+    log = (trained_run / "run/log.txt").read_text()
     losses = re.findall(r"of the way from the head-only model: valid_loss ([0-9.]+)", log)
     assert items == 9
     assert len(losses) == 1, "9 files cannot choose: 0.5 * 9 / 30 of the way, or the head alone"
@@ -275,17 +281,17 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
     match = re.search(r"Kept (.*)", log)
     assert match is not None
     assert f"validation loss {record['value']:.3g}, " in match[1]
-    config = json.loads((ran / "run/model/config.json").read_text())
+    config = json.loads((trained_run / "run/model/config.json").read_text())
     assert config["provenance"]["kept"].startswith(match[1])
 
 
 @pytest.mark.parametrize(
-    ("at", "files", "kept"),
+    ("minimum", "files", "expected"),
     [(0.0, 30, 0.0), (0.2, 30, 0.25), (0.37, 30, 0.5), (0.45, 30, 0.5), (0.9, 30, 1.0),
      (0.0, 15, 0.0), (0.2, 15, 0.25), (0.3, 15, 0.25), (0.9, 15, 0.25), (0.1, 6, 0.1)],
 )  # fmt: skip
-def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, files, kept):
-    """A network of one weight has its least loss ``at`` a part of the way from 0 to 1.
+def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, minimum, files, expected):
+    """A network of one weight has its least loss at ``minimum``, between 0 and 1.
 
     At 0.37 the blend of a quarter has a lower loss than that of half by less than chance among 30
     files. With fewer files, the step is limited by their number.
@@ -293,7 +299,7 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, files,
     network = nn.Linear(1, 1, bias=False)
 
     def validate() -> list[float]:
-        return [(network.weight.item() - at) ** 2, 0.5]
+        return [(network.weight.item() - minimum) ** 2, 0.5]
 
     best = checkpoints.KeepBest(tmp_path, fitted=True)
     best.learn = SimpleNamespace(
@@ -310,18 +316,18 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, files,
         best.epoch_ends()
     best.try_blends(1)
     assert best.restore(network)
-    assert network.weight.item() == pytest.approx(kept)
+    assert network.weight.item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("right", "wanted"),
+    ("right", "ending"),
     [
         (59, "; with 60 files a difference of 1 may be chance"),
         (60, "60 right"),
         (50, "Head-only: loss 0.2, 60 right"),
     ],
 )
-def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted):
+def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, ending):
     best = checkpoints.KeepBest(tmp_path)
     best.kept = {
         "value": 0.1, "lowest": 0.1, "epoch": 2, "of": 2, "phase": "50 % of the way", "items": 60,
@@ -332,7 +338,7 @@ def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted)
         "a blend, 50 % of the way from the head-only model to epoch 2: validation loss 0.1, the lowest; "
         f"{right} of 60 right. Head-only: loss 0.2, 60 right"
     )
-    assert summary.endswith(wanted)
+    assert summary.endswith(ending)
 
 
 def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
@@ -361,19 +367,19 @@ def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
     assert right[0][1] > 0.7
 
 
-def test_its_learning_curve_stands_in_the_report(ran):
+def test_its_learning_curve_stands_in_the_report(trained_run):
     """With all labels it is the probe's accuracy on the validation files."""
-    history = pd.read_csv(ran / "run/history.csv")
-    answers = pd.read_csv(ran / "run/learning_curve.csv")
-    valid = pd.read_csv(ran / "run/items.csv").query("split == 'valid'")
+    history = pd.read_csv(trained_run / "run/history.csv")
+    answers = pd.read_csv(trained_run / "run/learning_curve.csv")
+    valid = pd.read_csv(trained_run / "run/items.csv").query("split == 'valid'")
     assert sorted(answers["path"]) == sorted(valid["path"])
     truths = valid.set_index("path")["label"]
     assert answers["truth"].tolist() == truths[answers["path"]].tolist()
-    curve = json.loads((ran / "run/report/report.json").read_text())["learning_curve"]
-    trained = pd.read_csv(ran / "run/items.csv")["split"].eq("train").sum()
+    curve = json.loads((trained_run / "run/report/report.json").read_text())["learning_curve"]
+    trained = pd.read_csv(trained_run / "run/items.csv")["split"].eq("train").sum()
     assert [point["labels"] for point in curve["points"]][-1] == trained
     assert curve["points"][-1]["value"] == pytest.approx(history["accuracy"].iloc[0])
-    page = (ran / "run/report/index.html").read_text()
+    page = (trained_run / "run/report/index.html").read_text()
     assert "<h2>Would more labels help?</h2>" in page
     assert curve["message"] in page
     assert f"Accuracy of blue: {100 * curve['classes']['blue'][0]['value']:.0f} % by" in page

@@ -88,18 +88,18 @@ def test_what_the_user_gave_is_never_changed():
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept", "device", "forks", "workers"),
+    ("requested", "decoded", "device", "forks", "workers"),
     [
         (None, True, "cpu", True, 0), (None, False, "cpu", True, 3), (3, True, "cpu", True, 3),
         (None, True, "cuda", True, 3), (None, False, "cpu", False, 0), (2, False, "mps", False, 2),
     ],
 )  # fmt: skip
 def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
-    monkeypatch, asked, kept, device, forks, workers
+    monkeypatch, requested, decoded, device, forks, workers
 ):
     monkeypatch.setattr(processes, "FORKS", forks)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "4")
-    assert workers_for(SpeedSettings(workers=asked), device, decoded=kept) == workers
+    assert workers_for(SpeedSettings(workers=requested), device, decoded=decoded) == workers
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def world(n, classes=5, seed=0, noise=1.6):
     return logits, labels, features
 
 
-def strange(n):
+def unknown_class_items(n):
     """Return logits of known items with features in a direction that no class has."""
     logits, _, features = world(n, seed=9)
     centres = np.random.default_rng(99).normal(0, 1.5, (5, WIDTH))
@@ -56,7 +56,7 @@ def test_known_items_are_accepted_and_unknown_classes_are_not():
     p = softmax(logits, model.calibrator.temperature.value)
     np.testing.assert_allclose(decided.probability, p.max(axis=1))
     np.testing.assert_allclose(decided.probabilities, p)
-    unknown = model.decide(*strange(100))
+    unknown = model.decide(*unknown_class_items(100))
     assert set(unknown.reason) == {OUT_OF_DISTRIBUTION}
     assert (unknown.label == NO_CLASS).all()
     assert (unknown.distance_p < 0.05).all()
@@ -86,13 +86,13 @@ def test_reasons_are_as_defined():
 
 
 @pytest.mark.parametrize("score", ["combined", "knn", "msp"])
-@pytest.mark.parametrize("kept", [0.5, 0.75, 1])
-def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, kept):
-    model = fitted(1000, threshold=1e-6, alpha=0, score=score, keep_known=kept)
+@pytest.mark.parametrize("fraction", [0.5, 0.75, 1])
+def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, fraction):
+    model = fitted(1000, threshold=1e-6, alpha=0, score=score, keep_known=fraction)
     logits, _, features = world(4000, seed=5)
     decided = model.decide(logits, features)
-    assert (decided.label != NO_CLASS).mean() == pytest.approx(kept, abs=0.04)
-    assert model.threshold_gate.threshold.coverage == pytest.approx(kept, abs=0.002)
+    assert (decided.label != NO_CLASS).mean() == pytest.approx(fraction, abs=0.04)
+    assert model.threshold_gate.threshold.coverage == pytest.approx(fraction, abs=0.002)
     assert set(decided.reason) <= {UNUSUAL, ""}
 
 
@@ -119,12 +119,12 @@ def test_another_score_brings_its_own_floor_and_another_threshold_none():
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("how", [{}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how))
-def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
+@pytest.mark.parametrize("options", [{}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how))
+def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, options):
     """The last bits differ between engines; items on which thresholds lie pass all the same."""
     logits, labels, features = world(300, seed=6)
     held_out, train = Outputs(logits, labels, features), Outputs(*world(200, seed=5))
-    settings = ConfidenceSettings(**({"threshold": 0.5} | how), score=score)
+    settings = ConfidenceSettings(**({"threshold": 0.5} | options), score=score)
     model = Confidence.fit(held_out, train, settings)
     first = model.decide(logits, features).label
     # Fisher's ranks are those of one item more than it was fitted to.
@@ -158,25 +158,25 @@ def test_the_distance_refuses_the_fraction_it_says():
     assert sum(refused) >= 1
 
 
-def apart(x, reference):
+def pairwise_distances(x, reference):
     """Return the distances [n, m] between normalised features."""
     x, near = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (x, reference))
     return np.linalg.norm(x[:, None] - near[None], axis=2)
 
 
-def copies_within(train, held):
+def copy_distance(train, held):
     """Return the smaller of two distances.
 
     5 % of the calibration items are within the first of a training item; 5 % of the training items
     are within the second of one of another class.
     """
-    others = apart(train.features, train.features)
+    others = pairwise_distances(train.features, train.features)
     others[train.labels[:, None] == train.labels] = np.inf
-    known = apart(held, train.features)
+    known = pairwise_distances(held, train.features)
     return min(np.quantile(each.min(axis=1), 0.05) for each in (known, others))
 
 
-def wide(n, seed):
+def wide_world(n, seed):
     """Return `world` with many irrelevant features, as networks have for few items."""
     logits, labels, features = world(n, seed=seed)
     noise = np.random.default_rng(seed).normal(0, 1.6, (n, 40 * WIDTH))
@@ -185,7 +185,7 @@ def wide(n, seed):
 
 def test_training_items_and_their_copies_are_never_out_of_distribution():
     """This holds although they are farther from their classes than new items."""
-    train, held_out = wide(200, seed=1), wide(100, seed=2)
+    train, held_out = wide_world(200, seed=1), wide_world(100, seed=2)
     model = Confidence.fit(held_out, train, ConfidenceSettings(score="msp"))
     classes = replace(model, distance=replace(model.distance, copy=-1.0))
     assert (classes.decide(train.logits, train.features).distance_p < 0.05).mean() > 0.2
@@ -193,13 +193,13 @@ def test_training_items_and_their_copies_are_never_out_of_distribution():
     for shift in (0, 0.1):
         copies = train.features + shift * rng.normal(0, 1.6, train.features.shape)
         assert (model.decide(train.logits, copies).distance_p == 1).all()
-    new = wide(500, seed=3)
+    new = wide_world(500, seed=3)
     now, before = (each.decide(new.logits, new.features).reason for each in (model, classes))
     assert 0.9 * before.count(OUT_OF_DISTRIBUTION) < now.count(OUT_OF_DISTRIBUTION) < 0.1 * 500
 
 
 def test_duplicates_in_the_training_data_leave_what_rounding_is():
-    train, held_out = wide(100, seed=1), wide(100, seed=2)
+    train, held_out = wide_world(100, seed=1), wide_world(100, seed=2)
     duplicated = Outputs(
         np.concatenate([train.logits, held_out.logits]),
         np.concatenate([train.labels, held_out.labels]),
@@ -213,7 +213,7 @@ def test_duplicates_in_the_training_data_leave_what_rounding_is():
 
 def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
     model = fitted()
-    logits, features = strange(3)
+    logits, features = unknown_class_items(3)
     assert set(model.decide(logits, features).reason) == {OUT_OF_DISTRIBUTION}
     assert OUT_OF_DISTRIBUTION not in model.decide(logits, features, trained=True).reason
 
@@ -236,12 +236,12 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
             far = Mahalanobis()
             far.fit(reference, train.logits, train.labels)
             return -far.score(x, x)
-        return apart(x, reference).min(axis=1)
+        return pairwise_distances(x, reference).min(axis=1)
 
     at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)
     p = (1 + at_least_as_far) / 121
     if labelled:  # a file as near as a copy counts as that training item
-        p[apart(new, reference).min(axis=1) <= copies_within(train, features)] = 1
+        p[pairwise_distances(new, reference).min(axis=1) <= copy_distance(train, features)] = 1
     np.testing.assert_allclose(model.decide(new_logits, new).distance_p, p)
     again = Confidence.from_dict(model.to_dict(), model.arrays())
     np.testing.assert_array_equal(
@@ -465,11 +465,11 @@ def test_few_items_are_noted():
     )
     assert any("All 10 calibration items are predicted" in note for note in model.notes)
     assert any("at least 20 are needed. No file is refused" in note for note in model.notes)
-    assert fitted(20).decide(*strange(1)).reason == [OUT_OF_DISTRIBUTION]
-    assert fitted(19).decide(*strange(1)).reason != [OUT_OF_DISTRIBUTION]
+    assert fitted(20).decide(*unknown_class_items(1)).reason == [OUT_OF_DISTRIBUTION]
+    assert fitted(19).decide(*unknown_class_items(1)).reason != [OUT_OF_DISTRIBUTION]
     empty = fitted(0)
     assert empty.calibrator.temperature.value == 1
-    assert empty.decide(*strange(1)).distance_p == [1.0]
+    assert empty.decide(*unknown_class_items(1)).distance_p == [1.0]
 
 
 @pytest.mark.parametrize("classes", [2, 1000])
@@ -613,7 +613,7 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     assert right.calibrator.temperature.value == 1
 
 
-def beside_background(n, seed):
+def with_background(n, seed):
     """Return logits of five classes relative to a sixth, which is the background of the last
     items."""
     logits, labels, features = world(n, classes=6, seed=seed)
@@ -623,12 +623,12 @@ def beside_background(n, seed):
 
 
 def test_a_background_takes_its_share_of_the_probability():
-    held_out, _, _ = beside_background(400, seed=1)
-    train, _, _ = beside_background(800, seed=2)
+    held_out, _, _ = with_background(400, seed=1)
+    train, _, _ = with_background(800, seed=2)
     model = Confidence.fit(held_out, train, background=True)
     plain = Confidence.fit(held_out, train)
     assert model.calibrator.temperature == plain.calibrator.temperature  # of the classes only
-    items, logits, known = beside_background(1000, seed=3)
+    items, logits, known = with_background(1000, seed=3)
     decided = model.decide(items.logits, items.features)
     # Equal to the softmax over all six.
     probabilities = softmax(logits[known], model.calibrator.temperature.value)
@@ -650,7 +650,7 @@ def test_a_background_takes_its_share_of_the_probability():
 
 
 def test_a_background_is_saved():
-    held_out, _, _ = beside_background(400, seed=1)
+    held_out, _, _ = with_background(400, seed=1)
     model = Confidence.fit(held_out, held_out, ConfidenceSettings(coverage=0.9), background=True)
     again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
     assert again.calibrator.background
@@ -721,10 +721,10 @@ def test_classes_have_thresholds_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
+    "options", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
 )
-def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(how):
-    model = fitted(2000, **how)
+def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(options):
+    model = fitted(2000, **options)
     logits, _, features = world(1500, seed=6, noise=2.5)
     before = model.decide(logits, features)
     after = model.with_threshold([0.0, 1.0, *[None] * 3]).decide(logits, features)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 NAMES = ["often", "seldom", "once"]
 
 
-def sampled(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def sample(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Return logits, scaled by ``scale``, and targets of labels of decreasing frequency."""
     rng = np.random.default_rng(seed)
     true = rng.normal([0.0, -2.0, -10.0], 2.5, (n, 3))
@@ -27,13 +27,13 @@ def sampled(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.n
 
 
 def fitted(n: int, seed: int = 0, target: float | None = None) -> Confidence:
-    logits, targets = sampled(n, seed, 3.0)
+    logits, targets = sample(n, seed, 3.0)
     settings = ConfidenceSettings(threshold=0.5, target_accuracy=target)
     return Confidence.fit_labels(Outputs(logits), targets, settings, NAMES)
 
 
 def test_the_scale_and_shift_are_those_of_a_logistic_regression():
-    logits, targets = sampled(4000, scale=3.0)
+    logits, targets = sample(4000, scale=3.0)
     scale, shift = fit_platt(logits[:, 1] - 1, targets[:, 1] == 1)
     theirs = LogisticRegression(C=1e9).fit(logits[:, 1:2] - 1, targets[:, 1])
     assert scale == pytest.approx(theirs.coef_[0, 0], rel=0.02)
@@ -45,7 +45,7 @@ def test_the_scale_and_shift_are_those_of_a_logistic_regression():
 
 
 def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
-    logits, targets = sampled(3000, 1, 3.0)
+    logits, targets = sample(3000, 1, 3.0)
     decided = fitted(3000).decide(logits)
     for k in (0, 1):
         high = decided.probabilities[:, k] > 0.8
@@ -71,7 +71,7 @@ def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
 def test_each_label_keeps_the_precision_it_guarantees():
     """This holds for 95 % of draws of the calibration items; for a rare label nothing is
     guaranteed, and a note says so."""
-    logits, targets = sampled(20_000, 99, 3.0)
+    logits, targets = sample(20_000, 99, 3.0)
     broken = np.zeros(2)
     for seed in range(12):
         model = fitted(500, seed, 0.8)
@@ -86,7 +86,7 @@ def test_each_label_keeps_the_precision_it_guarantees():
 
 
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
-    logits, targets = sampled(500, 0, 3.0)
+    logits, targets = sample(500, 0, 3.0)
     settings = ConfidenceSettings(target_accuracy=0.8)
     model = Confidence.fit_labels(Outputs(logits), targets, settings, NAMES)
     rare = model.threshold_gate.guarantees[2]
@@ -97,7 +97,7 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
 
 def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     rng = np.random.default_rng(0)
-    (z, y), near = sampled(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
+    (z, y), near = sample(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
     outliers = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
     settings = ConfidenceSettings(target_accuracy=0.8)
     held_out, reference = Outputs(z, None, near[:400]), Outputs(z[:300], None, near[400:700])
@@ -126,7 +126,7 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
 
 
 def test_what_is_not_known_has_no_part_in_it():
-    logits, targets = sampled(600)
+    logits, targets = sample(600)
     half = targets.copy()
     half[300:] = np.nan  # of all labels, which are calibrated together
     part, first = (
@@ -161,7 +161,7 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     model = fitted(500, target=0.9)
     stored = json.loads(json.dumps(model.to_dict()))
     again = Confidence.from_dict(stored)
-    logits, _ = sampled(50)
+    logits, _ = sample(50)
     ours, theirs = model.decide(logits), again.decide(logits)
     np.testing.assert_array_equal(ours.predicted, theirs.predicted)
     np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)

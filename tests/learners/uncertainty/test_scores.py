@@ -115,16 +115,16 @@ def test_mahalanobis_and_rmds_are_those_of_pytorch_ood_on_principal_axes(n, monk
             np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("made", [Mahalanobis, RMDS])
-def test_distances_with_fewer_items_than_features_and_a_class_missing(made):
+@pytest.mark.parametrize("score_class", [Mahalanobis, RMDS])
+def test_distances_with_fewer_items_than_features_and_a_class_missing(score_class):
     rng = np.random.default_rng(0)
-    score = made()
+    score = score_class()
     score.fit(rng.normal(size=(30, 64)), np.zeros((30, 5)), rng.choice([0, 1, 4], 30))
     assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
     for few in (1, 2, 4):
         score.fit(np.ones((few, 64)), np.zeros((few, 5)), np.arange(few))
         assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
-        again = made()
+        again = score_class()
         again.restore(score.arrays())
 
 

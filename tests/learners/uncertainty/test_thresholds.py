@@ -233,13 +233,13 @@ def test_items_that_are_by_themselves_give_the_same_numbers_with_groups() -> Non
     assert fraction(right) == fraction(right, single_groups)
 
 
-@pytest.mark.parametrize(("size", "alike"), [(3, 0.95), (10, 0.6), (10, 0.95), (30, 0.95)])
+@pytest.mark.parametrize(("size", "correlation"), [(3, 0.95), (10, 0.6), (10, 0.95), (30, 0.95)])
 def test_a_guarantee_of_groups_is_broken_no_more_often_than_it_says(
-    size: int, alike: float
+    size: int, correlation: float
 ) -> None:
     broken = np.zeros(2)
     for seed in range(100):
-        score, right, groups = in_groups(seed, size, alike)
+        score, right, groups = in_groups(seed, size, correlation)
         broken += [
             not threshold_for_accuracy(score, right, 0.9, groups=used_groups).message
             for used_groups in (None, groups)

@@ -53,7 +53,7 @@ def above(tree: Tree, node: int) -> list[int]:
     return [] if node == TOP else [node, *above(tree, int(tree.parents[node]))]
 
 
-def named(tree: Tree, p: np.ndarray, reach: float) -> tuple[int, float]:
+def name_by_descent(tree: Tree, p: np.ndarray, reach: float) -> tuple[int, float]:
     """Go down the tree to the most probable node as long as its probability suffices."""
     classes = range(tree.classes)
     mass = [sum(p[c] for c in classes if n in above(tree, c)) for n in range(len(tree.names))]
@@ -77,7 +77,7 @@ def test_items_are_named_as_by_walking_down(seed: int) -> None:
     tree = random_tree(rng, 9)
     p, reach = rng.dirichlet(np.full(9, 0.2), 40), rng.uniform(0.3, 0.95)
     nodes, sure = tree.named(p, reach)
-    expected = [named(tree, row, reach) for row in p]
+    expected = [name_by_descent(tree, row, reach) for row in p]
     assert nodes.tolist() == [node for node, _ in expected]
     assert sure == pytest.approx([mass for _, mass in expected])
     labels = rng.integers(-1, 9, 40)
@@ -96,7 +96,7 @@ def test_a_tree_is_written_as_it_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (["name,parent", "apple,"], "columns name, parent; it needs the columns label and parent"),
         ([*FRUIT, "pear,food"], "row 8: 'pear' is also in row 5"),
@@ -115,12 +115,12 @@ def test_a_tree_is_written_as_it_is_read(tmp_path: Path) -> None:
         (["label,parent", '"apple'], "cannot be read as CSV"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, lines: list[str], said: str) -> None:
+def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, lines: list[str], message: str) -> None:
     file = written(tmp_path, lines)
     with pytest.raises(SecondhandError) as error:
         read_tree(file, CLASSES)
     assert str(file) in str(error.value)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def fitted(
@@ -153,7 +153,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
     p = softmax(new.logits / with_tree.calibrator.temperature.value)
     parts = with_tree.score_gate.score.parts  # type: ignore[attr-defined]
     for i in range(len(p)):
-        node, mass = named(tree, p[i], 0.8)
+        node, mass = name_by_descent(tree, p[i], 0.8)
         # The OOD score, without the doubt between siblings.
         ranks = {
             name: part.score(new.features[i : i + 1], new.logits[i : i + 1])
@@ -171,7 +171,7 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
         )
         assert after.label[i] == (node if expected else -1)
     loose = with_tree.with_threshold(0.6).decide(new.logits, new.features)
-    assert [named(tree, row, 0.6)[0] for row in p] == loose.named.tolist()
+    assert [name_by_descent(tree, row, 0.6)[0] for row in p] == loose.named.tolist()
     restricted = with_tree.only([True] * 3 + [False] * 3).decide(new.logits, new.features)
     assert restricted.probabilities[:, 3:].max() == 0
 
