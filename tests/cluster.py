@@ -1,5 +1,4 @@
-"""Dask clusters for tests, in this process or as processes on loopback, and tasks for their
-workers."""
+"""Dask clusters for tests, in this process or on loopback, and tasks for their workers."""
 
 from __future__ import annotations
 

@@ -63,8 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.ItemRow]) -> None:
 
 @pytest.fixture(scope="module")
 def sketched() -> Iterator[None]:
-    """Fill in a report's diagrams without laying them out or writing them: this saves a third of a
-    small run."""
+    """Fill in a report's diagrams without drawing them: this saves a third of a small run."""
     from matplotlib.figure import Figure
 
     original = Figure.savefig
@@ -113,8 +112,10 @@ def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_onnx() -> Iterator[None]:
-    """Runs leave ``model.onnx`` out, which takes longer to write than most of them train; those that
-    look at it unset this."""
+    """Leave ``model.onnx`` out of runs, because writing it takes longer than most trainings.
+
+    Tests of that file unset the variable.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECONDHAND_ONNX", "0")
         yield
@@ -122,8 +123,7 @@ def _no_onnx() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test, and no fixture of a module, reads or leaves anything in the user's cache; all of them
-    share one folder."""
+    """Use one temporary cache for all tests and fixtures, not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECONDHAND_CACHE", str(tmp_path_factory.getbasetemp() / "secondhand-cache"))
         yield

@@ -102,8 +102,7 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 
 def crash(number: signal.Signals = signal.SIGSEGV) -> None:
-    """End this forked process as a fault in C does, but without the traceback of pytest's fault
-    handler."""
+    """End this forked process as a fault in C does, but without pytest's traceback."""
     faulthandler.disable()
     os.kill(os.getpid(), number)
 

@@ -162,7 +162,7 @@ def hand_out(
     return outcomes
 
 
-# --- how a file of each kind is opened, and what a right answer looks like ---------------------------
+# --- how files are opened and answers checked -----------------------------------------------------
 
 
 class Openings:

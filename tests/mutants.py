@@ -28,8 +28,7 @@ EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000
 
 
 def originals() -> dict[str, list[bytes]]:
-    """Return valid files of each kind that needs no model: pictures, sounds, strain, tables,
-    settings."""
+    """Return valid files of each kind that needs no model."""
     rng = np.random.default_rng(0)
     return {
         "png": [*_pngs(rng)],
@@ -252,14 +251,13 @@ def png_chunk(data: bytes, rng: Rng) -> bytes:
 
 
 def header_of_tensors(data: bytes, rng: Rng) -> bytes:
-    """Change names, shapes, types or offsets of a safetensors file, with a correct header
-    length."""
+    """Change names, shapes, types or offsets of a safetensors file; adjust the header length."""
     (length,) = struct.unpack_from("<Q", data.ljust(8, b"\0"))
     header = mutate_json(data[8 : 8 + min(length, len(data))], rng)
     return struct.pack("<Q", len(header)) + header + data[8 + min(length, len(data)) :]
 
 
-# --- damage to text: by what it means and by what it is made of ------------------------------------
+# --- damage to text -------------------------------------------------------------------------------
 
 
 #: Replacements for a value.

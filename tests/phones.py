@@ -1,5 +1,4 @@
-"""Encoders for the files that phones save: HEIC and AVIF photos, AAC and Apple Lossless
-recordings."""
+"""Encoders for files that phones save: HEIC and AVIF photos, AAC and Apple Lossless sound."""
 
 from __future__ import annotations
 

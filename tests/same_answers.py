@@ -1,12 +1,12 @@
-"""Train small models of every kind and write down what they answer, to compare two states of the code.
+"""Compare two versions of the code by the answers of small models of every kind.
 
     python -m tests.same_answers write before/      # in one checkout
     python -m tests.same_answers write after/       # in the other
     python -m tests.same_answers compare before/ after/
 
-Each run trains on one thread with a fixed seed. Kept of it are ``predictions.csv``, ``report.json`` and
-what ``learners.predict`` prints as CSV and JSON Lines. `compare` demands equal text, and numbers equal to
-1e-6; it ends with exit status 1 where something differs.
+Each run trains on one thread with a fixed seed. Its ``predictions.csv`` and ``report.json`` are
+kept, and the output of ``learners.predict`` as CSV and JSON Lines. `compare` requires equal text and
+numbers equal to 1e-6; its exit status is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -129,8 +129,7 @@ def _sample_files(run: Path) -> list[str]:
 
 
 def _write_data(folder: Path) -> None:
-    """Write a tree above the digits, a table of a few digits, one with a further class, and
-    noise."""
+    """Write a tree above the digits, a small table, one with a further class, and noise."""
     if (folder / "tree.csv").is_file():
         return
     import numpy as np

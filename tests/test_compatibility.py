@@ -1,5 +1,4 @@
-"""Every version 1.x reads and offers what 1.0 wrote and offered (`tests.kept`); see
-docs/compatibility.md."""
+"""Every 1.x reads and offers what 1.0 wrote and offered; see docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ def test_a_model_folder_of_1_0_gives_the_answers_of_1_0(tmp_path: Path) -> None:
 
 def test_flags_columns_and_names_of_1_0_are_still_there() -> None:
     stored, current = json.loads(INTERFACE.read_text(encoding="utf-8")), interface()
-    gone = {
+    lost_flags = {
         command: missing
         for command, flags in stored["flags"].items()
         if (missing := {*flags} - {*current["flags"].get(command, [])})
     }
-    assert gone == {}
+    assert lost_flags == {}
     assert {*stored["columns"]} <= {*current["columns"]}
     assert {*stored["names"]} <= {*current["names"]}
 

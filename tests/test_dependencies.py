@@ -1,5 +1,4 @@
-"""All that is imported is declared in pyproject.toml, and all that is declared there is
-imported."""
+"""Imports and declarations in pyproject.toml agree."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ def imported(*rooms: str) -> dict[str, set[str]]:
 
 
 def declared() -> dict[str, set[str]]:
-    """Return the distributions in pyproject.toml: under "" those that predictions need, and each
-    extra's."""
+    """Return pyproject.toml's distributions: under "" those of predictions, and each extra's."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
     return {

@@ -71,8 +71,7 @@ def test_what_a_block_is() -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[Path]:
-    """A folder of documented files. A run of `photos`, and a page for it, are made when a block
-    needs them."""
+    """A folder of documented files; a run of `photos` and a page are made when needed."""
     from sklearn.datasets import load_digits
 
     from datasets.sources import demos as demos

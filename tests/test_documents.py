@@ -1,5 +1,4 @@
-"""The pages of the site: each is linked, and what they name exists. (`make docs` checks their
-links.)"""
+"""The pages of the site: each is linked, and what they name exists."""
 
 from __future__ import annotations
 
@@ -121,9 +120,9 @@ def test_each_part_of_the_program_has_a_file_a_command_and_a_test() -> None:
         assert (ROOT / file).is_file(), row
         assert command.startswith(("python -m ", "make ")), row
         assert re.fullmatch(r"tests/[\w/]+\.py::test_\w+", test), row
-    named = re.findall(r"^\| (\w+) \| .* \| (`.*`) \|$", packages, re.MULTILINE)
-    assert len(named) >= 6
-    for package, files in named:
+    entries = re.findall(r"^\| (\w+) \| .* \| (`.*`) \|$", packages, re.MULTILINE)
+    assert len(entries) >= 6
+    for package, files in entries:
         for file in re.findall(r"`(.*?)`", files):
             text = (ROOT / file).read_text("utf-8")
             assert re.search(rf"^ *(import|from) {package}\b", text, re.MULTILINE), (package, file)

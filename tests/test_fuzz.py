@@ -124,7 +124,7 @@ def deny(message: str) -> None:
 
 
 def run_with(deed, root: Path) -> list[Outcome]:
-    """Open one mutant with `deed` in a forked worker, because a test's function cannot be
+    """Open one mutant in a forked worker with `deed`, because a test's function cannot be
     pickled."""
 
     class Reader:

@@ -55,8 +55,7 @@ def model_and_picture(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, st
 
 
 def run_watched(folder: Path, *words: str) -> tuple[list[str], list[str]]:
-    """Run ``python WORDS…`` with a new home, and return the files left there and its network
-    requests to other machines."""
+    """Run ``python WORDS…`` with a new home; return its files and its network requests."""
     home, log = folder / "home", folder / "calls"
     home.mkdir()
     log.touch()

@@ -1,5 +1,4 @@
-"""A wheel takes one name in site-packages, and works beside a package with the name of one of
-ours."""
+"""A wheel takes one name in site-packages, and works beside a package of the same name."""
 
 from __future__ import annotations
 

@@ -62,8 +62,7 @@ def strain(path: Path, frequency: float = 200.0) -> Path:
 
 @cache
 def colours() -> Bundle:
-    """Return a model that tells blue, green and red pictures apart and is unsure about grey
-    ones."""
+    """Return a model of blue, green and red pictures that is unsure about grey ones."""
     rng = np.random.default_rng(0)
     middle = np.array([(40, 60, 220), (40, 200, 60), (220, 40, 40)])
     labels = np.arange(48) % 3

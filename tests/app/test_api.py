@@ -101,8 +101,7 @@ def assert_close(answer: dict, expected: Prediction) -> None:
 
 
 def leftover_folders() -> list[Path]:
-    """List the folders that requests left behind; Gradio's own, for the page's examples, have
-    longer names."""
+    """List the folders that requests left; those of Gradio's own examples have longer names."""
     return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).iterdir() if len(path.name) == 32]
 
 
@@ -166,8 +165,7 @@ def test_no_model_for_the_kind_of_the_file_is_an_error(up, tmp_path):
 
 
 def test_the_rule_in_force_is_reported(up, predict, pictures):
-    """The API reports the rule of a model that cuts another score, and a threshold that replaces
-    it."""
+    """The rule of a model that cuts another score, and a threshold that replaces it."""
     strict = Predictor(up.folder / "strict" / "model")
     expected = list(strict.predict(pictures))
     labels = {answer.label for answer in expected}
@@ -180,9 +178,9 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
     ]
     assert sum(clear) > len(clear) / 2
     for file, right in compress(zip(pictures, expected, strict=True), clear):
-        own = predict(file, model="strict")
-        assert_close(own, right)
-        assert own["rule"] == {
+        by_own_rule = predict(file, model="strict")
+        assert_close(by_own_rule, right)
+        assert by_own_rule["rule"] == {
             "of_model": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
             "threshold": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip

@@ -194,26 +194,25 @@ def test_unknown_and_the_slider(open_pages, pictures, up):
     page.keyboard.press("Home")
     shows(page, re.compile("blue|green|red"))
     assert not by_model.is_checked()
-    note = page.locator(".sh-note", has_text="calibration files")
+    message = page.locator(".sh-note", has_text="calibration files")
     all_answered = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
-    assert all_answered.search(note.inner_text())
+    assert all_answered.search(message.inner_text())
     page.keyboard.press("End")
     shows(page, "unknown")
     frame = pd.read_csv(up.folder / "run" / "predictions.csv")
     sure = frame.loc[frame["split"].eq("calibration"), "probability"].ge(1).mean()
     assert sure < 1
-    assert not all_answered.search(note.inner_text())
+    assert not all_answered.search(message.inner_text())
     by_model.check()
     shows(page, "unknown")
     from playwright.sync_api import expect
 
-    expect(note).to_have_text(before, use_inner_text=True)
+    expect(message).to_have_text(before, use_inner_text=True)
     assert float(slider.input_value()) == 0.8
 
 
 def test_the_slider_over_rules(browser, tmp_path):
-    """A looser rule answers a refused file at once, and the stricter one refuses it again, by
-    keyboard."""
+    """By keyboard, a looser rule answers a refused file, and the stricter one refuses it again."""
     from playwright.sync_api import expect
 
     from app.server import serve
@@ -231,14 +230,14 @@ def test_the_slider_over_rules(browser, tmp_path):
         shows(page, "unknown")
         slider.press("End")
         shows(page, refused.best)
-        note = page.get_by_role("status").filter(has_text="calibration files")
-        expect(note).to_contain_text(f"It answers {table.points[-1].answered} of 36")
+        message = page.get_by_role("status").filter(has_text="calibration files")
+        expect(message).to_contain_text(f"It answers {table.points[-1].answered} of 36")
         assert page.get_by_text(table.points[-1].rule).is_visible()
         slider.press("Home")
         shows(page, "unknown")
-        expect(note).to_contain_text(f"It answers {table.points[0].answered} of 36")
+        expect(message).to_contain_text(f"It answers {table.points[0].answered} of 36")
         page.get_by_label("The model's rule").press(" ")
-        expect(note).to_contain_text(f"It answers {table.own.answered} of 36")
+        expect(message).to_contain_text(f"It answers {table.own.answered} of 36")
         assert float(slider.input_value()) == table.default + 1
         assert page.evaluate(CONTRAST) == []
         page.close()

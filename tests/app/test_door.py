@@ -147,8 +147,7 @@ def test_an_incomplete_request_times_out(page: str) -> None:
 
 
 def test_a_slow_request_is_answered(page: str, picture: bytes) -> None:
-    """Each part that arrives extends the deadline for the rest: here by 4 s beyond the page's
-    patience."""
+    """Each part that arrives extends the deadline: here by 4 s beyond the page's patience."""
 
     def parts() -> Iterator[bytes]:
         yield form[:-4]

@@ -43,9 +43,9 @@ def test_corrections_are_grouped_by_the_names_of_their_files(tmp_path, pictures)
     feedback = Feedback(tmp_path / "kept")
     for i, file in enumerate(pictures):
         (tmp_path / str(i)).mkdir()
-        named = tmp_path / str(i) / f"site-{i % 3} Mänd_001.JPG"
-        named.write_bytes(Path(file).read_bytes())
-        feedback.save(str(named), ["dog", "cat"][i % 2], kind="picture")
+        photo = tmp_path / str(i) / f"site-{i % 3} Mänd_001.JPG"
+        photo.write_bytes(Path(file).read_bytes())
+        feedback.save(str(photo), ["dog", "cat"][i % 2], kind="picture")
     table = load_table(feedback.table)
     assert len(table.frame) == len(pictures)
     assert {Path(path).name for path in table.frame["path"]} == {

@@ -62,8 +62,7 @@ def test_help_loads_nothing_heavy():
 
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_ended(tmp_path):
-    """The page demands the password, skips a model that cannot be opened, and leaves no uploads
-    when stopped."""
+    """It demands the password, skips a model that cannot be opened, and leaves no uploads."""
     write_run(tmp_path / "runs" / "colours")
     torn = shutil.copytree(tmp_path / "runs" / "colours", tmp_path / "torn") / "model"
     (torn / "config.json").write_text("{")

@@ -1,5 +1,4 @@
-"""Imports go one way and through packages' `__init__`; help is light; our names hide no other
-package."""
+"""Imports go one way, through `__init__`; help is light; our names hide no other package."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Writes what later versions 1.x must still read: ``python -m tests.kept.make``, once, with 1.0.
+"""Write what later versions 1.x must still read: ``python -m tests.kept.make``, once, with 1.0.
 
 ``model/``
     a model folder, trained by the command on three classes of tones.
 ``answers.json``
-    what it predicts for the clips of `write_clips`.
+    its predictions for the clips of `write_clips`.
 ``interface.json``
-    flags of each command, columns of a table of predictions, and the names of the Python package.
+    the flags of each command, the columns of predictions, and the names of the Python package.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ def tone(hertz: float, seconds: float = 1.0, seed: int | None = None) -> np.ndar
 
 
 def write_clips(folder: Path) -> list[Path]:
-    """Write clips without random numbers: each class, a tone between two, a long recording,
-    silence, and a file that is no sound."""
+    """Write clips without random numbers.
+
+    They are each class, a tone between two, a long recording, silence, and a file that is no sound.
+    """
     long = np.concatenate([tone(TONES["low"], 2), tone(TONES["high"], 2)])
     clips = {name: tone(hertz) for name, hertz in TONES.items()}
     clips |= {"between": tone(1400.0), "long": long, "silence": np.zeros(RATE)}
@@ -67,8 +69,7 @@ def answers(model: Path, folder: Path) -> list[dict[str, Any]]:
 
 
 def interface() -> dict[str, Any]:
-    """Return the flags of each command, the columns of predictions, and the names of the Python
-    package."""
+    """Return the commands' flags, the columns of predictions, and the names of the package."""
     import secondhand
     from docs.flags import parser_of
     from learners.predict import main

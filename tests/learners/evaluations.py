@@ -28,8 +28,7 @@ def make_bundle(
     size: int = 32,
     seed: int = 0,
 ) -> Bundle:
-    """Return a network with random weights; its temperature and distance come from made-up
-    items."""
+    """Return a network with random weights, calibrated on made-up items."""
     torch.manual_seed(seed)
     spec = NetworkSpec("test_resnet", len(classes), size=size)
     network, spec, preprocessing = build(spec, pretrained=False)
@@ -72,8 +71,7 @@ def make_evaluation(
     seed: int = 1,
     paths: Sequence[Path] | None = None,
 ) -> Evaluation:
-    """Return answers as the predictor gives them; the last ``silent`` of each part have no
-    logits."""
+    """Return answers as the predictor gives them; the last ``silent`` of each part lack logits."""
     rng = np.random.default_rng(seed)
     confidence = bundle.decider
     names = bundle.classes if confidence.tree is None else confidence.tree.names

@@ -21,7 +21,7 @@ class Stopped(BaseException):
 
 
 class Stop(Callback):
-    """Do something at the n-th training batch or at the end of that epoch; by default, stop."""
+    """Run an action at the n-th training batch or at the end of that epoch; by default, stop."""
 
     order = 90
 

@@ -67,8 +67,7 @@ def switched_on(monkeypatch):
 
 @pytest.mark.slow
 def test_memory_is_kept_between_steps(switched_on):
-    """In a separate process: page faults of repeated allocations before and after, and in another
-    thread, whose arena would be too small to keep the blocks."""
+    """A separate process counts page faults of repeated allocations, also in another thread."""
     program = """if True:
         import resource, threading, torch
         from learners.acceleration import keep_memory

@@ -1,5 +1,4 @@
-"""A run on a folder of digits of which a fifth is bad in various ways ends as the run without the
-bad files."""
+"""A run on a folder of which a fifth is bad ends as the run without the bad files."""
 
 from __future__ import annotations
 

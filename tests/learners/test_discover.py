@@ -1,5 +1,4 @@
-"""The command: a table of clusters to name, which training reads, and a sheet with a section per
-cluster."""
+"""The command: a table of clusters to name, and a sheet with a section per cluster."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from tests.pictures import write_pictures
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of colours with distances, pictures of its classes, and pictures of an unknown
-    class."""
+    """A model of colours with distances, and pictures of its classes and of an unknown one."""
     folder = tmp_path_factory.mktemp("world")
     write_pictures(folder / "pool", per_class=8, unknown=12)
     bundle = sites.colours()

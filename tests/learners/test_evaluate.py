@@ -74,8 +74,7 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def others(folder: Path, tmp_path: Path) -> Path:
-    """Three files of each class that calibration did not see, with unknown classes in a separate
-    folder."""
+    """Three new files of each class, with unknown classes in a separate folder."""
     for name in CLASSES:
         (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(3):
@@ -365,9 +364,9 @@ def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
     assert [row["guaranteed"] for row in shown] == [
         None if cut.message else 0.05 for cut in each.values()
     ]
-    named = set(answers["label"]) - {"unknown"}
-    assert named
-    assert all(f"Answered as {name}: " in printed for name in named)
+    answered_classes = set(answers["label"]) - {"unknown"}
+    assert answered_classes
+    assert all(f"Answered as {name}: " in printed for name in answered_classes)
     assert "Its probability reaches the threshold of its class" in page
     assert predict([str(model), data, "--format", "csv"]) == 0
     predicted = pd.read_csv(io.StringIO(capsys.readouterr().out))

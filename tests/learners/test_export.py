@@ -329,8 +329,7 @@ def test_an_archive_answers_as_its_model_does(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It needs only NumPy, Pillow and ONNX Runtime, and contains only the files that are
-    documented."""
+    """It needs only NumPy, Pillow and ONNX Runtime, and contains only documented files."""
     monkeypatch.setattr(
         learners.inference, "export_onnx", lambda _, file: shutil.copy(onnx_file, file)
     )

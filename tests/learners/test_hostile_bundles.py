@@ -236,8 +236,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
     out, err = program.communicate(timeout=280)
     assert program.returncode == 0, err
     assert list(working_folder.iterdir()) == [], "something was written"
-    outcomes_ = json.loads(out)
-    return {name: Judged(*outcomes_[str(folder)]) for name, folder in folders.items()}
+    results = json.loads(out)
+    return {name: Judged(*results[str(folder)]) for name, folder in folders.items()}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""Importing our modules changes nothing in the process, and our classes override no private
-methods."""
+"""Importing our modules changes nothing in the process; no private method is overridden."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The command: a header and a row per file on standard output, everything else on standard
-error."""
+"""The command: a header and a row per file on standard output, the rest on standard error."""
 
 from __future__ import annotations
 

@@ -70,8 +70,7 @@ runpy.run_path(sys.argv[1])
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", names())
 def test_it_runs_from_its_first_line_to_its_last(name: str) -> None:
-    """Without a kernel, which would import everything again; a short notebook below tests it with
-    one."""
+    """Without a kernel, which would import everything again; a test below uses one."""
     script = Program("-c", DRAWN, str(NOTEBOOKS / f"{name}.py"), cwd=ROOT)
     printed, errors = script.communicate(timeout=800)
     assert script.returncode == 0, errors

@@ -141,8 +141,7 @@ def test_a_recording_in_another_folder_is_found_by_its_path(tmp_path: Path) -> N
 
 
 def test_a_copy_beside_the_table_replaces_a_path_in_another_folder(tmp_path: Path) -> None:
-    """Files are read from the folder that was named; its other files are not reported as
-    unlabelled."""
+    """The named folder's files are used; its other files are not reported as unlabelled."""
     for folder in ("field", "elsewhere"):
         (tmp_path / folder).mkdir()
     head = "Selection\tBegin Time (s)\tEnd Time (s)\tBegin Path\tFile Offset (s)\tAnnotation\n"

@@ -127,8 +127,8 @@ OLD_LIGO_LW = """<?xml version='1.0' encoding='utf-8'?>
 
 
 def test_ligo_lw_with_ids_of_text_is_read(tmp_path: Path) -> None:
-    """Files from before 2020 are read as gwpy reads them, even if igwn_ligolw's own table class,
-    which refuses them, is imported."""
+    """Files from before 2020 are read as by gwpy, even if igwn_ligolw's stricter class is
+    imported."""
     gwpy = pytest.importorskip("gwpy.table")
     pytest.importorskip("igwn_ligolw.lsctables")
     file = write(tmp_path / "a.xml", OLD_LIGO_LW.format(START))

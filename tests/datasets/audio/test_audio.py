@@ -87,9 +87,9 @@ def test_a_recording_of_a_phone_is_read_as_ffmpeg_reads_it(tmp_path, codec, chan
     assert np.corrcoef(signal, chirp)[0, 1] > 0.99, "and where it was recorded"
     for start, end in ((0.0, 0.1), (0.03, 0.5), (1.51, 2.2), (2.9, 3.0)):
         part, _ = read_audio(path, start=start, end=end)
-        same = signal[round(start * rate) : round(end * rate)]
-        assert len(part) == len(same)
-        assert np.corrcoef(part, same)[0, 1] > 0.99  # AAC fills bands with generated noise
+        excerpt = signal[round(start * rate) : round(end * rate)]
+        assert len(part) == len(excerpt)
+        assert np.corrcoef(part, excerpt)[0, 1] > 0.99  # AAC fills bands with generated noise
 
 
 def replace_in_container(data, boxes, at, new, old=0):

@@ -56,14 +56,14 @@ def test_other_comments_and_damaged_chunks_are_ignored(tmp_path: Path) -> None:
     assert notes(recording(tmp_path / "a.wav", comment="Recorded at home")) == []
     (tmp_path / "no.wav").write_bytes(b"RIFF")
     assert notes(str(tmp_path / "no.wav")) == notes(str(tmp_path / "gone.wav")) == []
-    whole = recording(
+    wav = recording(
         tmp_path / "b.wav",
         guano="Timestamp: 2012-03-29T22:15:08Z\nLoc Position: 1 2",
         wamd={5: b"2014-04-02 22:59:14-05:00", 6: b"WGS84, 42.5, N, 71.25, W"},
         comment="Recorded at 22:15:00 04/06/2019 (UTC+1) by AudioMoth 24",
     )
-    assert [one.source for one in recorder_notes(whole)] == ["GUANO", "WAMD", "AudioMoth's comment"]
-    content, rng = Path(whole).read_bytes(), np.random.default_rng(0)
+    assert [one.source for one in recorder_notes(wav)] == ["GUANO", "WAMD", "AudioMoth's comment"]
+    content, rng = Path(wav).read_bytes(), np.random.default_rng(0)
     begin = content.index(b"LIST")
     for n in range(200):
         damaged = bytearray(content[: rng.integers(begin, len(content))] if n % 2 else content)

@@ -53,8 +53,7 @@ def oracle(signal, spectrogram, power=2.0):
 
 
 def start(magnitude, spectrogram):
-    """Return librosa's `zi`: the filter's state after a long past at the mean level of the first
-    0.1 s."""
+    """Return librosa's `zi`: the filter's state after a long past like the first 0.1 s."""
     span = 0.4 * spectrogram.rate / spectrogram.hop  # librosa's default
     b = (np.sqrt(1 + 4 * span**2) - 1) / (2 * span**2)
     past = magnitude[:, : round(0.1 * spectrogram.rate / spectrogram.hop)].mean(

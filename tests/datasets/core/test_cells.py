@@ -86,8 +86,7 @@ def test_a_table_comes_back_by_each_way(tmp_path: Path) -> None:
 
 
 def test_there_is_no_other_way_to_write_a_table() -> None:
-    """Allowed are numbers, names of our own, and other programs' formats, whose readers know no
-    guard."""
+    """Except for numbers, names of our own, and other programs' formats, which know no guard."""
     others = {
         "datasets/core/cells.py", "datasets/sources/demos.py", "datasets/sources/public.py",
         "learners/predictions/camtrap.py",

@@ -76,8 +76,10 @@ def test_an_error_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch, w
     file = tmp_path / "a.txt"
     file.write_bytes(b"old")
 
-    def fails(what, *target):
-        raise OSError(number, os.strerror(number), *([] if step == "fsync" else [what, 0, *target]))
+    def fails(source, *target):
+        raise OSError(
+            number, os.strerror(number), *([] if step == "fsync" else [source, 0, *target])
+        )
 
     monkeypatch.setattr(files.os, step, fails)
     with pytest.raises(OSError, match=f"'{file}'") as failed:

@@ -68,8 +68,7 @@ def test_the_workers_seed_comes_from_the_loaders_generator() -> None:
 
 
 def test_the_transform_is_scipys_without_its_import() -> None:
-    """They agree to the last bit, and neither it nor drawing a sound imports scipy's public
-    package."""
+    """They agree to the last bit; neither it nor drawing a sound imports scipy's public package."""
     program = (
         "import sys, numpy as np\n"
         "from datasets.core.upstream import real_fft\n"

@@ -241,8 +241,7 @@ def test_what_was_not_used_for_long_makes_room(tmp_path):
 
 
 def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, decoded_paths):
-    """Worker processes decode the pictures in advance, bad ones included, and the store counts
-    their bytes."""
+    """Worker processes decode the pictures in advance, and the store counts their bytes."""
     photos = [str(tmp_path / f"{n}.png") for n in range(40)]
     for n, file in enumerate(photos):
         noise(40, 60, n).save(file)

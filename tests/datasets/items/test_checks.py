@@ -308,8 +308,7 @@ def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) ->
 def test_times_that_a_program_has_rounded_are_those_of_the_item(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The nearest item within a millisecond counts; a row at no item's time is listed as a new
-    item."""
+    """The nearest item within a millisecond counts; any other row is listed as a new item."""
     caplog.set_level(logging.INFO)
     nan, moment = float("nan"), 1126259462.0123457
     rows = [
@@ -324,10 +323,10 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
     frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
     frame[["x", "y", "width", "height"]] = float("nan")
     corrected, corrections, rejected = apply_corrections(frame)
-    kept = [0, 1, 2, 3, 4, 8, 9, 11, 12]
+    numbers = [0, 1, 2, 3, 4, 8, 9, 11, 12]
     times = ["start", "end", "gps"]
     pd.testing.assert_frame_equal(
-        corrected[times], frame.loc[kept, times].reset_index(drop=True), check_exact=True
+        corrected[times], frame.loc[numbers, times].reset_index(drop=True), check_exact=True
     )
     assert corrected["label"].tolist() == [
         "new", "exact", "apart", "new", "apart", "other", "whole", "other", "first",

@@ -1,5 +1,4 @@
-"""Bursts of similar pictures stay in one part of a split; classes that merely look alike do not
-form clusters."""
+"""Bursts stay in one part of a split; classes that merely look alike do not form clusters."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def scene(seed: int) -> Image.Image:
 
 @pytest.fixture(scope="module")
 def bursts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two classes of 8 bursts of 3 shots (shifted crops of other size and quality) and 8 single
+    """Two classes of 8 bursts of 3 shots (crops of other size and quality), and 8 single
     pictures."""
     folder = tmp_path_factory.mktemp("bursts")
     for k, label in enumerate(("apple", "pear")):
@@ -238,8 +237,10 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
 
 @pytest.fixture
 def outing(tmp_path: Path) -> Path:
-    """Two classes photographed in six sessions, an hour apart, four photos of each class per
-    session, and a near-duplicate of the first photo from another day."""
+    """Six sessions an hour apart, with four photos of each of two classes.
+
+    A near-duplicate of the first photo is from another day.
+    """
     start = datetime(2023, 5, 1, 12)
     for n in range(48):
         session, label = n // 8, ("apple", "pear")[n % 2]

@@ -113,8 +113,7 @@ def test_folders_have_one_label_a_file(tmp_path: Path) -> None:
 
 
 def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> None:
-    """Rare labels too, as in iterative stratification (Sechidis 2011), and with undivided
-    groups."""
+    """Rare labels too (Sechidis 2011, iterative stratification), with undivided groups."""
     rng = np.random.default_rng(0)
     present = rng.random((400, 6)) < [0.5, 0.3, 0.2, 0.1, 0.05, 0.02]
     frame = pd.DataFrame(

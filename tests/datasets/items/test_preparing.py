@@ -1,5 +1,4 @@
-"""A run's items after rendering: items that cannot be rendered leave no split empty, or it is an
-error."""
+"""A run's items after rendering: a split that loses all its items is an error."""
 
 from __future__ import annotations
 

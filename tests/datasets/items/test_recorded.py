@@ -117,7 +117,7 @@ def test_deployments_are_groups(photos: Path, tmp_path: Path, caplog) -> None:
     deployments.write_text("deployment\nsite1\n")
     with pytest.raises(SecondhandError, match=r"30 of 40 items belong to no deployment.*site0_00"):
         read(photos, group_by="deployment", deployments=deployments)
-    named = frame[["path", "label", "deployment"]]
-    named.to_csv(tmp_path / "items.csv", index=False)
+    by_label = frame[["path", "label", "deployment"]]
+    by_label.to_csv(tmp_path / "items.csv", index=False)
     by_table = read(tmp_path / "items.csv", group_by="deployment").frame
     assert by_table["group"].tolist() == frame["group"].tolist()

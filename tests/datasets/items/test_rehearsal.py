@@ -1,5 +1,4 @@
-"""Items of an earlier run beside new ones: held-out items stay held out, training items stay in
-training."""
+"""Items of an earlier run beside new ones: both training and held-out items keep their parts."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ def rows(folder: Path, label: str, first: int, last: int, **more: str) -> pd.Dat
 
 @pytest.fixture
 def run(pictures: Path, tmp_path: Path) -> Path:
-    """The folder of an earlier run on twelve files of each of two classes, and two of unknown
-    classes."""
+    """An earlier run on twelve files of each of two classes, and two of unknown classes."""
     parts = [
         rows(pictures, label, *span, split=part)
         for label in ("red", "green")
@@ -206,8 +204,7 @@ def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Pat
 
 
 def test_a_part_of_what_was_learnt(run: Path, pictures: Path) -> None:
-    """A fraction of each class is rehearsed and held-out items all stay. With fraction 0 nothing is
-    held out."""
+    """A fraction of each class is rehearsed; held-out items all stay, unless the fraction is 0."""
     new = rows(pictures, "blue", 0, 14)
     half = load(run, new, rehearsal=0.3).table.frame.query("label != 'blue'")
     assert half.groupby(["label", "split"]).size().to_dict() == {

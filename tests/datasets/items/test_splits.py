@@ -1,5 +1,4 @@
-"""Splits and folds: stratified, seeded, by group, or given by the data. No group, file or moment is
-in two parts."""
+"""Splits and folds: stratified, seeded, by group, or given; nothing is in two parts."""
 
 from __future__ import annotations
 

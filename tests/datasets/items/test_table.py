@@ -1,5 +1,4 @@
-"""Item tables from folders, CSV, TSV, Parquet and demos; what is left out is listed with its
-reason."""
+"""Item tables from folders, CSV, TSV, Parquet and demos; what is left out has a reason."""
 
 from __future__ import annotations
 

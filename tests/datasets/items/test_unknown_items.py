@@ -1,5 +1,4 @@
-"""Files of unknown classes from folders and tables: which count, which are left out, which are
-errors."""
+"""Files of unknown classes from folders and tables: which count and which are errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The cache of spectrograms: each is rendered once, stored intact, shared, and removed beyond the
-limit."""
+"""The cache of spectrograms: rendered once, stored intact, shared, removed beyond the limit."""
 
 import json
 import logging
@@ -141,8 +140,7 @@ class TestKey:
 
     @pytest.mark.parametrize("moved", [False, True])
     def test_one_of_equal_size_and_mtime_is_rendered_again(self, store, clip, tmp_path, moved):
-        """As cp -p, rsync and unzip leave it: written into the old file, or moved into its
-        place."""
+        """As cp -p, rsync and unzip leave it: written into the old file or moved over it."""
         other = write(tmp_path / "other.wav", seed=1)
         for file in (clip, other):
             os.utime(file, (1e9, 1e9))

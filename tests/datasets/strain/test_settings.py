@@ -137,8 +137,8 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
     assert by_time.tobytes() == spectrogram.picture(path, at=strain.trigger).tobytes()
     strain_read = spectrogram.read(path)  # the loudest tile
     assert strain_read.trigger == pytest.approx(strain.trigger, abs=0.1)
-    within = spectrogram.read(path, start=4.0, end=6.0)
-    assert START + 4 <= within.trigger <= START + 6
+    segment = spectrogram.read(path, start=4.0, end=6.0)
+    assert START + 4 <= segment.trigger <= START + 6
     with pytest.raises(BadFile, match=r"too little strain around GPS .* 32 s without gaps"):
         QScanSettings().picture(path, at=strain.trigger)
 

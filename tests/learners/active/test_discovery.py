@@ -22,8 +22,7 @@ KNOWN, NEW = 3, 2
 
 
 def files(rng: np.random.Generator, count: int, classes: list[int]) -> Outputs:
-    """Return items around the corners of a simplex; corners from `KNOWN` on are new classes near
-    class 0."""
+    """Return items around the corners of a simplex; those from `KNOWN` on are near corner 0."""
     labels = rng.choice(classes, count)
     corners = np.eye(12, dtype=np.float32)
     corners[KNOWN:] = 0.6 * corners[KNOWN:] + 0.4 * corners[0]

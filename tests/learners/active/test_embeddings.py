@@ -316,13 +316,13 @@ def test_windows_of_a_recording_are_found_as_windows(tmp_path):
 
 
 def test_what_of_its_own_file_is_the_example():
-    def own(row: tuple[float | None, ...], asked: tuple[float | None, ...]) -> bool:
+    def is_own(row: tuple[float | None, ...], asked: tuple[float | None, ...]) -> bool:
         return embeddings._overlap(Source("a", *row), Source("a", *asked))
 
-    assert own((), ()), "a picture"
-    assert own((3.0, 4.0), (3.5, 5.0))
-    assert not own((3.0, 4.0), (4.0, 5.0))
-    assert own((3.0, 4.0), (None, None, 3.2))
-    assert not own((3.0, 4.0), (None, None, 4.2))
-    assert own((None, None, 100.1), (None, None, 100.3)), "of strain the same moment"
-    assert not own((None, None, 100.1), (None, None, 101.3))
+    assert is_own((), ()), "a picture"
+    assert is_own((3.0, 4.0), (3.5, 5.0))
+    assert not is_own((3.0, 4.0), (4.0, 5.0))
+    assert is_own((3.0, 4.0), (None, None, 3.2))
+    assert not is_own((3.0, 4.0), (None, None, 4.2))
+    assert is_own((None, None, 100.1), (None, None, 100.3)), "of strain the same moment"
+    assert not is_own((None, None, 100.1), (None, None, 101.3))

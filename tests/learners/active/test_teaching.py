@@ -49,8 +49,7 @@ def predictor(pool: list[str]) -> Predictor:
 
 
 def test_one_burst_is_not_all_that_is_chosen():
-    """The pool has 60 uncertain rows in one direction, 30 somewhat surer ones in three, and 100
-    sure ones."""
+    """60 rows are uncertain in one direction; 30 are somewhat surer in three; 100 are sure."""
     rng = np.random.default_rng(0)
     middles = np.eye(8)[[0] * 60 + [1] * 10 + [2] * 10 + [3] * 10 + [4] * 100]
     features = (middles * rng.uniform(1, 9, (190, 1)) + rng.normal(0, 0.01, (190, 8))).astype("f4")
@@ -129,8 +128,8 @@ def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_pa
 
 
 def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, monkeypatch):
-    """A copy under another name has the label, whatever folder it is read from; a file that
-    replaced it has none. Of unlabelled copies the first is suggested."""
+    """A label belongs to the content, whatever the file's name. Of unlabelled copies one is
+    suggested."""
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(("data/a.jpg", "data/b.jpg")):
         Path(name).parent.mkdir(exist_ok=True)

@@ -191,8 +191,7 @@ def test_logits_features_and_groups(name: str, size: int, head: str, width: int)
 
 
 def check_groups(built: nn.Sequential) -> None:
-    """Check that the groups are disjoint and complete, in the network's order, each with something
-    to train."""
+    """Check that the groups are disjoint, complete, in the network's order and not empty."""
     groups = parameter_groups(built)
     assert len(groups) == 4
     assert all(groups)
@@ -329,8 +328,7 @@ def test_download_with_the_real_client_from_a_loopback_hub(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """First weights of timm and of a user; then without a hub, where a missing file is reported
-    soon with both remedies."""
+    """Weights of timm and of a user; without a hub, an error soon names both remedies."""
     timms = randomised(timm.create_model("test_resnet")).state_dict()
     save_file(timms, tmp_path / "model.safetensors")
     saved = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1).state_dict()

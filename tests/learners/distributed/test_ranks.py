@@ -90,8 +90,7 @@ def test_validation_counts_each_item_once(n):
 
 
 def test_a_process_has_as_many_batches_where_a_file_cannot_be_read():
-    """The other processes would wait for it. It holds too if the first items of its part are
-    lost."""
+    """The other processes would wait for it, even if the first items of its part are lost."""
     order = [number for batch in batches(loader(24, 8, train=True)) for number in batch]
     for bad in [(order[0],), tuple(order[:5]), (order[-1], order[9])]:
         part = batches(Shard(loader(24, 8, train=True, bad=bad), 0, 2))
@@ -132,8 +131,7 @@ def test_of_several_each_knows_its_place(monkeypatch):
 
 @contextmanager
 def two_processes(words: list[str]) -> Iterator[list[Program]]:
-    """Run two processes on CPUs with a launcher's variables but without a launcher; end both at the
-    end."""
+    """Run two processes on CPUs with a launcher's variables but without a launcher."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -176,8 +174,7 @@ def epochs(file: Path) -> pd.DataFrame:
 
 
 def answers(run: Path) -> pd.DataFrame:
-    """Return the predictions with the names and numbers of `top` separated: numbers agree up to
-    rounding."""
+    """Return the predictions, with the names and numbers of `top` in separate columns."""
     frame = pd.read_csv(run / "predictions.csv")
     top = frame.pop("top").map(json.loads)
     frame["names"] = [" ".join(name for name, _ in row) for row in top]
@@ -192,8 +189,8 @@ def same_history(first: Path, second: Path, name: str = "history.csv") -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("train", [forked, pytest.param(launched, marks=LONG)])
 def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
-    """With the same fitted head and averaged weights. A launched run also searches the rate and
-    trains two members."""
+    """With a fitted head and averaged weights; a launched run also searches the rate and has
+    members."""
     long = train is launched
     more = ["--lr", "auto", *["--seeds", "2"] * long]
     count = 2 if long else 1
@@ -234,8 +231,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("terminated", [False, pytest.param(True, marks=LONG)])
 def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, terminated):
-    """The other sees the connection break, or is ``terminated``, as by launchers; one alone ends
-    the run."""
+    """The other process sees the connection break, or is ``terminated`` as by launchers."""
     words = ["--data", str(pictures), *QUICK, "--epochs", "3", "--lr", "1e-3"]
     run, reference = tmp_path / "run", tmp_path / "whole"
     with two_processes([*words, "--out", str(run)]) as both:

@@ -9,8 +9,8 @@ from learners.evaluation import clopper_pearson, compare, maybe_of_new_class
 
 
 def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:
-    """Return answers to eight items of a that were held out before, two new ones of b and of c, and
-    an unknown one."""
+    """Return answers to eight held-out items of a, two new ones of b and of c, and an unknown
+    one."""
     frame = pd.DataFrame(
         {
             "path": [f"{n}.jpg" for n in range(13)],

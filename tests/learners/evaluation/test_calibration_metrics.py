@@ -21,8 +21,7 @@ def figure(name, p, y):
 
 
 def sample(n, classes, temperature, seed=0, spread=2.0):
-    """Return logits that are `temperature` times too large, and labels drawn from the true
-    probabilities."""
+    """Return logits `temperature` times too large, and labels from the true probabilities."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, spread, (n, classes))
     labels = (softmax(z).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)

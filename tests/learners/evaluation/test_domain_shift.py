@@ -1,5 +1,5 @@
-"""A model on files from another source: guarantees against results, and the expected accuracy
-without labels, on synthetic data of known error."""
+"""Files from another source: guarantees against results, and the accuracy expected without
+labels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The figures of a score against scikit-learn and their definitions, and the tables that rank
-scores."""
+"""A score's figures against scikit-learn and their definitions, and tables that rank scores."""
 
 from __future__ import annotations
 

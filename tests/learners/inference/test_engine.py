@@ -64,8 +64,7 @@ def pictures(tmp_path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str], tmp_path: Path) -> None:
-    """For one view and several, one network and several. Tests of the export cover the file's other
-    contents."""
+    """One view and several, one network and several; tests of the export cover the rest."""
     same(small, pictures)
     same(replace(small, tta_views=VIEWS), pictures)
     ensemble = written(bundle(*NETWORKS["cosine ensemble"]), tmp_path)
@@ -186,8 +185,8 @@ def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: lis
 def test_an_answer_takes_neither_torch_nor_pandas(
     carried: Path, hears: Path, pictures: list[str], tmp_path: Path
 ) -> None:
-    """Through Python and the command, for a picture and a sound, even where processes cannot be
-    forked and POSIX features are missing. With torch, fastai is not imported either."""
+    """Not even through the command or without POSIX features. With torch, fastai is not
+    imported."""
     file = str(tmp_path / "a.wav")
     soundfile.write(file, 0.1 * np.random.default_rng(0).standard_normal(20_000), 8000)
     program = (

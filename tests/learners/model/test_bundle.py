@@ -84,8 +84,7 @@ def assert_refused(folder: Path, names: str, match: str) -> None:
     assert "\n" not in str(error.value)
 
 
-# --- saving and loading
-# ----------------------------------------------------------------------------
+# --- saving and loading ---------------------------------------------------------------------------
 
 
 def test_a_model_before_calibration_comes_back_as_one(tmp_path):
@@ -132,8 +131,7 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     )
 
 
-# --- damaged folders
-# -------------------------------------------------------------------------------
+# --- damaged folders ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])

@@ -164,8 +164,8 @@ def test_there_and_back(
     uploaded["config.json"] = uploaded["config.json"].replace('"ü"'.encode(), b'"melon"')
     del uploaded["model.onnx"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    model_again = load_model("hf:somebody/fruit", network=False)
-    assert model_again.classes == CLASSES, "the copy that is here"
+    downloaded = load_model("hf:somebody/fruit", network=False)
+    assert downloaded.classes == CLASSES, "the copy that is here"
     with pytest.raises(SecondhandError, match="somebody/other"):
         model_folder("hf:somebody/other")
 

@@ -128,12 +128,12 @@ def test_arrays_are_averaged_as_tensors_are(multi_label):
 
 
 def test_the_answer_is_the_mean_over_the_views(batch):
-    bundle_ = bundle()
-    predictor = Predictor(bundle_, device="cpu")
+    untrained = bundle()
+    predictor = Predictor(untrained, device="cpu")
     logits, features = predictor.forward(batch)
     # By hand: numpy's mirror and torch's crop, one forward pass each.
     mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (
-        bundle_.preprocessing.mean, bundle_.preprocessing.std))  # fmt: skip
+        untrained.preprocessing.mean, untrained.preprocessing.std))  # fmt: skip
     x = torch.from_numpy((batch / np.float32(255) - mean) / std)
     side = round(32 / 1.15)
     middle, corner = round((32 - side) / 2), 0
@@ -143,8 +143,8 @@ def test_the_answer_is_the_mean_over_the_views(batch):
         enlarged = torch.nn.functional.interpolate(cut, (32, 32), mode="bilinear")
         inputs += [enlarged, enlarged.flip(3)]
     with torch.inference_mode():
-        each = [softmax(bundle_.network(view).double().numpy(), axis=1) for view in inputs]
-        maps = [bundle_.network[0](view).mean((2, 3)).numpy() for view in inputs]
+        each = [softmax(untrained.network(view).double().numpy(), axis=1) for view in inputs]
+        maps = [untrained.network[0](view).mean((2, 3)).numpy() for view in inputs]
     assert np.ptp(np.stack(each), axis=0).max() > 0.1, "views that all say the same prove nothing"
     assert softmax(logits.astype(float), axis=1) == pytest.approx(np.mean(each, axis=0), abs=1e-5)
     assert features == pytest.approx(np.mean(maps, axis=0), abs=1e-5)
@@ -250,12 +250,12 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     words = ["--data", str(pictures), "--out", str(out), "--backbone", "test_resnet", "--size", "32",
              "--weights", "none", "--epochs", "1", "--freeze-epochs", "0", "--workers", "0"]  # fmt: skip
     assert main([*words, "--tta"]) == 0
-    saved_bundle = load_bundle(out / "model")
-    assert saved_bundle.tta_views == tta_views_for("picture", 4)
+    averaged = load_bundle(out / "model")
+    assert averaged.tta_views == tta_views_for("picture", 4)
     saved = pd.read_csv(out / "predictions.csv")
     # The temperature was fitted to the mean over the views, as in the calibration predictions.
-    one_view = Bundle(**{**vars(saved_bundle), "tta_views": (PLAIN,)})
-    for used, agree in ((saved_bundle, True), (one_view, False)):
+    one_view = Bundle(**{**vars(averaged), "tta_views": (PLAIN,)})
+    for used, agree in ((averaged, True), (one_view, False)):
         answers = list(Predictor(used).predict(saved.path))
         differences = [
             abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)
@@ -266,5 +266,5 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     assert predict([str(out / "model"), file, "--no-tta"]) == 0
     output = capsys.readouterr()
     assert "4 variants of each file" in output.err
-    expected = next(iter(Predictor(replace(saved_bundle, tta_views=(PLAIN,))).predict([file])))
+    expected = next(iter(Predictor(replace(averaged, tta_views=(PLAIN,))).predict([file])))
     assert f"{expected.probability:.6f}" in output.out

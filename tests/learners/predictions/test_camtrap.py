@@ -260,8 +260,7 @@ def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> Non
 
 
 def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None:
-    """The table's periods, places and zones are used; other folders are deployments of their
-    own."""
+    """The table's periods, places and zones are used; other folders are deployments too."""
     files = [photo(tmp_path / name) for name in ("a/north/1.jpg", "b/north/2.jpg", "c/south/3.jpg")]
     (tmp_path / "d.csv").write_text(
         "deployment,latitude,longitude,start,end,timezone\n"

@@ -268,8 +268,7 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
 
 
 def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
-    """This holds for answers on standard output, a list to label and a run; numbers stay
-    numbers."""
+    """In answers on standard output, a list to label and a run; numbers stay numbers."""
     labels = ["=SUM(A1)", "+1 more", "-cmd", "@home", "'=x", "-1.5", "plain"]
     paths = [f"{sign}{n}.jpg" for n, sign in enumerate(("=", "+", "-", "@", "\t", "'=", ""))]
     rows = [
@@ -295,8 +294,7 @@ def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
 
 
 def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
-    """Times of windows and events follow from the recording's start; the header depends only on the
-    call."""
+    """Times follow from the recording's start; the header depends only on the call."""
     file = tmp_path / "north/20190604_235958.WAV"
     recording(file, guano="Timestamp: 2019-06-04T23:59:58+02:00\nLoc Position: 52.5 -4.25")
     long = answer(file)._replace(

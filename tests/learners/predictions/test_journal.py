@@ -197,9 +197,9 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
     for file in files:
         Path(file).write_text("old")
     out = tmp_path / "a.csv"
-    named = [*files, files[1]]  # one of them twice
+    names = [*files, files[1]]  # one of them twice
     with Journal(out, {}) as journal:
-        pending = journal.pending(iter(named))
+        pending = journal.pending(iter(names))
         sources = [next(pending), next(pending)]
         Path(files[0]).write_text("new, while it was read")
         sources += pending
@@ -208,16 +208,16 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
     Path(files[1]).write_text("new")
     os.utime(files[1], ns=(mtime, mtime))  # of the old size and time, as cp -p leaves it
     with Journal(out, {}) as journal:
-        assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]
+        assert [*journal.pending(iter(names))] == [files[0], files[1], files[1]]
         assert "predicted again: 3" in caplog.text
         assert [one.path for one in journal] == [files[2]]
     with Journal(out, {}) as journal:  # as after a kill
-        assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]
+        assert [*journal.pending(iter(names))] == [files[0], files[1], files[1]]
         list(journal.add([[answer(files[n], label="b") for n in (0, 1, 1)]]))
     with Journal(out, {}) as journal:
         answers = [(one.path, one.label) for one in journal]
         assert answers == [(files[2], "a"), (files[0], "b"), (files[1], "b"), (files[1], "b")]
-        assert [*journal.pending(iter(named))] == []
+        assert [*journal.pending(iter(names))] == []
         assert journal.before == 4
 
 

@@ -154,8 +154,7 @@ def simulate(
 
 
 def test_the_probability_is_calibrated_where_windows_hear_the_same():
-    """If windows have different noise, the probability is too cautious. The surest window's, or
-    that of independent windows, would be too confident."""
+    """With independent noise it is too cautious; the surest window's would be too confident."""
     rng = np.random.default_rng(0)
     for shared, separate, tolerance in ((1.5, 0.3, 0.02), (1.3, 0.8, 0.08)):
         truth, p = simulate(rng, 4000, 6, shared, separate)
@@ -179,8 +178,7 @@ def test_the_probability_is_calibrated_where_windows_hear_the_same():
 
 
 def test_twenty_events_in_two_hours_are_found_where_they_are():
-    """The windows are simulated, 2 s each second: the more of an event one contains, the surer it
-    is. `benchmarks/bench_events.py` uses sound."""
+    """Windows of 2 s, one per second, are simulated; `benchmarks/bench_events.py` uses sound."""
     rng = np.random.default_rng(1)
     known = [
         (CLASSES[rng.integers(3)], start, start + rng.uniform(1.5, 6))

@@ -1,5 +1,4 @@
-"""``--backbone auto``: candidates are ranked by a probe on the training items; the best is used,
-kept and reported."""
+"""``--backbone auto``: a probe on the training items ranks candidates; the best is used."""
 
 from __future__ import annotations
 

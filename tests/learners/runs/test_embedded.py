@@ -1,5 +1,4 @@
-"""Embeddings of another network are trained on, predicted, evaluated and searched without their
-files."""
+"""Embeddings of another network are trained on and predicted without their files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Events of long recordings: what is found, what is a false alarm, and how both depend on the
-threshold."""
+"""Events of long recordings: hits and false alarms, and how they depend on the threshold."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Long recordings with a table of events: the report's figures, and false alarms trained as
-background."""
+"""Long recordings with a table of events: figures, and false alarms as background."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ from tests.app import sites
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of two tones, two recordings of which one has an unlisted event, and a table of
-    events."""
+    """A model of two tones, two recordings with an unlisted event, and a table of events."""
     folder = tmp_path_factory.mktemp("world")
     save_bundle(sites.tones(), folder / "model")
     (folder / "hours").mkdir()

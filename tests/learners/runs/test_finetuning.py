@@ -261,8 +261,7 @@ def test_the_tables_of_answers_are_one_format(finished, capsys):
 
 
 def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
-    """It runs with the same interpreter, in a shell without an activated environment, from a folder
-    of any name."""
+    """With the same interpreter, without an activated environment, in a folder of any name."""
     run = shutil.copytree(finished, tmp_path / "Jane's run")
     assert main(["--resume", str(run)]) == 0
     (line,) = re.findall(r"^Predict: +(.*)FILE\.\.\.$", capsys.readouterr().out, re.M)

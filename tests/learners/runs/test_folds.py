@@ -1,5 +1,4 @@
-"""Cross-validation by the command: independent folds, their mean, and continuing after an
-interruption."""
+"""Cross-validation by the command: independent folds, their mean, and continuing."""
 
 from __future__ import annotations
 

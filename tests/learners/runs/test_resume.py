@@ -1,5 +1,4 @@
-"""An interrupted run continues as if it had not been interrupted: the weights are equal bit for
-bit."""
+"""An interrupted run continues as if uninterrupted: the weights are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ def frame_count(run: Path, split: str) -> int:
 
 
 def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
-    """The probe is saved for blending with the last weights; the run may be killed before the
-    blends are tried."""
+    """The probe is saved for blending; a run may be killed before the blends are tried."""
     body = timm.create_model("test_resnet", num_classes=5)
     save_file(body.state_dict(), tmp_path / "body.safetensors")
     words = ["--data", str(pictures), *QUICK, "--epochs", "1", "--ema",
@@ -321,8 +319,7 @@ def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, ca
 
 
 def test_kill_nine_at_any_moment(pictures, whole, tmp_path):
-    """The process group, workers included, is killed at three seeded moments; then the run
-    continues to its end."""
+    """The process group is killed at three seeded moments; then the run continues to its end."""
     out, rng = tmp_path / "run", random.Random(5)
     words = ["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)]
     for started in ("config.yaml", "checkpoint/state-000002.json", "checkpoint/trained.json"):

@@ -32,8 +32,7 @@ TRAIN = ["--epochs", "2", "--bs", "8", "--lr", "1e-3", "--workers", "0", "--prec
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
-    """Files of three classes, a run ``old`` on two of them, and later corrections in
-    ``corrected.csv``."""
+    """Files of three classes, a run ``old`` on two of them, and later corrections."""
     root = tmp_path_factory.mktemp("continuing")
     pictures = write_pictures(root / "pictures", per_class=14, unknown=2)
     shutil.copytree(pictures, root / "two", ignore=shutil.ignore_patterns("blue", "*_013.jpg"))

@@ -177,8 +177,7 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(
 
 
 def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path, monkeypatch):
-    """A small network, without trial compilations and precompiled headers, which take seconds
-    each."""
+    """A small network without trial compilations and precompiled headers, which take seconds."""
     from torch._inductor import config
 
     monkeypatch.setattr(config.cpp, "vec_isa_ok", True)

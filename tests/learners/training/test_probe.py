@@ -54,8 +54,7 @@ class Scaler(StandardScaler):
 @pytest.mark.parametrize("width", [64, 1500])
 @pytest.mark.parametrize("balanced", [False, True])
 def test_it_is_scikit_learns_regression_on_standardised_features(digits, balanced, width):
-    """At its optimum, the logits agree to 1e-3 with a fit to a thousandth of the usual
-    tolerance."""
+    """The logits agree to 1e-3 with a fit to a thousandth of the usual tolerance."""
     x, y = digits
     rare = (y > 1) | (torch.arange(len(y)) % 7 == 0)  # a seventh of two classes
     x, y = x[rare], y[rare]
@@ -108,14 +107,13 @@ def test_the_penalty_is_the_one_with_the_least_loss_on_rows_not_seen(digits):
 
 
 def test_the_penalty_is_judged_by_whole_groups():
-    """Two features tell the classes of each speaker, but nothing about another speaker's. Rows of
-    the same speaker make these features look useful."""
+    """Two features tell each speaker's classes, but nothing about another speaker's."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(12), 40)
     y = rng.integers(0, 3, len(groups))
-    voice = rng.normal(0, 3, (12, 3, 20))[groups, y]  # how this speaker says this word
+    speaker = rng.normal(0, 3, (12, 3, 20))[groups, y]  # how this speaker says this word
     word = rng.normal(0, 1, (3, 20))[y]
-    x = torch.from_numpy((word + voice + rng.normal(size=voice.shape)).astype(np.float32))
+    x = torch.from_numpy((word + speaker + rng.normal(size=speaker.shape)).astype(np.float32))
     targets = torch.from_numpy(y)
     by_rows, by_groups = fit_probe(x, targets, 3), fit_probe(x, targets, 3, groups=groups)
     losses = {}
@@ -151,12 +149,12 @@ def test_rows_of_the_last_class_count_less(digits, monkeypatch):
     monkeypatch.setattr(probe, "STRENGTHS", (0.001,))
     monkeypatch.setattr(probe, "standardise", lambda x: (x.numpy(), np.zeros(64), np.ones(64)))
     repeated = torch.cat([torch.nonzero(y < 9)[:, 0], torch.nonzero(y == 9)[:, 0].repeat(10)])
-    once, swamped, weighed = (
+    single_rows, unweighted, weighted = (
         fit_probe(x[rows], y[rows], 10, last=last).weight
         for rows, last in ((torch.arange(len(y)), 1.0), (repeated, 1.0), (repeated, 0.1))
     )
-    assert (weighed - once).abs().max() < 1e-3 * once.abs().max()
-    assert (swamped - once).abs().max() > 0.2 * once.abs().max()
+    assert (weighted - single_rows).abs().max() < 1e-3 * single_rows.abs().max()
+    assert (unweighted - single_rows).abs().max() > 0.2 * single_rows.abs().max()
 
 
 def test_very_few_rows(digits):
@@ -180,8 +178,8 @@ def test_a_feature_that_hardly_spoke_in_training_does_not_decide(digits):
     x, y = digits
     quiet = 1e-4 * torch.rand(len(x), 1, generator=torch.Generator().manual_seed(0))
     fitted = fit_probe(torch.cat([x, quiet], dim=1), y, 10)
-    calm, loud = (logits(fitted, torch.cat([x, torch.full_like(quiet, v)], 1)) for v in (0, 1))
-    assert (loud - calm).abs().max() < 0.1
+    regular, loud = (logits(fitted, torch.cat([x, torch.full_like(quiet, v)], 1)) for v in (0, 1))
+    assert (loud - regular).abs().max() < 0.1
 
 
 @pytest.mark.parametrize(
@@ -342,8 +340,7 @@ def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, ending)
 
 
 def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
-    """With six rows of a known and of a new class the other classes stay as before; a fit to these
-    rows alone forgets them."""
+    """Six rows of a known and of a new class; a fit to these rows alone forgets the others."""
     x, y = digits
     ordinary = fit_probe(x, y, 10)
     zero = (torch.zeros(10, x.shape[1]), torch.zeros(10))

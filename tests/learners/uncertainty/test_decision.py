@@ -1,5 +1,4 @@
-"""Accepting, refusing and why; target accuracies; model folders without reference features; bad
-input."""
+"""Accepting, refusing and why; targets; models without reference features; bad input."""
 
 from __future__ import annotations
 
@@ -164,7 +163,7 @@ def pairwise_distances(x, reference):
     return np.linalg.norm(x[:, None] - near[None], axis=2)
 
 
-def copy_distance(train, held):
+def copy_distance(train, held_out):
     """Return the smaller of two distances.
 
     5 % of the calibration items are within the first of a training item; 5 % of the training items
@@ -172,7 +171,7 @@ def copy_distance(train, held):
     """
     others = pairwise_distances(train.features, train.features)
     others[train.labels[:, None] == train.labels] = np.inf
-    known = pairwise_distances(held, train.features)
+    known = pairwise_distances(held_out, train.features)
     return min(np.quantile(each.min(axis=1), 0.05) for each in (known, others))
 
 
@@ -233,9 +232,9 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
 
     def distance(x):
         if labelled:
-            far = Mahalanobis()
-            far.fit(reference, train.logits, train.labels)
-            return -far.score(x, x)
+            distance_score = Mahalanobis()
+            distance_score.fit(reference, train.logits, train.labels)
+            return -distance_score.score(x, x)
         return pairwise_distances(x, reference).min(axis=1)
 
     at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)
@@ -544,8 +543,7 @@ def test_another_threshold_or_score_leaves_the_rest():
 
 
 def test_a_stored_model_keeps_as_many_known_items_as_one_fitted_so():
-    """The floors of another fraction equal those of a fit with it, also after loading and for other
-    scores."""
+    """The floors equal those of a fit with this fraction, also after loading."""
     model = fitted()
     stored = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
     logits, _, features = world(300, seed=4)
@@ -595,8 +593,7 @@ def test_rules_that_keep_known_cannot_change_say_so():
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
-    """Sharpening needs evidence, because held-out files are easier than files from another
-    source."""
+    """Sharpening needs evidence: held-out files are easier than files from another source."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 200)
     z = rng.normal(size=(200, 3)) + 2 * np.eye(3)[y]
@@ -614,8 +611,7 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
 
 
 def with_background(n, seed):
-    """Return logits of five classes relative to a sixth, which is the background of the last
-    items."""
+    """Return logits of five classes relative to the background, the class of the last items."""
     logits, labels, features = world(n, classes=6, seed=seed)
     known = labels < 5
     relative = (logits - logits[:, 5:])[:, :5]

@@ -93,8 +93,8 @@ def test_thresholds_by_name_and_of_classes_of_their_own():
 
 
 def test_a_distance_that_is_off_refuses_nothing():
-    without = replace(BATCH, distance_p=np.full(2, np.nan))
-    assert not DistanceGate(0.05).refuse(without).any()
+    off = replace(BATCH, distance_p=np.full(2, np.nan))
+    assert not DistanceGate(0.05).refuse(off).any()
 
 
 TEXTS = {

@@ -60,17 +60,16 @@ def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
     assert stricter.predicted[:, 0].sum() < decided.predicted[:, 0].sum()
     assert not stricter.predicted[:, 2].any()
     assert "ambiguous" in {str(reason) for reason in stricter.reason}
-    kept = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
-    np.testing.assert_array_equal(kept.predicted[:, 1:], decided.predicted[:, 1:])
-    np.testing.assert_array_equal(kept.predicted[:, 0], stricter.predicted[:, 0])
+    raised = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
+    np.testing.assert_array_equal(raised.predicted[:, 1:], decided.predicted[:, 1:])
+    np.testing.assert_array_equal(raised.predicted[:, 0], stricter.predicted[:, 0])
     restricted = fitted(3000).only([False, True, True]).decide(logits)
     assert not restricted.predicted[:, 0].any()
     np.testing.assert_array_equal(restricted.predicted[:, 1], decided.predicted[:, 1])
 
 
 def test_each_label_keeps_the_precision_it_guarantees():
-    """This holds for 95 % of draws of the calibration items; for a rare label nothing is
-    guaranteed, and a note says so."""
+    """It holds for 95 % of draws; for a rare label nothing is guaranteed, and a note says so."""
     logits, targets = sample(20_000, 99, 3.0)
     broken = np.zeros(2)
     for seed in range(12):

@@ -69,8 +69,7 @@ def test_sets_hold_the_most_probable_classes():
 
 
 def test_sets_of_calibrated_probabilities_are_no_larger_than_their_coverage_takes():
-    """The reference is the smallest possible sets: all classes above one probability for all
-    items."""
+    """The reference is the smallest sets: all classes above one probability for all items."""
     rng = np.random.default_rng(0)
     z = rng.normal(0, 2.5, (9000, 10))
     p = softmax(z)

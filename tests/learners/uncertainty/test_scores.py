@@ -30,8 +30,7 @@ CLASSES, WIDTH = 4, 12
 
 
 def world(seed=0, n=400):
-    """Return features in clusters with a linear head, and unknown classes between the clusters and
-    far from all."""
+    """Return clusters with a linear head, and unknown classes between them and far from all."""
     rng = np.random.default_rng(seed)
     centres = np.zeros((CLASSES, WIDTH))
     centres[:, :CLASSES] = 4 * np.eye(CLASSES)
@@ -86,8 +85,8 @@ def test_knn_is_that_of_pytorch_ood():
 
 
 def principal(train, *others, size):
-    """Project on the first principal axes of the training items; scale by 100, because their
-    version adds a ridge."""
+    """Project on the training items' first principal axes; times 100, as the reference adds a
+    ridge."""
     rows = [normalise(items.features).astype(float) for items in (train, *others)]
     centre = rows[0].mean(axis=0)
     axes = np.linalg.svd(rows[0] - centre, full_matrices=False)[2][:size]

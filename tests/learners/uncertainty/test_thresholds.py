@@ -65,8 +65,7 @@ def test_threshold_for_accuracy_is_the_smallest_whose_exact_limit_holds():
 
 @pytest.mark.slow
 def test_a_guarantee_is_broken_no_more_often_than_it_says():
-    """The probabilities are useless: every threshold has the same accuracy, just below the
-    target."""
+    """The probabilities are useless: all thresholds have an accuracy just below the target."""
     broken = 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
@@ -175,8 +174,7 @@ def test_threshold_from_json_names_the_bad_key():
             Threshold.from_dict({**good, key: bad}, "t", low=0, high=1)
 
 
-# --- grouped items
-# -----------------------------------------------------------------------------------
+# --- grouped items --------------------------------------------------------------------------------
 
 
 def in_groups(
