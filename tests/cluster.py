@@ -74,7 +74,7 @@ def halve(numbers: list[int]) -> list[float]:
     return [number / 2 for number in numbers]
 
 
-def record_numbers(log: Path, numbers: list[int]) -> list[int]:
+def record(log: Path, numbers: list[int]) -> list[int]:
     """Return the numbers, and write each with the id of the process to a log."""
     for number in numbers:
         with open(log, "a") as stream:

@@ -95,10 +95,9 @@ IN_ONE = [Path(__file__).parent / name for name in ("learners", "benchmarks")]
 
 @pytest.fixture(scope="module", autouse=True)
 def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Open files in this process, because forking one with all libraries takes half of a small run.
+    """Open files in this process: forking one with all libraries takes half of a small run.
 
-    This applies to the folders of `IN_ONE`. Modules that need worker processes are marked
-    ``forks``.
+    Modules that need worker processes are marked ``forks``.
     """
     from datasets.core import processes
 
@@ -112,10 +111,8 @@ def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_onnx() -> Iterator[None]:
-    """Leave ``model.onnx`` out of runs, because writing it takes longer than most trainings.
-
-    Tests of that file unset the variable.
-    """
+    """Leave ``model.onnx`` out: writing it takes longer than most trainings. Its tests unset
+    this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECONDHAND_ONNX", "0")
         yield

@@ -74,22 +74,20 @@ def markdown(path: Path) -> Iterator[Block]:
         line, first = lines[at], at
         if line.startswith("```"):
             at = next(n for n in range(at + 1, len(lines)) if lines[n].startswith("```"))
-            content = lines[first + 1 : at]
+            body = lines[first + 1 : at]
             at += 1
             if line.startswith("```{"):  # a Sphinx directive, such as a list of pages
                 continue
         elif line.startswith("    ") and (at == 0 or not lines[at - 1].strip()):
             while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
                 at += 1
-            content = [text[4:] for text in lines[first:at]]
+            body = [text[4:] for text in lines[first:at]]
         else:
             marker = MARKER.search(line)
             excused = marker[1] if marker else excused if not line.strip() else ""
             at += 1
             continue
-        yield Block(
-            f"{path.relative_to(ROOT)}:{first + 1}", "\n".join(content).strip("\n"), excused
-        )
+        yield Block(f"{path.relative_to(ROOT)}:{first + 1}", "\n".join(body).strip("\n"), excused)
         excused = ""
 
 

@@ -311,13 +311,9 @@ class Openings:
 def _serve(pipe: Connection, seed: int, root: Path, number: int) -> None:
     out = root / f"out{number}"
     out.mkdir(exist_ok=True)
-    working_folder = str(root / "elsewhere")
-    os.chdir(working_folder)
-    os.environ |= {
-        "HOME": working_folder,
-        "TMPDIR": working_folder,
-        "SECONDHAND_CACHE": str(out / "cache"),
-    }
+    home = str(root / "elsewhere")
+    os.chdir(home)
+    os.environ |= {"HOME": home, "TMPDIR": home, "SECONDHAND_CACHE": str(out / "cache")}
     tempfile.tempdir = None
     sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

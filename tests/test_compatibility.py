@@ -23,15 +23,10 @@ OPTIONAL = {
 
 
 def test_a_model_folder_of_1_0_gives_the_answers_of_1_0(tmp_path: Path) -> None:
-    stored = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    old = json.loads(ANSWERS.read_text(encoding="utf-8"))
     current = answers(MODEL, tmp_path)
-    assert {row["reason"] for row in stored} >= {
-        "",
-        "ambiguous",
-        "out of distribution",
-        "no signal",
-    }
-    for after, before in zip(current, stored, strict=True):
+    assert {row["reason"] for row in old} >= {"", "ambiguous", "out of distribution", "no signal"}
+    for after, before in zip(current, old, strict=True):
         assert after.pop("probability") == pytest.approx(before.pop("probability"), abs=1e-3), (
             before
         )

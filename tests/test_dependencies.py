@@ -65,10 +65,7 @@ def imported(*rooms: str) -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
     others = names - set(sys.stdlib_module_names) - {*PRODUCT, *REST, BESIDE}
-    return {
-        name: {plain(distribution) for distribution in DISTRIBUTIONS.get(name, [name])}
-        for name in others
-    }
+    return {name: {plain(found) for found in DISTRIBUTIONS.get(name, [name])} for name in others}
 
 
 def declared() -> dict[str, set[str]]:
@@ -86,12 +83,8 @@ def test_what_is_imported_is_declared(rooms: tuple[str, ...], dev: bool) -> None
     groups = declared()
     if not dev:
         del groups["dev"]
-    declared_names = set().union(*groups.values())
-    assert {
-        name: providers
-        for name, providers in imported(*rooms).items()
-        if not providers & declared_names
-    } == {}
+    known = set().union(*groups.values())
+    assert {name: by for name, by in imported(*rooms).items() if not by & known} == {}
 
 
 def test_what_is_declared_is_imported() -> None:

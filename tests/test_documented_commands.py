@@ -47,9 +47,9 @@ FOLDS = {"5": "1", "group": "a"}
 
 
 def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
-    unclassified = [block.where for block in BLOCKS if not (block.kind or block.excused)]
-    assert not unclassified, (
-        f"neither commands nor Python, and no <!-- no test: … --> before them: {unclassified}"
+    neither = [block.where for block in BLOCKS if not (block.kind or block.excused)]
+    assert not neither, (
+        f"neither commands nor Python, and no <!-- no test: … --> before them: {neither}"
     )
     excused = [block for block in BLOCKS if block.excused]
     with capsys.disabled():
@@ -261,11 +261,9 @@ def make(words: list[str]) -> None:
 def curl(words: list[str]) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
-    completed = subprocess.run(
-        ["curl", "-sS", "-f", *words], capture_output=True, text=True, timeout=60
-    )
-    assert completed.returncode == 0, completed.stderr
-    assert '"label"' in completed.stdout
+    done = subprocess.run(["curl", "-sS", "-f", *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert '"label"' in done.stdout
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {"learners.finetune": finetune, "app": app}

@@ -124,8 +124,7 @@ def deny(message: str) -> None:
 
 
 def run_with(deed, root: Path) -> list[Outcome]:
-    """Open one mutant in a forked worker with `deed`, because a test's function cannot be
-    pickled."""
+    """Open a mutant in a forked worker with `deed`, as a test's function cannot be pickled."""
 
     class Reader:
         def __init__(self, models: Path, out: Path) -> None: ...

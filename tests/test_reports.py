@@ -44,7 +44,7 @@ with serve(load([model])) as url:
 
 
 @pytest.fixture(scope="module")
-def model_and_picture(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A model folder with its ``model.onnx``, and a picture."""
     folder = tmp_path_factory.mktemp("reports")
     bundle = plain_bundle()
@@ -76,21 +76,18 @@ def run_watched(folder: Path, *words: str) -> tuple[list[str], list[str]]:
     return files, [line for line in calls if not loopback.search(line)]
 
 
-def test_a_prediction_reports_to_nobody(model_and_picture: tuple[str, str], tmp_path: Path) -> None:
-    assert run_watched(tmp_path, "-m", "learners.predict", *model_and_picture) == ([], [])
+def test_a_prediction_reports_to_nobody(prepared: tuple[str, str], tmp_path: Path) -> None:
+    assert run_watched(tmp_path, "-m", "learners.predict", *prepared) == ([], [])
 
 
-def test_the_page_reports_to_nobody(model_and_picture: tuple[str, str], tmp_path: Path) -> None:
-    assert run_watched(tmp_path, "-c", PAGE, *model_and_picture) == ([], [])
+def test_the_page_reports_to_nobody(prepared: tuple[str, str], tmp_path: Path) -> None:
+    assert run_watched(tmp_path, "-c", PAGE, *prepared) == ([], [])
 
 
 def test_a_shared_models_program_reports_to_nobody(
-    model_and_picture: tuple[str, str], tmp_path: Path
+    prepared: tuple[str, str], tmp_path: Path
 ) -> None:
-    share(["--zip", str(tmp_path / "shared.zip"), model_and_picture[0]])
+    share(["--zip", str(tmp_path / "shared.zip"), prepared[0]])
     with zipfile.ZipFile(tmp_path / "shared.zip") as archive:
         archive.extractall(tmp_path)
-    assert run_watched(tmp_path, str(tmp_path / "shared/predict.py"), model_and_picture[1]) == (
-        [],
-        [],
-    )
+    assert run_watched(tmp_path, str(tmp_path / "shared/predict.py"), prepared[1]) == ([], [])

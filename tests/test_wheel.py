@@ -41,11 +41,8 @@ def run(*words: str | Path, cwd: Path, status: int = 0, **also: str) -> str:
 
 @pytest.fixture(scope="module")
 def bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with the wheel.
-
-    The wheel is built from the sdist. A stand-in for Hugging Face's package is installed too; what
-    both need comes from the environment of the tests.
-    """
+    """The programs of an environment with the wheel, built from the sdist, and a stand-in for
+    Hugging Face's package. What both need comes from the environment of the tests."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()

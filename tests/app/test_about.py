@@ -44,15 +44,13 @@ def run(tmp_path):
 def test_the_operating_point_is_measured_on_the_calibration_files(run):
     folder, frame = run
     evidence = Evidence(folder / "model", CLASSES)
-    calibration = frame.iloc[:40]
+    rows = frame.iloc[:40]
     for threshold, alpha in ((0.0, 0.0), (0.5, 0.05), (0.8, 0.3)):
-        accepted = (calibration["probability"] >= threshold) & ~(calibration["distance_p"] < alpha)
+        accepted = (rows["probability"] >= threshold) & ~(rows["distance_p"] < alpha)
         rule_effect = evidence.rule_effect(threshold, alpha)
         assert rule_effect.items == 40
         assert rule_effect.answered == accepted.sum()
-        assert (
-            rule_effect.right.sum() == (calibration["best"] == calibration["truth"])[accepted].sum()
-        )
+        assert rule_effect.right.sum() == (rows["best"] == rows["truth"])[accepted].sum()
     empty = evidence.rule_effect(1.0, 0.05)
     assert (empty.answered, empty.right.sum()) == (0, 0)
 

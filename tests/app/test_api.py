@@ -194,16 +194,14 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
 def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
     """The numbers that the page states for a rule are those of what it accepts, at every step."""
     site = Site({"strict": up.models["strict"]}, str(tmp_path), LIMITS)
-    calibration = pd.read_csv(up.folder / "strict" / "predictions.csv").query(
-        "split == 'calibration'"
-    )
+    rows = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
     effect = site.rule_effect("strict", site.rule("strict", None))
-    assert effect.answered == calibration["label"].ne("unknown").sum() < len(calibration)
+    assert effect.answered == rows["label"].ne("unknown").sum() < len(rows)
     alpha = up.models["strict"].predictor.confidence.distance.alpha
     start = site.start("strict")
     for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
         rule = site.rule("strict", threshold)
-        accepted = calibration["probability"].ge(threshold) & ~calibration["distance_p"].lt(alpha)
+        accepted = rows["probability"].ge(threshold) & ~rows["distance_p"].lt(alpha)
         assert not rule.of_model
         assert site.rule_effect("strict", rule).answered == accepted.sum()
 

@@ -356,12 +356,8 @@ def test_several_files_make_a_table_and_a_csv(open_pages, pictures, tmp_path, up
     frame = pd.read_csv(download.value.path())
     assert frame["label"].tolist() == ["red", "green", "unknown"]
     assert frame["best"].tolist()[:2] == ["red", "blue"]
-    feedback = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (feedback["label"], feedback["predicted"], feedback["model"]) == (
-        "green",
-        "blue",
-        "colours",
-    )
+    row = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (row["label"], row["predicted"], row["model"]) == ("green", "blue", "colours")
 
 
 def test_a_wrong_file_and_a_correction(open_pages, pictures, tmp_path, up):
@@ -386,16 +382,10 @@ def test_a_wrong_file_and_a_correction(open_pages, pictures, tmp_path, up):
     command = page.locator(".sh-command:visible", has_text="learners.finetune").inner_text()
     assert "--from '…/model' --data '…/feedback.csv'" in command
     assert str(up.folder) not in page.content()
-    feedback = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (feedback["label"], feedback["predicted"], feedback["model"]) == (
-        "blue",
-        "unknown",
-        "colours",
-    )
-    assert (feedback["best"], Path(feedback["path"]).name) == ("red", Path(pictures["red"][1]).name)
-    assert (up.folder / "kept" / feedback["path"]).read_bytes() == Path(
-        pictures["red"][1]
-    ).read_bytes()
+    row = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (row["label"], row["predicted"], row["model"]) == ("blue", "unknown", "colours")
+    assert (row["best"], Path(row["path"]).name) == ("red", Path(pictures["red"][1]).name)
+    assert (up.folder / "kept" / row["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
 
 
 def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):

@@ -19,8 +19,7 @@ from tests.pictures import write_pictures
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory):
-    """The model of colours with a fitted rule, with and without a tree, and its operating
-    points."""
+    """The model of colours with a fitted rule, with and without a tree; operating points."""
     folder = tmp_path_factory.mktemp("dial")
     pictures = write_pictures(folder, per_class=24, classes=3, unknown=4).glob("*/*.jpg")
     files = [file for n, file in enumerate(sorted(pictures)) if n % 2 == 0]

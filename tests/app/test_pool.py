@@ -94,8 +94,7 @@ def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, serv
 def test_labels_are_written_where_the_page_was_started_or_where_told(
     pool: Path, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """Nothing is written beside the pool; labelling resumes, and the next command reads the
-    table."""
+    """Nothing is written beside the pool; labelling resumes; the next command reads the table."""
     (tmp_path / "here").mkdir()
     (tmp_path / "told").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -55,11 +55,8 @@ def slow():
 
 
 def test_the_page_starts_on_a_slow_machine(slow, monkeypatch):
-    """On a slow machine ten seconds pass between two looks at the clock, and no answer comes within
-    three.
-
-    The network's threads must not wait long for the interpreter then.
-    """
+    """Looks at the clock are ten seconds apart, and answers take more than three. The network's
+    threads must not wait long for the interpreter then."""
     from gradio import http_server, networking
 
     def too_late(*_, **__):

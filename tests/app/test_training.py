@@ -39,9 +39,7 @@ def in_the_background():
     signal.signal(signal.SIGINT, before)
 
 
-def write_zip(
-    file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED
-) -> Path:
+def zip_of(file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(file, "w", how) as archive:
         for name in names:
             archive.writestr(name, content)
@@ -56,9 +54,9 @@ def link(file: Path) -> Path:
     return file
 
 
-def with_overwritten(file: Path, at: bytes, offset: int, value: bytes) -> Path:
+def overwritten(file: Path, at: bytes, offset: int, value: bytes) -> Path:
     """Overwrite bytes behind the last signature ``at``."""
-    data = bytearray(write_zip(file, "a/b.jpg", content=bytes(5000)).read_bytes())
+    data = bytearray(zip_of(file, "a/b.jpg", content=bytes(5000)).read_bytes())
     place = data.rfind(at) + offset
     data[place : place + len(value)] = value
     file.write_bytes(data)
@@ -67,27 +65,27 @@ def with_overwritten(file: Path, at: bytes, offset: int, value: bytes) -> Path:
 
 ENTRY, END = b"PK\x01\x02", b"PK\x05\x06"
 HOSTILE = {
-    "absolute": (lambda f: write_zip(f, "/tmp/a.jpg"), "outside"),
-    "above": (lambda f: write_zip(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
-    "above by backslashes": (lambda f: write_zip(f, "a\\..\\..\\b.jpg"), "outside"),
-    "a drive": (lambda f: write_zip(f, "C:/a.jpg"), "outside"),
+    "absolute": (lambda f: zip_of(f, "/tmp/a.jpg"), "outside"),
+    "above": (lambda f: zip_of(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
+    "above by backslashes": (lambda f: zip_of(f, "a\\..\\..\\b.jpg"), "outside"),
+    "a drive": (lambda f: zip_of(f, "C:/a.jpg"), "outside"),
     "a link": (link, "link"),
-    "encrypted": (lambda f: with_overwritten(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
-    "bzip2": (lambda f: write_zip(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
-    "too many": (lambda f: write_zip(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
+    "encrypted": (lambda f: overwritten(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
+    "bzip2": (lambda f: zip_of(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
+    "too many": (lambda f: zip_of(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
     "a bomb": (
-        lambda f: write_zip(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
+        lambda f: zip_of(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
         "times its size",
     ),
-    "too large": (lambda f: write_zip(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
-    "a false size": (lambda f: with_overwritten(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
-    "an index too long": (lambda f: with_overwritten(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
-    "a name too long": (lambda f: write_zip(f, f"a/{'b' * 300}.jpg"), "too long"),
-    "a file that is a folder": (lambda f: write_zip(f, "a", "a/b.jpg"), "cannot|can be"),
-    "one name twice": (lambda f: write_zip(f, "a/b.jpg", "a//b.jpg"), "exists"),
-    "no name": (lambda f: write_zip(f, "."), "outside"),
+    "too large": (lambda f: zip_of(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
+    "a false size": (lambda f: overwritten(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
+    "an index too long": (lambda f: overwritten(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
+    "a name too long": (lambda f: zip_of(f, f"a/{'b' * 300}.jpg"), "too long"),
+    "a file that is a folder": (lambda f: zip_of(f, "a", "a/b.jpg"), "cannot|can be"),
+    "one name twice": (lambda f: zip_of(f, "a/b.jpg", "a//b.jpg"), "exists"),
+    "no name": (lambda f: zip_of(f, "."), "outside"),
     "cut off": (
-        lambda f: f.write_bytes(write_zip(f, "a/b.jpg").read_bytes()[:-30]) and f,
+        lambda f: f.write_bytes(zip_of(f, "a/b.jpg").read_bytes()[:-30]) and f,
         "zip file",
     ),
     "no zip": (lambda f: f.write_bytes(b"GIF89a") and f, "not a zip"),
@@ -108,7 +106,7 @@ def test_a_hostile_zip_is_one_sentence_and_leaves_nothing(kind, tmp_path, monkey
 
 
 def test_a_disk_without_room_keeps_what_it_has(tmp_path, monkeypatch):
-    archive = write_zip(tmp_path / "photos.zip", "a/b.jpg")
+    archive = zip_of(tmp_path / "photos.zip", "a/b.jpg")
     free = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     with pytest.raises(SecondhandError, match=r"photos\.zip.*0\.0 GB left.*--train"):
@@ -131,13 +129,11 @@ def test_a_zip_is_unpacked_once_and_looked_at(tmp_path):
     expected = {path.relative_to(photos).as_posix() for path in photos.rglob("[!.]*.*")}
     assert written.keys() == expected
     assert all(path.read_bytes() == (photos / name).read_bytes() for name, path in written.items())
-    summary = look_at(data)
-    assert (summary.kind, summary.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
-    assert summary.pictures.keys() == summary.counts.keys()
-    assert any(
-        line.strip().startswith("red/broken.jpg: not a picture") for line in summary.problems
-    )
-    assert "red: 5" in summary.html()
+    look = look_at(data)
+    assert (look.kind, look.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
+    assert look.pictures.keys() == look.counts.keys()
+    assert any(line.strip().startswith("red/broken.jpg: not a picture") for line in look.problems)
+    assert "red: 5" in look.html()
 
 
 def test_a_folder_that_cannot_be_trained_on_says_why(tmp_path):
@@ -265,19 +261,15 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     assert lessons(site, None).tables == ()
     for file in sorted((photos / "red").iterdir()):
         feedback.save(str(file), "blue", kind="picture", model="run")
-    corrections = lessons(site, None)
-    assert (corrections.model, corrections.words, corrections.tables) == (
-        "run",
-        "3 corrections",
-        (feedback.table,),
-    )
+    new = lessons(site, None)
+    assert (new.model, new.words, new.tables) == ("run", "3 corrections", (feedback.table,))
     labelling = Labelling(served, photos, tmp_path)
-    assert lessons(site, labelling) == corrections
+    assert lessons(site, labelling) == new
     rows = [{"path": "red/a.jpg", "label": "red"}, {"path": "red/b.jpg", "label": ""}]
     labelling.table.replace(["path", "label"], rows)
-    corrections = lessons(site, labelling)
-    assert corrections.words == "3 corrections and 1 label"
-    words = Training(tmp_path / "runs").words(corrections.tables, "usual", model)
+    new = lessons(site, labelling)
+    assert new.words == "3 corrections and 1 label"
+    words = Training(tmp_path / "runs").words(new.tables, "usual", model)
     tables = [str(feedback.table), str(tmp_path / "photos-labels.csv")]
     assert words[:5] == ["--from", str(model), "--data", *tables]
     assert words[-1] == str(tmp_path / "runs" / "run-corrected")

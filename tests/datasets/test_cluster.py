@@ -20,15 +20,7 @@ from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
-from tests.cluster import (
-    halve,
-    here,
-    kill_when,
-    path_of,
-    record_numbers,
-    refuse,
-    scheduler_and_workers,
-)
+from tests.cluster import halve, here, kill_when, path_of, record, refuse, scheduler_and_workers
 
 pytestmark = pytest.mark.slow
 
@@ -143,7 +135,7 @@ def test_a_killed_worker_costs_nothing(tmp_path):
         # The other worker alone; finished chunks are not asked again.
         with connect(address) as cluster:
             work = [[n, n + 1] for n in range(0, 20, 2)]
-            answers = dict(cluster.map_chunks(partial(record_numbers, log), work, None))
+            answers = dict(cluster.map_chunks(partial(record, log), work, None))
     single_cache = PictureCache(tmp_path / "own")
     ours, _ = render(files, tmp_path / "ours", cache=single_cache, workers=2)
     assert rejected == []

@@ -39,10 +39,8 @@ def tone(hertz: float, seconds: float = 1.0, seed: int | None = None) -> np.ndar
 
 
 def write_clips(folder: Path) -> list[Path]:
-    """Write clips without random numbers.
-
-    They are each class, a tone between two, a long recording, silence, and a file that is no sound.
-    """
+    """Write clips without random numbers: classes, a tone between two, long, silent and broken
+    ones."""
     long = np.concatenate([tone(TONES["low"], 2), tone(TONES["high"], 2)])
     clips = {name: tone(hertz) for name, hertz in TONES.items()}
     clips |= {"between": tone(1400.0), "long": long, "silence": np.zeros(RATE)}

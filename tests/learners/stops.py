@@ -58,12 +58,12 @@ def with_callback(monkeypatch: pytest.MonkeyPatch, callback: Callback, words: li
         return main(words)
 
 
-def run_until_stopped(monkeypatch: pytest.MonkeyPatch, stop: Stop, words: list[str]) -> None:
+def interrupt(monkeypatch: pytest.MonkeyPatch, stop: Stop, words: list[str]) -> None:
     with pytest.raises(Stopped):
         with_callback(monkeypatch, stop, words)
 
 
-def run_until_call(
+def interrupt_in(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, words: list[str], *, of: str = ""
 ) -> None:
     """Stop when this function is called (after it has worked for others than ``of``)."""
@@ -81,12 +81,12 @@ def run_until_call(
             main(words)
 
 
-def newest_checkpoint(run: Path) -> Path:
+def newest_state(run: Path) -> Path:
     """Return the newest checkpoint's JSON file."""
     return sorted(run.glob("checkpoint/state-*.json"))[-1]
 
 
-def assert_same_runs(first: Path, second: Path) -> None:
+def assert_same(first: Path, second: Path) -> None:
     """Check that two runs gave the same model, answers and history, except for durations."""
     models = [(run / "model/model.safetensors").read_bytes() for run in (first, second)]
     assert models[0] == models[1]

@@ -121,10 +121,8 @@ def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, 3, 300)
     logits, features = outputs(numbers, 3, rng)
-    held_out = Outputs(logits, numbers, features)
+    items = Outputs(logits, numbers, features)
     target = ConfidenceSettings(target_accuracy=0.8)
-    save_bundle(
-        replace(bundle, confidence=Confidence.fit(held_out, held_out, target)), tmp_path / "sure"
-    )
+    save_bundle(replace(bundle, confidence=Confidence.fit(items, items, target)), tmp_path / "sure")
     with pytest.raises(SecondhandError, match=r"--target-accuracy.*--threshold"):
         main([str(tmp_path / "sure"), "--keep-known", "0.9", "--out", str(tmp_path / "out")])

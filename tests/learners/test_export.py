@@ -148,11 +148,9 @@ print(*sorted({"datasets", "learners", "torch", "pandas"} & set(sys.modules)))
     command = [sys.executable, "-I", "-c", code, steps]
     completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert completed.stdout == "\n"
-    preprocessing = Preprocessing(**{k: tuple(v) if k in ("mean", "std") else v
+    settings = Preprocessing(**{k: tuple(v) if k in ("mean", "std") else v
                             for k, v in json.loads(steps).items()})  # fmt: skip
-    expected = pixels(
-        preprocessing.fit(open_picture(tmp_path / "a.jpg", at_least=preprocessing.needs))
-    )
+    expected = pixels(settings.fit(open_picture(tmp_path / "a.jpg", at_least=settings.needs)))
     assert (tmp_path / "pixels").read_bytes() == expected.tobytes()
 
 

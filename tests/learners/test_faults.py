@@ -36,7 +36,7 @@ from learners.runs import stages
 from learners.runs.folder import resume_command, run_folder
 from learners.runs.stages import report
 from tests.forks import Program, until
-from tests.learners.stops import QUICK, Stop, assert_same_runs, run_until_stopped, with_callback
+from tests.learners.stops import QUICK, Stop, assert_same, interrupt, with_callback
 from tests.pictures import write_pictures
 
 SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5, size=(64, 64))
@@ -104,7 +104,7 @@ def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, ca
         (disk / "ballast").unlink()
         words = ["--resume", str(out)]
     assert main(words) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
 
 
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
@@ -124,7 +124,7 @@ def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monk
     monkeypatch.undo()
     (disk / "ballast").unlink()
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
 
 
 def test_a_full_disk_under_the_cache_makes_no_file_a_bad_one(disk, tmp_path):
@@ -215,7 +215,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     assert list(out.glob("checkpoint/state-*.json")), "nothing is lost by trying"
     (tmp_path / "away").rename(data)
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(tmp_path / "whole", out)
+    assert_same(tmp_path / "whole", out)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_loading_worker_fails(pictures, whole, tmp_path, monkeypatch, fault, m
         main(["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)])
     monkeypatch.undo()
     assert main(["--resume", str(out), "--workers", "0"]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
 
 
 def change_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], object]) -> None:
@@ -277,10 +277,10 @@ def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: real() + rng.choice([-86400, 0, 86400]))
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    run_until_stopped(monkeypatch, Stop(8), words)
+    interrupt(monkeypatch, Stop(8), words)
     assert len(list(out.glob("checkpoint/state-*.json"))) == 1
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
     assert pd.read_csv(out / "history.csv")["seconds"].between(0, 120).all()
 
 
@@ -310,7 +310,7 @@ def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, st
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
 
 
 HOLDS = """
@@ -343,7 +343,7 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
         owner.kill()
         owner.wait()
         assert main(["--resume", str(run)]) == 0
-        assert_same_runs(whole, run)
+        assert_same(whole, run)
         assert not (run / LOCK).exists()
     finally:
         os.killpg(owner.pid, signal.SIGKILL)
@@ -379,5 +379,5 @@ def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path)
     for name in (LOCK, ".config.yaml.part"):
         (out / name).write_text("killed before it wrote anything")
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
     assert len(list(Predictor(out / "model").predict(pictures.rglob("red_000.jpg")))) == 1

@@ -226,16 +226,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
     for name, spoil in {**LOADED, **REFUSED}.items():
         folders[name] = Path(shutil.copytree(saved, root / str(len(folders))))
         spoil(folders[name])
-    working_folder = root / "here"
-    working_folder.mkdir()
+    home = root / "here"
+    home.mkdir()
     (paths_file := root / "asked.json").write_text(json.dumps([str(f) for f in folders.values()]))
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    program = Program(
-        "-c", PROGRAM, str(paths_file), str(ROOT), cwd=working_folder, env=environment
-    )
+    program = Program("-c", PROGRAM, str(paths_file), str(ROOT), cwd=home, env=environment)
     out, err = program.communicate(timeout=280)
     assert program.returncode == 0, err
-    assert list(working_folder.iterdir()) == [], "something was written"
+    assert list(home.iterdir()) == [], "something was written"
     results = json.loads(out)
     return {name: Judged(*results[str(folder)]) for name, folder in folders.items()}
 

@@ -153,7 +153,7 @@ assert page.fn('a') == 'A'
 """
 
 
-def third_party_imports(path: Path) -> set[str]:
+def other_imports(path: Path) -> set[str]:
     """Return the third-party modules that a file imports when it is imported."""
     modules = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -167,15 +167,12 @@ def third_party_imports(path: Path) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_import_changes_nothing_needs_no_posix_and_no_private_method_is_overridden() -> None:
-    """All is tested in one interpreter, because imports take long, and compared with what the
-    libraries themselves change.
+    """All is tested in one interpreter, because imports take long.
 
     The libraries work beside our `datasets`, except for the Trainer, as the README says. (The test
     of ``bench_epoch`` shows that it trains without ours on the path.)
     """
-    theirs = sorted(
-        {"matplotlib", "torch"}.union(*map(third_party_imports, FILES)) - {"__future__"}
-    )
+    theirs = sorted({"matplotlib", "torch"}.union(*map(other_imports, FILES)) - {"__future__"})
     completed = subprocess.run(
         [sys.executable, "-c", f"{PROGRAM}\n{ALONE}\n{LIBRARIES}\n{TRAINER}"], input=json.dumps([theirs, MODULES]), cwd=ROOT,
         capture_output=True, text=True, timeout=580,

@@ -32,7 +32,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 def test_the_nearest_are_listed_once_embedded(world, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(world)
-    embeddings = tmp_path / "pool.parquet"
+    store = tmp_path / "pool.parquet"
     arguments = ["model", "pool/red/red_000.jpg", "pool", "--top", "3"]
     assert main(arguments) == 0
     plain = capsys.readouterr().out
@@ -42,13 +42,13 @@ def test_the_nearest_are_listed_once_embedded(world, tmp_path, capsys, monkeypat
     assert "pool/red/red_000.jpg" not in plain
     assert not list(world.glob("*.parquet"))
 
-    assert main([*arguments, "--embeddings", str(embeddings)]) == 0
+    assert main([*arguments, "--embeddings", str(store)]) == 0
     output = capsys.readouterr()
     assert output.out == plain
     assert "files embedded now 12, earlier 0" in output.err
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
-    assert main([*arguments[:3], str(broken), "--top", "3", "--embeddings", str(embeddings)]) == 3
+    assert main([*arguments[:3], str(broken), "--top", "3", "--embeddings", str(store)]) == 3
     output = capsys.readouterr()
     assert output.out == plain
     assert "files embedded now 0, earlier 12" in output.err
@@ -57,14 +57,13 @@ def test_the_nearest_are_listed_once_embedded(world, tmp_path, capsys, monkeypat
 
     # Without files, all stored embeddings are searched.
     assert (
-        main([*arguments[:2], "--top", "3", "--embeddings", str(embeddings), "--format", "jsonl"])
-        == 0
+        main([*arguments[:2], "--top", "3", "--embeddings", str(store), "--format", "jsonl"]) == 0
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["path"] for line in lines] == [str(world / row["path"]) for row in nearest]
     assert [*lines[0]] == [*nearest[0]]
     assert lines[0]["start"] is None
-    assert main([*arguments[:2], "pool/blue", "--embeddings", str(embeddings)]) == 0
+    assert main([*arguments[:2], "pool/blue", "--embeddings", str(store)]) == 0
     assert {row["path"].split("/")[1] for row in rows(capsys.readouterr().out)} == {"blue"}
 
 

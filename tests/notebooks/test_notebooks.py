@@ -19,9 +19,9 @@ from tests.notebooks.execute import NOTEBOOKS, execute, names
 MOST_BYTES = 1 << 20
 
 
-def stale(script: Path, notebook_file: Path) -> str:
+def stale(script: Path, file: Path) -> str:
     """Return why the stored notebook differs from the script, or ""."""
-    notebook = nbformat.read(notebook_file, as_version=4)
+    notebook = nbformat.read(file, as_version=4)
     cells = [[(cell.cell_type, cell.source.strip()) for cell in n.cells]
              for n in (jupytext.read(script), notebook)]  # fmt: skip
     if cells[0] != cells[1]:
@@ -40,15 +40,13 @@ def test_there_are_notebooks() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_the_pair_is_whole_and_fresh(name: str) -> None:
-    script, notebook_file = NOTEBOOKS / f"{name}.py", NOTEBOOKS / f"{name}.ipynb"
-    assert script.exists(), (
-        f"{notebook_file.name} has no {script.name}: notebooks are edited as text"
-    )
+    script, file = NOTEBOOKS / f"{name}.py", NOTEBOOKS / f"{name}.ipynb"
+    assert script.exists(), f"{file.name} has no {script.name}: notebooks are edited as text"
     again = f"run `python -m tests.notebooks.execute {name}`"
-    assert notebook_file.exists(), f"{script.name} has no {notebook_file.name}: {again}"
-    reason = stale(script, notebook_file)
-    assert not reason, f"{notebook_file.name}: {reason}; {again}"
-    assert notebook_file.stat().st_size < MOST_BYTES, f"{notebook_file.name}: draw smaller pictures"
+    assert file.exists(), f"{script.name} has no {file.name}: {again}"
+    reason = stale(script, file)
+    assert not reason, f"{file.name}: {reason}; {again}"
+    assert file.stat().st_size < MOST_BYTES, f"{file.name}: draw smaller pictures"
 
 
 #: Draw figures where a kernel would show them.
@@ -90,9 +88,9 @@ print(x)
 
 
 def written(folder: Path, expected: int = 2) -> tuple[Path, Path]:
-    script, notebook_file = folder / "it.py", folder / "it.ipynb"
+    script, file = folder / "it.py", folder / "it.ipynb"
     script.write_text(SCRIPT.format(expected=expected))
-    return script, notebook_file
+    return script, file
 
 
 @pytest.mark.slow
@@ -103,17 +101,17 @@ def test_a_wrong_figure_fails(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_makes_a_pair_stale(tmp_path: Path) -> None:
-    script, notebook_file = written(tmp_path)
+    script, file = written(tmp_path)
     notebook = execute(script)
-    nbformat.write(notebook, notebook_file)
-    assert stale(script, notebook_file) == ""
+    nbformat.write(notebook, file)
+    assert stale(script, file) == ""
     script.write_text(script.read_text().replace("1 + 1", "2"))
-    assert "not those of the script" in stale(script, notebook_file)
+    assert "not those of the script" in stale(script, file)
     script, _ = written(tmp_path)
-    nbformat.write(jupytext.read(script), notebook_file)
-    assert "not run from top to bottom" in stale(script, notebook_file)
+    nbformat.write(jupytext.read(script), file)
+    assert "not run from top to bottom" in stale(script, file)
     notebook.cells[1].outputs = [
         nbformat.v4.new_output("error", ename="E", evalue="", traceback=[])
     ]
-    nbformat.write(notebook, notebook_file)
-    assert stale(script, notebook_file) == "it holds an error"
+    nbformat.write(notebook, file)
+    assert stale(script, file) == "it holds an error"

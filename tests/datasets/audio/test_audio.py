@@ -62,7 +62,7 @@ def test_a_name_may_be_no_utf_8(tmp_path):
     assert probe(path).rate == read_audio(path)[1] == RATE
 
 
-def decode_with_ffmpeg(path):
+def ffmpeg(path):
     """Return all samples of a recording, float [samples], as FFmpeg itself decodes it."""
     with av.open(str(path)) as file:
         parts = [frame.to_ndarray() for frame in file.decode(file.streams.audio[0])]
@@ -82,7 +82,7 @@ def test_a_recording_of_a_phone_is_read_as_ffmpeg_reads_it(tmp_path, codec, chan
     signal, rate = read_audio(path)
     assert (rate, len(signal)) == (22_050, len(chirp)), "without what the encoder put before it"
     assert probe(path) == AudioInfo(22_050, channels, len(chirp), 3.0)
-    expected = decode_with_ffmpeg(path)[: len(signal)].clip(-1, 1)
+    expected = ffmpeg(path)[: len(signal)].clip(-1, 1)
     np.testing.assert_allclose(signal, expected, atol=tolerance)
     assert np.corrcoef(signal, chirp)[0, 1] > 0.99, "and where it was recorded"
     for start, end in ((0.0, 0.1), (0.03, 0.5), (1.51, 2.2), (2.9, 3.0)):
@@ -92,7 +92,7 @@ def test_a_recording_of_a_phone_is_read_as_ffmpeg_reads_it(tmp_path, codec, chan
         assert np.corrcoef(part, excerpt)[0, 1] > 0.99  # AAC fills bands with generated noise
 
 
-def replace_in_container(data, boxes, at, new, old=0):
+def replaced(data, boxes, at, new, old=0):
     """Replace `old` bytes of a container and adjust the sizes of the boxes around them."""
     for name in boxes:
         first = data.index(name) - 4
@@ -113,7 +113,7 @@ def test_a_recording_with_a_cover_is_read_as_without(tmp_path):
     path = tmp_path / "a.m4a"
     path.write_bytes(data)
     bare, _ = read_audio(path)
-    path.write_bytes(replace_in_container(data, [b"moov"], data.index(b"mvhd") - 4, box))
+    path.write_bytes(replaced(data, [b"moov"], data.index(b"mvhd") - 4, box))
     with av.open(str(path)) as file:
         assert len(file.streams.video) == 1
     np.testing.assert_array_equal(read_audio(path)[0], bare)
@@ -126,9 +126,7 @@ def test_a_recording_cut_together_is_heard_as_it_was_cut(tmp_path):
     parts = struct.pack(">IIiIIiI", 2, 500, 0, 65536, 250, RATE // 2, 65536)
     at = data.index(b"elst") + 8
     path = tmp_path / "a.m4a"
-    path.write_bytes(
-        replace_in_container(data, [b"moov", b"trak", b"edts", b"elst"], at, parts, 16)
-    )
+    path.write_bytes(replaced(data, [b"moov", b"trak", b"edts", b"elst"], at, parts, 16))
     signal, _ = read_audio(path)
     np.testing.assert_allclose(signal, noise[: RATE * 3 // 4], atol=5e-5)
     part, _ = read_audio(path, start=0.45, end=0.6)
@@ -139,9 +137,7 @@ def test_quicktimes_container_is_read_too(tmp_path):
     path = tmp_path / "a.m4a"
     path.write_bytes(m4a(tone(), RATE, container="mov"))
     signal, _ = read_audio(path)
-    np.testing.assert_allclose(
-        signal, decode_with_ffmpeg(path)[: len(signal)].clip(-1, 1), atol=1e-6
-    )
+    np.testing.assert_allclose(signal, ffmpeg(path)[: len(signal)].clip(-1, 1), atol=1e-6)
     assert len(signal) == RATE
 
 
@@ -219,7 +215,7 @@ def patch_header(data, position, layout, value):
     return bytes(data)
 
 
-def assert_refused(path, reason):
+def refuse(path, reason):
     """Check that a file is refused before much memory is taken."""
     for read in (probe, read_audio):
         tracemalloc.start()
@@ -273,15 +269,15 @@ LIES = 2**31, "its tables claim"
 def test_a_header_beyond_belief_is_refused_at_once(tmp_path, content, reason):
     path = tmp_path / "a.wav"
     path.write_bytes(content)
-    assert_refused(path, reason)
+    refuse(path, reason)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
-    assert_refused(tmp_path / "no.wav", "cannot be opened: No such file")
-    assert_refused(tmp_path, "not a file, but a folder, a pipe")
+    refuse(tmp_path / "no.wav", "cannot be opened: No such file")
+    refuse(tmp_path, "not a file, but a folder, a pipe")
     if hasattr(os, "mkfifo"):  # opening a pipe must not hang
         os.mkfifo(tmp_path / "a.wav")
-        assert_refused(tmp_path / "a.wav", "not a file, but a folder, a pipe")
+        refuse(tmp_path / "a.wav", "not a file, but a folder, a pipe")
 
 
 def with_sample(value):
@@ -336,7 +332,7 @@ def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
     path = tmp_path / "a.m4a"
     path.write_bytes(data)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert_refused(path, "damaged or truncated|compressed tables")
+    refuse(path, "damaged or truncated|compressed tables")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "kB"
 
 
@@ -356,13 +352,13 @@ def test_a_container_whose_samples_are_in_another_file(tmp_path):
     new = struct.pack(">I4sII", 16 + len(entry), b"dref", 0, 1) + entry
     path = tmp_path / "a.m4a"
     boxes = (b"moov", b"trak", b"mdia", b"minf", b"dinf")
-    path.write_bytes(replace_in_container(recording, boxes, at, new, old))
+    path.write_bytes(replaced(recording, boxes, at, new, old))
     options = {"enable_drefs": "1", "use_absolute_path": "1"}
     with av.open(str(path), options=options) as file:
         first = next(file.decode(audio=0)).to_ndarray()
     with av.open(str(tmp_path / "other")) as file:
         np.testing.assert_array_equal(first, next(file.decode(audio=0)).to_ndarray())
-    assert_refused(path, "contains no sound")
+    refuse(path, "contains no sound")
 
 
 def test_spans_that_cannot_be(tmp_path, monkeypatch):

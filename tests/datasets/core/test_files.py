@@ -76,10 +76,8 @@ def test_an_error_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch, w
     file = tmp_path / "a.txt"
     file.write_bytes(b"old")
 
-    def fails(source, *target):
-        raise OSError(
-            number, os.strerror(number), *([] if step == "fsync" else [source, 0, *target])
-        )
+    def fails(old, *target):
+        raise OSError(number, os.strerror(number), *([] if step == "fsync" else [old, 0, *target]))
 
     monkeypatch.setattr(files.os, step, fails)
     with pytest.raises(OSError, match=f"'{file}'") as failed:

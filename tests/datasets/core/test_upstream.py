@@ -1,7 +1,4 @@
-"""What we rely on in the libraries, and that we replace none of their attributes elsewhere.
-
-A failure after an upgrade says what has changed.
-"""
+"""What we rely on in the libraries, and that we replace none of their attributes elsewhere."""
 
 from __future__ import annotations
 

@@ -333,14 +333,12 @@ def squashed(picture: Image.Image, size: int) -> Image.Image:
 def test_a_whole_picture_is_padded_as_by_pillow_or_squashed_as_by_torchvision(
     resize: str, oracle: Callable[..., Image.Image], shape: tuple[int, int], tmp_path: Path
 ) -> None:
-    preprocessing = Preprocessing(
-        size=32, resize=resize, mean=(0.2, 0.4, 0.6), interpolation="bicubic"
-    )
+    settings = Preprocessing(size=32, resize=resize, mean=(0.2, 0.4, 0.6), interpolation="bicubic")
     picture = noise(shape)
     picture.save(file := str(tmp_path / "it.png"))
-    np.testing.assert_array_equal(preprocessing.fit(picture), oracle(picture, 32))
+    np.testing.assert_array_equal(settings.fit(picture), oracle(picture, 32))
     # Random crops come from a larger version, which is also whole and no larger than the file.
-    large = PictureOpener(preprocessing, 0.35, None).open_for_training(file)
+    large = PictureOpener(settings, 0.35, None).open_for_training(file)
     np.testing.assert_array_equal(large, oracle(picture, min(63, max(shape))))
 
 

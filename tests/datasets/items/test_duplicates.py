@@ -41,8 +41,7 @@ def scene(seed: int) -> Image.Image:
 
 @pytest.fixture(scope="module")
 def bursts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two classes of 8 bursts of 3 shots (crops of other size and quality), and 8 single
-    pictures."""
+    """Two classes of 8 bursts of 3 crops of various size and quality, and 8 single pictures."""
     folder = tmp_path_factory.mktemp("bursts")
     for k, label in enumerate(("apple", "pear")):
         (folder / label).mkdir()
@@ -237,10 +236,7 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
 
 @pytest.fixture
 def outing(tmp_path: Path) -> Path:
-    """Six sessions an hour apart, with four photos of each of two classes.
-
-    A near-duplicate of the first photo is from another day.
-    """
+    """Six hourly sessions with four photos of each of two classes, and a later near-duplicate."""
     start = datetime(2023, 5, 1, 12)
     for n in range(48):
         session, label = n // 8, ("apple", "pear")[n % 2]

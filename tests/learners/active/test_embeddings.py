@@ -64,7 +64,7 @@ def record_predictions(predictor: Predictor, patch: pytest.MonkeyPatch) -> list[
     return asked
 
 
-def change_config(model: Path, target: Path, old: str, new: str) -> Path:
+def changed(model: Path, target: Path, old: str, new: str) -> Path:
     """Copy a model folder with a change in its config.json."""
     config = Path(shutil.copytree(model, target)) / "config.json"
     text = config.read_text()
@@ -164,7 +164,7 @@ def test_a_file_is_in_it_once_by_whatever_name_and_not_by_one_that_is_no_text(st
 def test_what_another_model_made_is_refused_and_stays(store, pool, model, tmp_path):
     store.extend(pool[:3])
     before = store.file.read_bytes()
-    other = change_config(model, tmp_path / "other", '"overlap": 0.25', '"overlap": 0.5')
+    other = changed(model, tmp_path / "other", '"overlap": 0.25', '"overlap": 0.5')
     ood_item = Embeddings(store.file, other)
     for ask in (lambda: ood_item.extend(pool), lambda: ood_item.nearest(np.ones((1, 512)))):
         with pytest.raises(SecondhandError) as error:
@@ -176,11 +176,9 @@ def test_what_another_model_made_is_refused_and_stays(store, pool, model, tmp_pa
 
 
 def test_the_hash_is_of_what_makes_features_alone(model, tmp_path):
-    same_features = change_config(
-        model, tmp_path / "same", '"valid_accuracy": 0.9', '"valid_accuracy": 0.8'
-    )
-    assert hash_of_features(same_features) == hash_of_features(model)
-    other = change_config(same_features, tmp_path / "other", '"overlap": 0.25', '"overlap": 0.5')
+    same = changed(model, tmp_path / "same", '"valid_accuracy": 0.9', '"valid_accuracy": 0.8')
+    assert hash_of_features(same) == hash_of_features(model)
+    other = changed(same, tmp_path / "other", '"overlap": 0.25', '"overlap": 0.5')
     assert hash_of_features(other) != hash_of_features(model)
     with pytest.raises(SecondhandError, match="not a model folder"):
         hash_of_features(tmp_path)

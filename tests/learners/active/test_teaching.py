@@ -89,15 +89,10 @@ def test_how_unsure_is_one_less_the_margin():
 
 @pytest.mark.slow
 def test_doubtful_and_unlike_files_come_first(predictor, pool):
-    suggestions = suggest(predictor, pool, n=6)
-    assert (suggestions.judged, suggestions.labelled, suggestions.silent, suggestions.rejected) == (
-        24,
-        0,
-        0,
-        [],
-    )
-    assert {Path(row.source.path).parent.name for row in suggestions.rows[:4]} == {"unknown"}
-    for row in suggestions.rows:
+    result = suggest(predictor, pool, n=6)
+    assert (result.judged, result.labelled, result.silent, result.rejected) == (24, 0, 0, [])
+    assert {Path(row.source.path).parent.name for row in result.rows[:4]} == {"unknown"}
+    for row in result.rows:
         (answer,) = predictor.predict_detailed([row.source.path])
         out_of_distribution = answer.prediction.reason == "out of distribution"
         p = softmax(answer.logits / predictor.confidence.calibrator.temperature.value)
@@ -108,7 +103,7 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
         assert row.guess == answer.prediction.best
         assert row.why.startswith(answer.prediction.reason)
         assert f"{row.guess} {100 * first:.0f} %" in row.why
-    assert any("out of distribution" in row.why for row in suggestions.rows)
+    assert any("out of distribution" in row.why for row in result.rows)
 
 
 def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_path, monkeypatch):
@@ -118,10 +113,10 @@ def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_pa
     frame = pd.DataFrame({"path": pool[:10], "label": "a", "split": "train"})
     frame.to_csv(tmp_path / "items.csv", index=False)
     labelled = labelled_in(tmp_path / "model")
-    suggestions = suggest(predictor, [*pool, str(broken)], n=2, labelled=labelled)
-    assert [item.path for item in suggestions.rejected] == [str(broken)]
-    assert (suggestions.judged, suggestions.labelled) == (14, 10)
-    assert not {row.source.path for row in suggestions.rows} & {*pool[:10]}
+    result = suggest(predictor, [*pool, str(broken)], n=2, labelled=labelled)
+    assert [item.path for item in result.rejected] == [str(broken)]
+    assert (result.judged, result.labelled) == (14, 10)
+    assert not {row.source.path for row in result.rows} & {*pool[:10]}
     assert labelled_in(tmp_path / "elsewhere" / "model") == LabelledContent()
     with pytest.raises(SecondhandError, match="--n 0"):
         suggest(predictor, pool, n=0)
@@ -146,9 +141,9 @@ def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, mo
         pool[3],
         *(str(tmp_path / n) for n in ("data/a.jpg", "data/b.jpg", "copy.jpg")),
     ]
-    suggestions = suggest(predictor, names, labelled=labelled_in(tmp_path / "model"))
-    assert {row.source.path for row in suggestions.rows} == {names[1], names[3]}
-    assert (suggestions.judged, suggestions.labelled, suggestions.copies) == (2, 2, 1)
+    result = suggest(predictor, names, labelled=labelled_in(tmp_path / "model"))
+    assert {row.source.path for row in result.rows} == {names[1], names[3]}
+    assert (result.judged, result.labelled, result.copies) == (2, 2, 1)
 
 
 def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
@@ -156,12 +151,9 @@ def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
     predictor = Predictor(replace(sites.tones(), overlap=0.0))
     rows = [{"path": str(long), "start": 0.0, "end": 1.0}, {"path": "other.wav", "start": ""}]
     pd.DataFrame(rows).to_csv(tmp_path / "items.csv", index=False)
-    suggestions = suggest(predictor, [long], labelled=labelled_in(tmp_path / "model"))
-    assert (suggestions.judged, suggestions.labelled, suggestions.silent) == (2, 1, 1)
-    assert sorted((row.source.start, row.source.end) for row in suggestions.rows) == [
-        (2, 3),
-        (3, 4),
-    ]
+    result = suggest(predictor, [long], labelled=labelled_in(tmp_path / "model"))
+    assert (result.judged, result.labelled, result.silent) == (2, 1, 1)
+    assert sorted((row.source.start, row.source.end) for row in result.rows) == [(2, 3), (3, 4)]
     predictor.close()
 
 

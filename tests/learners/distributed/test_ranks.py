@@ -189,8 +189,7 @@ def same_history(first: Path, second: Path, name: str = "history.csv") -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("train", [forked, pytest.param(launched, marks=LONG)])
 def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
-    """With a fitted head and averaged weights; a launched run also searches the rate and has
-    members."""
+    """With a fitted head and averaged weights; a launched run also searches the rate."""
     long = train is launched
     more = ["--lr", "auto", *["--seeds", "2"] * long]
     count = 2 if long else 1

@@ -135,22 +135,20 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
         "unknown_classes"
     ]
     split = frame["split"].to_numpy()[scored.rows]
-    n_unknown = int((passed & (split == "unknown")).sum())
-    limits = binomtest(n_unknown, 30).proportion_ci(method="exact")
+    taken = int((passed & (split == "unknown")).sum())
+    limits = binomtest(taken, 30).proportion_ci(method="exact")
     assert stricter["accepted"] == pytest.approx(
-        {"value": n_unknown / 30, "low": limits.low, "high": limits.high}
+        {"value": taken / 30, "low": limits.low, "high": limits.high}
     )
     value = stricter["stricter"]["threshold"]
     remaining = int((scored.gate[split == "unknown"] >= value).sum())
     known = (scored.gate[split == "valid"] >= value).sum() / 60
-    assert (remaining, n_unknown) == (n_unknown // 2, n_unknown)
+    assert (remaining, taken) == (taken // 2, taken)
     assert remaining > 0
     assert stricter["stricter"]["accepted"]["value"] == remaining / 30
     assert stricter["stricter"]["coverage"] == known
     on = "" if target is None else " of the score rmds"
-    assert stricter["message"].startswith(
-        f"{n_unknown} of 30 files of unknown classes are answered ("
-    )
+    assert stricter["message"].startswith(f"{taken} of 30 files of unknown classes are answered (")
     assert (
         f"threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g} it "
         f"would be {remaining} ({100 * remaining / 30:.3g} %), and {100 * known:.3g} % instead of "

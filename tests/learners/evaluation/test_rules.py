@@ -78,15 +78,13 @@ def test_with_few_calibration_files_the_usual_fraction_is_the_models_own(bundle)
 
 
 def test_files_of_one_group_widen_the_limits(bundle) -> None:
-    ungrouped = make_evaluation(bundle)
-    grouped = replace(
-        ungrouped, predictions=ungrouped.predictions.assign(unit=np.arange(150) // 15)
-    )
+    single = make_evaluation(bundle)
+    grouped = replace(single, predictions=single.predictions.assign(unit=np.arange(150) // 15))
     point = points_of(grouped, bundle).own
     metrics = measure(grouped.predictions)
     expected = metrics["calibration_accuracy_of_accepted_interval"]
     assert [point.low, point.high] == pytest.approx(expected)
-    assert point.low < points_of(ungrouped, bundle).own.low
+    assert point.low < points_of(single, bundle).own.low
 
 
 def test_a_guarantee_is_a_point_of_its_own_and_lost_in_a_copy(bundle) -> None:

@@ -12,10 +12,8 @@ Population = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def population(files: int = 400, *, shift: float = 0.0, seed: int = 0) -> Population:
-    """Return files: whether answered, probabilities, classes, and whether right.
-
-    A positive ``shift`` on the logit scale makes fewer right than the probabilities say.
-    """
+    """Return files: whether answered, probabilities, classes, and whether right. A positive
+    ``shift`` on the logit scale makes fewer right than the probabilities say."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(2.5, 2.0, files)
     p = 1 / (1 + np.exp(-logits))

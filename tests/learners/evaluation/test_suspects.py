@@ -131,11 +131,11 @@ def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
     rng = np.random.default_rng(1)
     evaluation.features[9] = reference[3] * 7 + rng.normal(0, 0.2, 8)
     scored = score_items(evaluation, bundle)
-    duplicates = near_duplicates(evaluation, bundle, scored, trained, opened)
-    assert duplicates["row"].tolist() == [9]
-    assert duplicates["train_path"].tolist() == [str(scenes[3])]
-    assert duplicates["train_label"].tolist() == ["b"]
-    assert 0.8 < duplicates["correlation"][0] <= 1
+    pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
+    assert pairs["row"].tolist() == [9]
+    assert pairs["train_path"].tolist() == [str(scenes[3])]
+    assert pairs["train_label"].tolist() == ["b"]
+    assert 0.8 < pairs["correlation"][0] <= 1
 
 
 def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):
@@ -152,8 +152,8 @@ def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
     with Image.open(scenes[6]) as picture:
         picture.resize((100, 100)).save(scenes[20 + 4], quality=70)
-    duplicates = near_duplicates(evaluation, bundle, scored, trained, opened)
-    assert duplicates["row"].tolist() == [4]
+    pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
+    assert pairs["row"].tolist() == [4]
 
 
 def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
@@ -163,16 +163,14 @@ def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
     scenes[20].unlink()
     for path in (scenes[1], scenes[21]):
         Image.new("RGB", (50, 50), "white").save(path)
-    duplicates = near_duplicates(
-        evaluation, bundle, score_items(evaluation, bundle), trained, opened
-    )
-    assert duplicates.empty
+    pairs = near_duplicates(evaluation, bundle, score_items(evaluation, bundle), trained, opened)
+    assert pairs.empty
 
 
 def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
     bundle, evaluation, _, trained = prepared(scenes)
     scored = score_items(evaluation, bundle)
-    duplicates = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
-    assert duplicates.empty
+    pairs = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
+    assert pairs.empty
     bundle.confidence = Confidence.from_dict(bundle.confidence.to_dict())
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty

@@ -95,13 +95,13 @@ def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Pat
 
 def test_a_long_span_keeps_its_own_place(model: Bundle, tmp_path: Path) -> None:
     long = tone(tmp_path / "long.wav", 4.0)
-    span, repeated, full = Predictor(model).predict(
+    span, again, full = Predictor(model).predict(
         [Source(str(long), 0.5, 3.0), Source(str(long), 0.5, 3.0), long]
     )
     assert (span.start, span.end) == (0.5, 3.0)
     assert [w.start for w in span.windows] == [0.5, 1.0, 1.5, 2.0]
     assert [w.end for w in span.windows] == [1.5, 2.0, 2.5, 3.0]
-    assert (repeated.start, repeated.probability) == (0.5, span.probability), (
+    assert (again.start, again.probability) == (0.5, span.probability), (
         "asked twice, answered twice"
     )
     assert np.isnan(full.start)

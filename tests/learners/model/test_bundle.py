@@ -77,7 +77,7 @@ def put_tensors(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> No
     edit(folder, hashes={name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
 
 
-def assert_refused(folder: Path, names: str, match: str) -> None:
+def refuse(folder: Path, names: str, match: str) -> None:
     with pytest.raises(SecondhandError, match=match) as error:
         load_bundle(folder)
     assert str(folder / names) in str(error.value)
@@ -139,41 +139,39 @@ def test_one_changed_bit_is_found(folder, name):
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 1
     (folder / name).write_bytes(content)
-    assert_refused(folder, name, "damaged or changed")
+    refuse(folder, name, "damaged or changed")
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])
 def test_a_truncated_file_with_its_hash_is_refused(folder, name):
     (folder / name).write_bytes((folder / name).read_bytes()[:-8])
     edit(folder, hashes={name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
-    assert_refused(folder, name, "damaged safetensors")
+    refuse(folder, name, "damaged safetensors")
 
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, REFERENCE])
 def test_a_link_is_not_followed(folder, tmp_path, name):
     os.replace(folder / name, tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
-    assert_refused(folder, name, "not a regular file")
+    refuse(folder, name, "not a regular file")
 
 
 def test_a_folder_that_is_not_there_is_told_with_those_that_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_refused(Path("runs/foto/model"), "", "there is no such folder. Give a model folder")
+    refuse(Path("runs/foto/model"), "", "there is no such folder. Give a model folder")
     (tmp_path / "runs/photos/model").mkdir(parents=True)
     (tmp_path / "runs/photos/model" / CONFIG).write_text("{}")
-    assert_refused(
-        Path("runs/foto/model"), "", f"The newest models here: {Path('runs/photos/model')}"
-    )
+    refuse(Path("runs/foto/model"), "", f"The newest models here: {Path('runs/photos/model')}")
 
 
 def test_a_foreign_folder_is_named(tmp_path):
     (tmp_path / "export.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    assert_refused(tmp_path, "", "not a model folder")
+    refuse(tmp_path, "", "not a model folder")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / CONFIG).write_text("{}")
-    assert_refused(tmp_path, "", f"It is a run folder. Give the model in it: {tmp_path}/model")
+    refuse(tmp_path, "", f"It is a run folder. Give the model in it: {tmp_path}/model")
     (tmp_path / CONFIG).write_text('{"architectures": ["ResNetForImageClassification"]}')
-    assert_refused(tmp_path, CONFIG, "not a model folder of Secondhand")
+    refuse(tmp_path, CONFIG, "not a model folder of Secondhand")
 
 
 @pytest.mark.parametrize(
@@ -184,16 +182,16 @@ def test_a_foreign_folder_is_named(tmp_path):
 )  # fmt: skip
 def test_a_config_that_is_no_config(folder, text, match):
     (folder / CONFIG).write_text(text)
-    assert_refused(folder, CONFIG, match)
+    refuse(folder, CONFIG, match)
 
 
 def test_a_missing_key_is_named(folder):
     config = json.loads((folder / CONFIG).read_text())
     del config["metrics"], config["network"]["dropout"]
     (folder / CONFIG).write_text(json.dumps(config))
-    assert_refused(folder, CONFIG, "missing keys metrics")
+    refuse(folder, CONFIG, "missing keys metrics")
     edit(folder, metrics={})
-    assert_refused(folder, CONFIG, "network: unknown or missing keys dropout")
+    refuse(folder, CONFIG, "network: unknown or missing keys dropout")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +224,7 @@ def test_a_missing_key_is_named(folder):
 )
 def test_a_config_that_says_what_cannot_be(folder, changes, match):
     edit(folder, **changes)
-    assert_refused(folder, CONFIG, match)
+    refuse(folder, CONFIG, match)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +241,7 @@ def test_a_number_that_cannot_be(folder, keys, value):
     *above, last = keys
     reduce(dict.__getitem__, above, config)[last] = value
     (folder / CONFIG).write_text(json.dumps(config))
-    assert_refused(folder, CONFIG, rf"{keys[0]}.*{last}")
+    refuse(folder, CONFIG, rf"{keys[0]}.*{last}")
 
 
 def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
@@ -252,7 +250,7 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     )
     multi_label = [f"class {i}" for i in range(100_000)]
     edit(folder, network={"head": "linear", "n_classes": len(multi_label)}, classes=multi_label)
-    assert_refused(folder, WEIGHTS, r"last layer has shape \[3, \d+\]")
+    refuse(folder, WEIGHTS, r"last layer has shape \[3, \d+\]")
 
 
 def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
@@ -260,17 +258,17 @@ def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
         "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
     )
     edit(folder, network={"members": 16})
-    assert_refused(folder, WEIGHTS, r"last layer has shape \[\].*in each of 16 members")
+    refuse(folder, WEIGHTS, r"last layer has shape \[\].*in each of 16 members")
     three = save_bundle(make(members=3), tmp_path / "three")
     for claimed in (4, 1):
         edit(three, network={"members": claimed})
-        assert_refused(three, WEIGHTS, r"last layer has shape \[\]")
+        refuse(three, WEIGHTS, r"last layer has shape \[\]")
 
 
 def test_members_that_the_network_does_not_have(tmp_path):
     three = save_bundle(make(members=3), tmp_path / "three")
     edit(three, network={"members": 2})
-    assert_refused(
+    refuse(
         three,
         WEIGHTS,
         r"tensors are missing or not part of the network \(\d+\), such as members.2.",
@@ -279,7 +277,7 @@ def test_members_that_the_network_does_not_have(tmp_path):
     other = {n.replace("members.2.", "members.-1."): v for n, v in tensors.items()}
     put_tensors(three, WEIGHTS, other)
     edit(three, network={"members": 3})
-    assert_refused(three, WEIGHTS, r"last layer has shape \[\]")
+    refuse(three, WEIGHTS, r"last layer has shape \[\]")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -289,20 +287,20 @@ def test_numbers_that_are_none(folder, name, value):
     first = next(n for n, v in tensors.items() if v.is_floating_point() and v.ndim)
     tensors[first] = torch.full_like(tensors[first], value)
     put_tensors(folder, name, tensors)
-    assert_refused(folder, name, "NaN or infinite")
+    refuse(folder, name, "NaN or infinite")
 
 
 def test_tensors_of_another_network(folder):
     tensors = load_file(folder / WEIGHTS)
     first = next(n for n, v in tensors.items() if n.startswith("0.") and v.ndim == 4)
     put_tensors(folder, WEIGHTS, {**tensors, first: tensors[first][:1].clone()})
-    assert_refused(folder, WEIGHTS, f"tensor {first} is")
+    refuse(folder, WEIGHTS, f"tensor {first} is")
     put_tensors(folder, WEIGHTS, {**tensors, first: tensors[first].double()})
-    assert_refused(folder, WEIGHTS, "float64")
+    refuse(folder, WEIGHTS, "float64")
     put_tensors(folder, WEIGHTS, {**tensors, "0.extra": torch.zeros(1)})
-    assert_refused(folder, WEIGHTS, "0.extra")
+    refuse(folder, WEIGHTS, "0.extra")
     put_tensors(folder, WEIGHTS, {n: v for n, v in tensors.items() if n != first})
-    assert_refused(folder, WEIGHTS, r"tensors are missing or not part of the network \(1\)")
+    refuse(folder, WEIGHTS, r"tensors are missing or not part of the network \(1\)")
 
 
 # --- saving ---------------------------------------------------------------------------------------

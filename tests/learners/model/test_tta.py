@@ -257,10 +257,8 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     one_view = Bundle(**{**vars(averaged), "tta_views": (PLAIN,)})
     for used, agree in ((averaged, True), (one_view, False)):
         answers = list(Predictor(used).predict(saved.path))
-        differences = [
-            abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)
-        ]
-        assert (max(differences) < 1e-4) == agree
+        gaps = [abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)]
+        assert (max(gaps) < 1e-4) == agree
     capsys.readouterr()
     file = str(pictures / "red" / "red_000.jpg")
     assert predict([str(out / "model"), file, "--no-tta"]) == 0

@@ -58,11 +58,11 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
     lengths = []
     monkeypatch.setattr(Journal, "finish", lambda self: lengths.append(self.file.read_bytes()))
     call = [str(models / kind), str(files), "--bs", "3", "--workers", "1", "--out"]
-    reference, out = tmp_path / "whole.csv", tmp_path / "out.csv"
-    assert main([*call, str(reference)]) == (3 if kind == "pictures" else 0)
+    full, out = tmp_path / "whole.csv", tmp_path / "out.csv"
+    assert main([*call, str(full)]) == (3 if kind == "pictures" else 0)
     lines = lengths[0].splitlines(keepends=True)
     assert len(lines) >= 4
-    assert len(reference.read_text().splitlines()) == (20 if kind == "pictures" else 6)
+    assert len(full.read_text().splitlines()) == (20 if kind == "pictures" else 6)
     predicted: list[str] = []
     real = Predictor.predict
 
@@ -76,8 +76,8 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
         out.unlink(missing_ok=True)
         (tmp_path / "out.csv.part").write_bytes(lengths[0][:pending])
         main([*call, str(out)])
-        assert out.read_bytes() == reference.read_bytes()
-        assert len(predicted) < len(reference.read_text().splitlines()) - 1 or pending < 2 * len(
+        assert out.read_bytes() == full.read_bytes()
+        assert len(predicted) < len(full.read_text().splitlines()) - 1 or pending < 2 * len(
             lines[0]
         )
 

@@ -33,11 +33,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def camera(tmp_path: Path) -> Path:
-    """Detections of various pictures.
-
-    They are two animals, an animal with a person, a blank one, a failure, a missing file, and one
-    whose only box has no confidence.
-    """
+    """Detections: two animals, one with a person, a blank picture, a failure, a missing file, and a
+    picture whose only box has no confidence."""
     picture = Image.new("RGB", (200, 100), "orange")
     picture.paste("navy", (100, 0, 200, 100))
     for name in ("two", "person", "blank", "failed", "nan"):

@@ -140,11 +140,9 @@ def test_the_probability_is_that_of_the_mean_of_the_logits():
 def simulate(
     rng: np.random.Generator, events: int, n: int, shared: float, separate: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate events of known classes, [events], and the probabilities of their windows, [events,
-    n, 3].
+    """Simulate events of known classes, [events], and their windows' probabilities, [events, n, 3].
 
-    The evidence is Gaussian, and part of it is the same in all windows of an event. Each window is
-    calibrated.
+    Part of the Gaussian evidence is common to an event's windows. Each window is calibrated.
     """
     truth = rng.integers(0, 3, events)
     evidence = rng.normal(0, shared, (events, 1, 3)) + rng.normal(0, separate, (events, n, 3))

@@ -156,10 +156,8 @@ def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path
     near = Predictor(finished / "model").similar_files(one.path)
     assert (near[0].source.path, near[0].label) == (one.path, one.label)
     assert near[0].cosine == pytest.approx(1, abs=1e-3)
-    assert len({neighbour.source.path for neighbour in near}) == 5
-    assert [neighbour.cosine for neighbour in near] == sorted(
-        (f.cosine for f in near), reverse=True
-    )
+    assert len({item.source.path for item in near}) == 5
+    assert [item.cosine for item in near] == sorted((f.cosine for f in near), reverse=True)
     cards = resembling(Predictor(finished / "model"), Source(one.path))
     assert cards[0]["name"] == Path(one.path).name
     assert cards[0]["picture"].startswith("data:image")

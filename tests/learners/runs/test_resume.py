@@ -30,10 +30,10 @@ from tests.forks import Program
 from tests.learners.stops import (
     QUICK,
     Stop,
-    assert_same_runs,
-    newest_checkpoint,
-    run_until_call,
-    run_until_stopped,
+    assert_same,
+    interrupt,
+    interrupt_in,
+    newest_state,
     with_callback,
 )
 from tests.pictures import write_pictures
@@ -71,12 +71,12 @@ def test_with_these_it_goes_on_bit_for_bit(pictures, tmp_path, monkeypatch, vari
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "run"
     batches = 10 if "--bs" in VARIANTS[variant] else 5
-    run_until_stopped(monkeypatch, Stop(2 * batches + 1), [*words, "--out", str(out)])
-    assert json.loads(newest_checkpoint(out).read_text())["body"]["position"] == [1, 1]
-    run_until_stopped(monkeypatch, Stop(batches + 2), ["--resume", str(out)])
-    assert json.loads(newest_checkpoint(out).read_text())["body"]["position"] == [1, 2]
+    interrupt(monkeypatch, Stop(2 * batches + 1), [*words, "--out", str(out)])
+    assert json.loads(newest_state(out).read_text())["body"]["position"] == [1, 1]
+    interrupt(monkeypatch, Stop(batches + 2), ["--resume", str(out)])
+    assert json.loads(newest_state(out).read_text())["body"]["position"] == [1, 2]
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(tmp_path / "whole", out)
+    assert_same(tmp_path / "whole", out)
 
 
 def test_frozen_features_come_again(pictures, tmp_path, monkeypatch):
@@ -84,10 +84,10 @@ def test_frozen_features_come_again(pictures, tmp_path, monkeypatch):
     words = ["--data", str(pictures), *QUICK, "--freeze-epochs", "3", "--epochs", "1", "--out"]
     assert main([*words, str(tmp_path / "whole")]) == 0
     out = tmp_path / "run"
-    run_until_stopped(monkeypatch, Stop(1, "after_epoch"), [*words, str(out)])
-    assert json.loads(newest_checkpoint(out).read_text())["body"]["position"] == [0, 1]
+    interrupt(monkeypatch, Stop(1, "after_epoch"), [*words, str(out)])
+    assert json.loads(newest_state(out).read_text())["body"]["position"] == [0, 1]
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(tmp_path / "whole", out)
+    assert_same(tmp_path / "whole", out)
 
 
 def frame_count(run: Path, split: str) -> int:
@@ -104,15 +104,15 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     assert main([*words, str(tmp_path / "whole")]) == 0
     assert "way from the head-only model" in (tmp_path / "whole/log.txt").read_text()
     out = tmp_path / "run"
-    run_until_stopped(monkeypatch, Stop(7), [*words, str(out)])
+    interrupt(monkeypatch, Stop(7), [*words, str(out)])
     usable = load_bundle(out / "model")  # usable by another program while training goes on
     assert usable.provenance["kept"] == "the head alone"
     assert usable.decider.calibrator.temperature.n == frame_count(out, "calibration") > 0
     probe = load_file(out / "checkpoint/best.safetensors")
     assert all(torch.equal(probe[name], t) for name, t in usable.network.state_dict().items())
-    run_until_call(monkeypatch, checkpoints.KeepBest, "try_blends", ["--resume", str(out)])
+    interrupt_in(monkeypatch, checkpoints.KeepBest, "try_blends", ["--resume", str(out)])
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(tmp_path / "whole", out)
+    assert_same(tmp_path / "whole", out)
 
 
 class CpuScaler(MixedPrecision):
@@ -129,26 +129,26 @@ def test_the_loss_scaler_goes_on(pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(members.callbacks, "mixed_precision", lambda *args: [CpuScaler()])
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "run"
-    run_until_stopped(monkeypatch, Stop(7), [*words, "--out", str(out)])
-    scaler = json.loads(newest_checkpoint(out).read_text())["body"]["scaler"]
+    interrupt(monkeypatch, Stop(7), [*words, "--out", str(out)])
+    scaler = json.loads(newest_state(out).read_text())["body"]["scaler"]
     assert scaler["scale"] < 2.0**127, "it has overflowed"
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(tmp_path / "whole", out)
+    assert_same(tmp_path / "whole", out)
 
 
 def test_after_an_epoch_it_goes_on_bit_for_bit(pictures, whole, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    run_until_stopped(monkeypatch, Stop(7), words)
-    assert json.loads(newest_checkpoint(out).read_text())["body"]["position"] == [1, 0]
+    interrupt(monkeypatch, Stop(7), words)
+    assert json.loads(newest_state(out).read_text())["body"]["position"] == [1, 0]
     assert f"Resume it: {resume_command(out)}" in capsys.readouterr().err
     # The history is a row ahead of the checkpoint.
-    run_until_call(monkeypatch, checkpoints, "write_state", ["--resume", str(out)])
+    interrupt_in(monkeypatch, checkpoints, "write_state", ["--resume", str(out)])
     assert len(pd.read_csv(out / "history.csv")) == 2
-    run_until_stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
+    interrupt(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
     assert len(list(out.glob("checkpoint/state-*.json"))) == 2
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
     assert not list(out.rglob(".*")), "nothing half-written is left"
     assert not list(out.rglob("state-*")), "what only a stopped run needs is gone"
     assert "--resume" not in json.loads((out / "model/config.json").read_text())["provenance"]["command"]  # fmt: skip
@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     pictures, whole, tmp_path, monkeypatch, capsys
 ):
     out, copy = tmp_path / "run", tmp_path / "copy"
-    run_until_stopped(
+    interrupt(
         monkeypatch, Stop(2, "after_epoch"), ["--data", str(pictures), *QUICK, "--out", str(out)]
     )
     states = sorted(out.glob("checkpoint/state-*.safetensors"))
@@ -172,14 +172,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     output = capsys.readouterr().err
     assert f"{states[1]}: damaged. Resuming from the previous checkpoint" in output
     assert "Resuming: phase 2, epoch 1" in output
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
     # Both are damaged: the run starts again.
     for name in ("state-000001.json", "state-000002.json"):
         file = copy / "checkpoint" / name
         file.write_text(file.read_text().replace("smooth", "smoth").replace("rate", "rite"))
     assert main(["--resume", str(copy)]) == 0
     assert "Resuming:" not in capsys.readouterr().err
-    assert_same_runs(whole, copy)
+    assert_same(whole, copy)
 
 
 def test_what_would_make_another_run_is_refused_by_name(pictures, whole, tmp_path):
@@ -209,18 +209,18 @@ def test_before_its_first_checkpoint_it_begins_again(whole, tmp_path):
     shutil.copy(whole / "config.yaml", out)
     (out / "history.csv").write_text("phase,ep")
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
     assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
 
 
 def test_after_the_training_nothing_is_trained_again(pictures, whole, tmp_path, monkeypatch):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    run_until_call(monkeypatch, stages, "calibrate", words)
+    interrupt_in(monkeypatch, stages, "calibrate", words)
     assert not (out / "model").exists()
     monkeypatch.setattr(members, "make_learner", None)
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
 
 
 def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys):
@@ -231,7 +231,7 @@ def test_after_ctrl_c_it_goes_on(pictures, whole, tmp_path, monkeypatch, capsys)
     assert f"Resume the training: {resume_command(out)}" in capsys.readouterr().out
     load_bundle(out / "model")
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
 
 
 def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
@@ -249,30 +249,28 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     calls.clear()
     # The second network is interrupted before its first checkpoint, then after it.
-    run_until_call(
+    interrupt_in(
         monkeypatch, checkpoints, "write_state", [*words, "--out", str(out)], of="member-2"
     )
     assert (out / "checkpoint/trained.json").exists()
     assert len(calls) == 2
-    run_until_stopped(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
+    interrupt(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
     assert len(calls) == 3, "of the second network, once more"
     assert main(["--resume", str(out)]) == 0
     assert len(calls) == 3, "not searched again"
-    assert_same_runs(tmp_path / "whole", out)
+    assert_same(tmp_path / "whole", out)
 
 
 def test_the_number_of_workers_changes_nothing(pictures, whole, tmp_path):
     out = tmp_path / "run"
     assert main(["--data", str(pictures), *QUICK, "--workers", "2", "--out", str(out)]) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
 
 
 def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     data = write_pictures(tmp_path / "data")
     out = tmp_path / "run"
-    run_until_stopped(
-        monkeypatch, Stop(1, "after_epoch"), ["--data", str(data), *QUICK, "--out", str(out)]
-    )
+    interrupt(monkeypatch, Stop(1, "after_epoch"), ["--data", str(data), *QUICK, "--out", str(out)])
     missing, changed, touched = (data / "red" / f"red_00{n}.jpg" for n in range(3))
     contents = missing.read_bytes(), changed.read_bytes()
     missing.unlink()
@@ -304,8 +302,8 @@ def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, ca
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "cv"
     # Each fold has three epochs: this is the second epoch of the second fold.
-    run_until_stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
-    assert newest_checkpoint(out / "fold-1").name == "state-000002.json"
+    interrupt(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
+    assert newest_state(out / "fold-1").name == "state-000002.json"
     with pytest.raises(SecondhandError, match=r"lr was 0.01 and is now 0.02"):
         main([*words, "--out", str(out), "--lr", "0.02"])
     capsys.readouterr()
@@ -313,7 +311,7 @@ def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, ca
     assert "Resuming: phase 2, epoch 2" in capsys.readouterr().err
     assert main(["--resume", str(out)]) == 0
     for fold in ("fold-1", "fold-2"):
-        assert_same_runs(tmp_path / "whole" / fold, out / fold)
+        assert_same(tmp_path / "whole" / fold, out / fold)
     figures = [(folder / "folds.csv").read_text() for folder in (tmp_path / "whole", out)]
     assert figures[0] == figures[1]
 
@@ -337,5 +335,5 @@ def test_kill_nine_at_any_moment(pictures, whole, tmp_path):
                 json.loads(file.read_text())
         words = ["--resume", str(out)]
     assert main(words) == 0
-    assert_same_runs(whole, out)
+    assert_same(whole, out)
     assert not list(out.rglob(".*"))

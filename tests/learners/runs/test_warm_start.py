@@ -22,7 +22,7 @@ from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
 from learners.runs.warm_start import settings_from_origin
 from learners.tasks.single import tree_of
-from tests.learners.stops import QUICK, Stop, assert_same_runs, run_until_stopped
+from tests.learners.stops import QUICK, Stop, assert_same, interrupt
 from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
@@ -137,9 +137,9 @@ def test_stopped_it_goes_on_bit_for_bit(
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
     monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
     out = root / "stopped"
-    run_until_stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
+    interrupt(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
     assert main(["--resume", str(out)]) == 0
-    assert_same_runs(new_run, out)
+    assert_same(new_run, out)
 
 
 @pytest.fixture(scope="module")
@@ -188,12 +188,8 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     shutil.copytree(root / "old", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint"))
     config = yaml.safe_load((root / "old/config.yaml").read_text())
     sites = r"_(?P<site>\d+)\."
-    old_config = config | {
-        "group_by": sites,
-        "near_duplicates": "ignore",
-        "label_column": "species",
-    }
-    (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(old_config))
+    changed = config | {"group_by": sites, "near_duplicates": "ignore", "label_column": "species"}
+    (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(changed))
     table = pd.read_csv(root / "old/items.csv", keep_default_na=False)
     table = table.assign(group=table["path"].str.extract(sites, expand=False))
     first = table.drop_duplicates("group").set_index("group")["split"]

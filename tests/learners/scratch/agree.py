@@ -40,10 +40,8 @@ def check_agreement(
     tolerance: float,
     renamed: Callable[[Named], Named] = dict,
 ) -> None:
-    """Copy the weights, renamed by ``renamed``, and compare outputs and gradients of a loss.
-
-    ``tolerance`` is relative to the largest number of each tensor.
-    """
+    """Copy the weights, under renamed names, and compare outputs and gradients of a loss to
+    ``tolerance``, relative to the largest number of each tensor."""
     randomise(theirs)
     ours.load_state_dict(renamed(theirs.state_dict()))
     disable_dropout(ours).train(training)

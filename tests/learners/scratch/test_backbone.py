@@ -102,9 +102,7 @@ def test_digits_cnn_has_two_blocks_and_so_three_groups():
 @pytest.fixture
 def shallow(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Return the timm name of a ViT-B/16 with four narrow layers, ours and torchvision's.
-
-    `test_vit.py` compares the two with all twelve layers.
-    """
+    (`test_vit.py` compares the two with all twelve layers.)"""
     theirs = vision_transformer._vision_transformer
     small = {"hidden_dim": 96, "num_heads": 3, "num_layers": 4, "mlp_dim": 192}
     monkeypatch.setattr(

@@ -85,9 +85,7 @@ def test_digits_cnn_reads_digits():
     x = torch.from_numpy(digits.images.astype(np.float32) / 16)[:, None]  # [1797, 1, 8, 8]
     x = nn.functional.interpolate(x, size=28, mode="bicubic") - 0.3
     y = torch.from_numpy(digits.target)
-    train, held_out = train_test_split(
-        np.arange(len(y)), test_size=0.25, random_state=0, stratify=y
-    )
+    train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=0, stratify=y)
     torch.manual_seed(0)
     network = DigitsCNN()
     epochs, bs = 2, 16
@@ -103,6 +101,6 @@ def test_digits_cnn_reads_digits():
             schedule.step()
     network.eval()
     with torch.inference_mode():
-        right = (network(x[held_out]).argmax(1) == y[held_out]).float().mean().item()
-    print(f"{right:.4f} of {len(held_out)} held-out digits")
+        right = (network(x[test]).argmax(1) == y[test]).float().mean().item()
+    print(f"{right:.4f} of {len(test)} held-out digits")
     assert right >= 0.94

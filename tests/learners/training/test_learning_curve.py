@@ -22,7 +22,7 @@ CLASSES = ["a", "b", "c", "d", "e"]
 CENTRES = np.random.default_rng(3).normal(0, 1, (5, 10))
 
 
-def sample_rows(rng: np.random.Generator, n: int) -> FeatureRows:
+def draw(rng: np.random.Generator, n: int) -> FeatureRows:
     """Return features of a known law: five Gaussian classes in ten dimensions."""
     y = rng.integers(0, 5, n)
     x = (CENTRES[y] + rng.normal(0, 1.3, (n, 10))).astype(np.float32)
@@ -31,11 +31,7 @@ def sample_rows(rng: np.random.Generator, n: int) -> FeatureRows:
 
 def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    train, held_out, population = (
-        sample_rows(rng, 128),
-        sample_rows(rng, 300),
-        sample_rows(rng, 5000),
-    )
+    train, held_out, fresh = (draw(rng, 128), draw(rng, 300), draw(rng, 5000))
     answers = predictions_by_fraction(train, held_out, CLASSES, fit_probe).rename(
         columns={"item": "path"}
     )
@@ -47,10 +43,10 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
 
     def truth(learnt: FeatureRows) -> float:
         probe = fit_probe(learnt.features, learnt.targets, 5)
-        right = (population.features @ probe.weight.T + probe.bias).argmax(1) == population.targets
+        right = (fresh.features @ probe.weight.T + probe.bias).argmax(1) == fresh.targets
         return float(right.float().mean())
 
-    more = sample_rows(rng, 128)
+    more = draw(rng, 128)
     twice = train._replace(
         features=torch.cat([train.features, more.features]),
         targets=torch.cat([train.targets, more.targets]),

@@ -192,7 +192,7 @@ def test_which_heads_are_fitted(head, is_linear):
 
 
 @pytest.fixture(scope="module")
-def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_epoch(tmp_path_factory.mktemp("probe"), 20, "--learning-curve")
 
 
@@ -221,14 +221,14 @@ def train_epoch(folder: Path, per_class: int, *kwargs: str) -> Path:
     return folder
 
 
-def test_a_run_begins_with_the_probe_and_its_norms_stay(trained_run):
-    history = pd.read_csv(trained_run / "run/history.csv")
+def test_a_run_begins_with_the_probe_and_its_norms_stay(one_run):
+    history = pd.read_csv(one_run / "run/history.csv")
     assert history["phase"].tolist() == ["frozen", "unfrozen"]
     assert history["lr"].iloc[0] == 0
     body, _, _ = build(NetworkSpec("embedded", 3, 32))
     published = body[0].state_dict()
     probe, last = (
-        load_file(trained_run / "ends" / f"{name}.safetensors") for name in ("probe", "last")
+        load_file(one_run / "ends" / f"{name}.safetensors") for name in ("probe", "last")
     )
     averages = [name for name in published if name.endswith(("running_mean", "running_var"))]
     weights = [name for name in published if name.endswith("conv_pw.weight")]
@@ -246,10 +246,10 @@ def test_a_run_begins_with_the_probe_and_its_norms_stay(trained_run):
     assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in others)
 
 
-def test_the_fit_of_a_run_knows_what_belongs_together(trained_run):
-    items = pd.read_csv(trained_run / "run/items.csv").fillna({"group": ""})
+def test_the_fit_of_a_run_knows_what_belongs_together(one_run):
+    items = pd.read_csv(one_run / "run/items.csv").fillna({"group": ""})
     sizes = split_units(items.query("split == 'train'")).value_counts()
-    assert sorted(json.loads((trained_run / "groups.json").read_text())) == sorted(sizes)
+    assert sorted(json.loads((one_run / "groups.json").read_text())) == sorted(sizes)
 
 
 def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -257,21 +257,19 @@ def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
     return [load_file(file.with_suffix(".safetensors")) for file in files]
 
 
-def test_the_weights_kept_are_those_of_the_least_validation_loss(trained_run):
+def test_the_weights_kept_are_those_of_the_least_validation_loss(one_run):
     """Among the probe, the epoch and the blends between them; the log describes the choice."""
-    probe, last, kept = ends_and_kept(trained_run)
-    record = json.loads((trained_run / "run/checkpoint/best.json").read_text())
-    history = pd.read_csv(trained_run / "run/history.csv")
-    items = pd.read_csv(trained_run / "run/items.csv")["split"].eq("valid").sum()
+    probe, last, kept = ends_and_kept(one_run)
+    record = json.loads((one_run / "run/checkpoint/best.json").read_text())
+    history = pd.read_csv(one_run / "run/history.csv")
+    items = pd.read_csv(one_run / "run/items.csv")["split"].eq("valid").sum()
     assert record["value"] <= record["lowest"] * (1 + items**-0.5) + 1e-6
     part = {"frozen": 0, "15 % of the way": 0.15}[record["phase"]]
     for name, tensor in kept.items():
         expected = torch.lerp(probe[name].double(), last[name].double(), part)
         assert torch.allclose(tensor.double(), expected, atol=1e-5)
-    assert not list((trained_run / "run").rglob("probe.safetensors")), (
-        "what only this needs is gone"
-    )
-    log = (trained_run / "run/log.txt").read_text()
+    assert not list((one_run / "run").rglob("probe.safetensors")), "what only this needs is gone"
+    log = (one_run / "run/log.txt").read_text()
     losses = re.findall(r"of the way from the head-only model: valid_loss ([0-9.]+)", log)
     assert items == 9
     assert len(losses) == 1, "9 files cannot choose: 0.5 * 9 / 30 of the way, or the head alone"
@@ -279,7 +277,7 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(trained_run):
     match = re.search(r"Kept (.*)", log)
     assert match is not None
     assert f"validation loss {record['value']:.3g}, " in match[1]
-    config = json.loads((trained_run / "run/model/config.json").read_text())
+    config = json.loads((one_run / "run/model/config.json").read_text())
     assert config["provenance"]["kept"].startswith(match[1])
 
 
@@ -289,11 +287,8 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(trained_run):
      (0.0, 15, 0.0), (0.2, 15, 0.25), (0.3, 15, 0.25), (0.9, 15, 0.25), (0.1, 6, 0.1)],
 )  # fmt: skip
 def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, minimum, files, expected):
-    """A network of one weight has its least loss at ``minimum``, between 0 and 1.
-
-    At 0.37 the blend of a quarter has a lower loss than that of half by less than chance among 30
-    files. With fewer files, the step is limited by their number.
-    """
+    """A network of one weight has its least loss at ``minimum``. Among 30 files a quarter is better
+    than half at 0.37 by less than chance; of fewer, their number limits the step."""
     network = nn.Linear(1, 1, bias=False)
 
     def validate() -> list[float]:
@@ -351,32 +346,32 @@ def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
     weight[9], bias[9] = 0, 0
     rows = torch.cat([torch.nonzero(y == c).flatten()[:6] for c in (3, 9)])
     fitted = fit_probe(x[rows], y[rows], 10, start=(weight, bias))
-    without_prior = fit_probe(x[rows], y[rows], 10)
+    plain = fit_probe(x[rows], y[rows], 10)
     known = y < 9
     right = [
         [
             (logits(f, x[part]).argmax(1) == y[part]).float().mean().item()
             for part in (known, ~known)
         ]
-        for f in (fitted, without_prior)
+        for f in (fitted, plain)
     ]
     assert right[0][0] > 0.7 > 0.2 > right[1][0]
     assert right[0][1] > 0.7
 
 
-def test_its_learning_curve_stands_in_the_report(trained_run):
+def test_its_learning_curve_stands_in_the_report(one_run):
     """With all labels it is the probe's accuracy on the validation files."""
-    history = pd.read_csv(trained_run / "run/history.csv")
-    answers = pd.read_csv(trained_run / "run/learning_curve.csv")
-    valid = pd.read_csv(trained_run / "run/items.csv").query("split == 'valid'")
+    history = pd.read_csv(one_run / "run/history.csv")
+    answers = pd.read_csv(one_run / "run/learning_curve.csv")
+    valid = pd.read_csv(one_run / "run/items.csv").query("split == 'valid'")
     assert sorted(answers["path"]) == sorted(valid["path"])
     truths = valid.set_index("path")["label"]
     assert answers["truth"].tolist() == truths[answers["path"]].tolist()
-    curve = json.loads((trained_run / "run/report/report.json").read_text())["learning_curve"]
-    trained = pd.read_csv(trained_run / "run/items.csv")["split"].eq("train").sum()
+    curve = json.loads((one_run / "run/report/report.json").read_text())["learning_curve"]
+    trained = pd.read_csv(one_run / "run/items.csv")["split"].eq("train").sum()
     assert [point["labels"] for point in curve["points"]][-1] == trained
     assert curve["points"][-1]["value"] == pytest.approx(history["accuracy"].iloc[0])
-    page = (trained_run / "run/report/index.html").read_text()
+    page = (one_run / "run/report/index.html").read_text()
     assert "<h2>Would more labels help?</h2>" in page
     assert curve["message"] in page
     assert f"Accuracy of blue: {100 * curve['classes']['blue'][0]['value']:.0f} % by" in page

@@ -31,7 +31,7 @@ def world(n, classes=5, seed=0, noise=1.6):
     return logits, labels, features
 
 
-def unknown_class_items(n):
+def unknown_items(n):
     """Return logits of known items with features in a direction that no class has."""
     logits, _, features = world(n, seed=9)
     centres = np.random.default_rng(99).normal(0, 1.5, (5, WIDTH))
@@ -55,7 +55,7 @@ def test_known_items_are_accepted_and_unknown_classes_are_not():
     p = softmax(logits, model.calibrator.temperature.value)
     np.testing.assert_allclose(decided.probability, p.max(axis=1))
     np.testing.assert_allclose(decided.probabilities, p)
-    unknown = model.decide(*unknown_class_items(100))
+    unknown = model.decide(*unknown_items(100))
     assert set(unknown.reason) == {OUT_OF_DISTRIBUTION}
     assert (unknown.label == NO_CLASS).all()
     assert (unknown.distance_p < 0.05).all()
@@ -164,11 +164,8 @@ def pairwise_distances(x, reference):
 
 
 def copy_distance(train, held_out):
-    """Return the smaller of two distances.
-
-    5 % of the calibration items are within the first of a training item; 5 % of the training items
-    are within the second of one of another class.
-    """
+    """Return the smaller of two distances within which 5 % lie: of calibration items to a training
+    item, and of training items to one of another class."""
     others = pairwise_distances(train.features, train.features)
     others[train.labels[:, None] == train.labels] = np.inf
     known = pairwise_distances(held_out, train.features)
@@ -212,7 +209,7 @@ def test_duplicates_in_the_training_data_leave_what_rounding_is():
 
 def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
     model = fitted()
-    logits, features = unknown_class_items(3)
+    logits, features = unknown_items(3)
     assert set(model.decide(logits, features).reason) == {OUT_OF_DISTRIBUTION}
     assert OUT_OF_DISTRIBUTION not in model.decide(logits, features, trained=True).reason
 
@@ -276,10 +273,8 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
         score=score, threshold=0.7, target_accuracy=target, per_class=per_class
     )
     model = Confidence.fit(held_out, train, settings)
-    answered, default_answered = (
-        one.decide(logits, features).label != NO_CLASS for one in (model, plain)
-    )
-    assert not (answered & ~default_answered).any()
+    answered, default = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
+    assert not (answered & ~default).any()
     assert (model.threshold_gate.threshold.value, model.threshold_gate.on) == (
         max(target, 0.7),
         "probability",
@@ -464,11 +459,11 @@ def test_few_items_are_noted():
     )
     assert any("All 10 calibration items are predicted" in note for note in model.notes)
     assert any("at least 20 are needed. No file is refused" in note for note in model.notes)
-    assert fitted(20).decide(*unknown_class_items(1)).reason == [OUT_OF_DISTRIBUTION]
-    assert fitted(19).decide(*unknown_class_items(1)).reason != [OUT_OF_DISTRIBUTION]
+    assert fitted(20).decide(*unknown_items(1)).reason == [OUT_OF_DISTRIBUTION]
+    assert fitted(19).decide(*unknown_items(1)).reason != [OUT_OF_DISTRIBUTION]
     empty = fitted(0)
     assert empty.calibrator.temperature.value == 1
-    assert empty.decide(*unknown_class_items(1)).distance_p == [1.0]
+    assert empty.decide(*unknown_items(1)).distance_p == [1.0]
 
 
 @pytest.mark.parametrize("classes", [2, 1000])
@@ -660,11 +655,8 @@ def test_a_background_is_saved():
 
 
 def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
-    """Gaussian evidence for one of six classes, of which the site has three.
-
-    The other classes' share goes to these three, so the probabilities of all six are too low for
-    the site's files.
-    """
+    """Gaussian evidence for one of six classes, of which the site has three. The other classes'
+    share goes to these, so all six probabilities are too low for the site's files."""
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 6, 20_000)
     evidence = rng.normal(0, 1, (len(truth), 6))

@@ -85,7 +85,7 @@ def test_knn_is_that_of_pytorch_ood():
 
 
 def principal(train, *others, size):
-    """Project on the training items' first principal axes; times 100, as the reference adds a
+    """Project on the training items' first principal axes, times 100: the reference adds a
     ridge."""
     rows = [normalise(items.features).astype(float) for items in (train, *others)]
     centre = rows[0].mean(axis=0)

@@ -178,17 +178,15 @@ def test_threshold_from_json_names_the_bad_key():
 
 
 def in_groups(
-    seed: int, size: int, alike: float, accuracy: float = 0.899
+    seed: int, size: int, correlation: float, accuracy: float = 0.899
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return useless scores, outcomes and groups of 300 items in groups of ``size``.
-
-    The normal variables behind the outcomes are correlated by ``spelling_key`` within groups.
-    """
+    """Return useless scores, outcomes and groups of ``size`` of 300 items; the normal variables
+    behind the outcomes are correlated by ``correlation`` within groups."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(300 // size), size)
     score, outcome = (
-        np.sqrt(alike) * rng.normal(size=len(groups))[groups]
-        + np.sqrt(1 - alike) * rng.normal(size=300)
+        np.sqrt(correlation) * rng.normal(size=len(groups))[groups]
+        + np.sqrt(1 - correlation) * rng.normal(size=300)
         for _ in range(2)
     )
     order = rng.permutation(300)
@@ -300,8 +298,7 @@ NAMES = ["often", "doubtful", "rare", "wrong"]
 
 
 def by_score(n: list[int], seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return named class, score and outcome; the accuracy depends on the score differently in each
-    class."""
+    """Return named class, score and outcome; the classes differ in how the score matters."""
     rng = np.random.default_rng(seed)
     predicted = np.repeat(np.arange(4), n)
     score = rng.random(len(predicted))
@@ -368,8 +365,7 @@ def test_where_all_together_reach_nothing_only_classes_that_do_are_answered() ->
 
 @pytest.mark.slow
 def test_a_guarantee_of_a_class_is_broken_no_more_often_than_it_says() -> None:
-    """The scores are useless and each class is just below the target, so every guarantee would be
-    wrong."""
+    """The scores are useless and each class is just below the target: no guarantee is right."""
     broken = np.zeros(4)
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -382,8 +378,7 @@ def test_a_guarantee_of_a_class_is_broken_no_more_often_than_it_says() -> None:
 
 
 def world(n: int, seed: int) -> Outputs:
-    """Return calibrated logits of four classes: the first two are easily told from all, the others
-    hardly."""
+    """Return calibrated logits of four classes: two are easy to tell, the others hard."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 1, (n, 4)) + 5 * np.eye(4)[rng.integers(0, 4, n)] * [1.6, 1.4, 0.8, 0.2]
     return Outputs(z, np.array([rng.choice(4, p=p) for p in softmax(z)]))

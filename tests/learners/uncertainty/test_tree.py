@@ -187,9 +187,7 @@ def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.Monke
         score = rng.uniform(0, 1, 400)
         # The worst case: every depth is right at most as often as guaranteed.
         right = rng.random(400) < np.where(at, 0.899, np.where(score > 0.5, 0.97, 0.8))
-        guarantees, cut, _ = guaranteed(
-            tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9
-        )
+        total, cut, _ = guaranteed(tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
         above, classes = cut[4], cut[0]
         true = (
             1.0
@@ -198,7 +196,7 @@ def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.Monke
             if above > 0.5
             else (0.97 * 0.5 + 0.8 * (0.5 - above)) / (1 - above)
         )
-        broken += (bool(np.isfinite(classes)) and not guarantees.message) or true < 0.9
+        broken += (bool(np.isfinite(classes)) and not total.message) or true < 0.9
         answered += bool(np.isfinite(above))
     assert broken <= 10  # of 120 at 5 %; more has a chance of 3 %
     assert answered > 60
@@ -209,20 +207,20 @@ def test_depths_with_few_items_share_a_guarantee() -> None:
     rng = np.random.default_rng(0)
     nodes = np.where(rng.random(300) < 0.1, 4, 0)
     score, right = rng.uniform(0, 1, 300), np.ones(300, bool)
-    guarantees, cut, notes = guaranteed(tree, nodes, score, right, ALL[: len(right)], 0.95)
-    assert cut[4] == cut[0] == guarantees.value <= score.min()
+    total, cut, notes = guaranteed(tree, nodes, score, right, ALL[: len(right)], 0.95)
+    assert cut[4] == cut[0] == total.value <= score.min()
     assert notes == [
         "the classes, depth 1: these share one threshold and one guarantee, because few items are named there"
     ]
     repeated = np.tile(nodes, 10)
     wrong = np.tile(nodes == 0, 10)  # never right above the classes
-    guarantees, cut, notes = guaranteed(
+    total, cut, notes = guaranteed(
         tree, repeated, np.tile(score, 10), wrong, ALL[: len(repeated)], 0.95
     )
     assert np.isinf(cut[4])
-    assert cut[0] == guarantees.value
+    assert cut[0] == total.value
     assert notes[0].startswith("depth 1: never predicted. ")
-    assert guarantees.accuracy == 1
+    assert total.accuracy == 1
 
 
 def test_sums_that_claim_too_much_are_told() -> None:
