@@ -1,4 +1,4 @@
-"""The headless browser of the tests."""
+"""The headless browser for tests."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CHROMIUM = "/usr/bin/chromium"
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Chromium, until the block ends. Without one the test is skipped, or fails where ``CI`` is set."""
+    """Yield Chromium. Without it the test is skipped, or fails if ``CI`` is set."""
     if not Path(CHROMIUM).exists():
         reason = f"no Chromium at {CHROMIUM}: apt-get install chromium"
         assert not os.environ.get("CI"), reason
         pytest.skip(reason)
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,4 +1,4 @@
-"""Dask clusters for tests, in this process or as processes on loopback, and tasks that their workers import."""
+"""Dask clusters for tests, in this process or on loopback, and tasks for their workers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.forks import ROOT, Program
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Cluster]:
-    """A cluster of one thread in this process: quick, and no ports."""
+    """A cluster of one thread in this process: fast, and without open ports."""
     from distributed import Client, LocalCluster
 
-    alone = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    workers = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
     pages = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
     with (
-        LocalCluster(**alone, **pages) as cluster,
+        LocalCluster(**workers, **pages) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield Cluster(client, "tcp://here:1")
@@ -34,16 +34,16 @@ def here() -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def scheduler_and_workers(folder: Path, count: int = 2) -> Iterator[tuple[str, list[Program]]]:
-    """The scheduler's address and the workers, which nobody starts again."""
+    """Yield the scheduler's address and its workers, which are not restarted."""
     from distributed import Client
 
-    note = folder / "scheduler.json"
+    scheduler_file = folder / "scheduler.json"
     host = ["--host", "127.0.0.1", "--no-dashboard"]
     with contextlib.ExitStack() as stack:
-        run = ["scheduler", *host, "--port", "0", "--scheduler-file", str(note)]
+        run = ["scheduler", *host, "--port", "0", "--scheduler-file", str(scheduler_file)]
         stack.enter_context(_process(folder, run))
-        _until(lambda: _whole(note), "the scheduler's address")
-        address = json.loads(note.read_text())["address"]
+        _until(lambda: _whole(scheduler_file), "the scheduler's address")
+        address = json.loads(scheduler_file.read_text())["address"]
         run = ["worker", address, *host, "--no-nanny", "--nthreads", "1", "--death-timeout", "60"]
         workers = [stack.enter_context(_process(folder, run)) for _ in range(count)]
         with Client(address, timeout=60, set_as_default=False) as client:
@@ -52,8 +52,8 @@ def scheduler_and_workers(folder: Path, count: int = 2) -> Iterator[tuple[str, l
 
 
 @contextlib.contextmanager
-def killed_when(ready: Callable[[], bool], process: Program) -> Iterator[threading.Thread]:
-    """`kill -9` as soon as `ready` says so, while the test goes on."""
+def kill_when(ready: Callable[[], bool], process: Program) -> Iterator[threading.Thread]:
+    """Kill the process as soon as `ready` returns true, while the test goes on."""
 
     def wait_and_kill() -> None:
         _until(ready, "the moment to kill a worker")
@@ -66,16 +66,16 @@ def killed_when(ready: Callable[[], bool], process: Program) -> Iterator[threadi
     assert process.wait(timeout=10) == -signal.SIGKILL
 
 
-def halves(numbers: list[int]) -> list[float]:
-    """Half of each; a negative number kills the process, as a fault in a decoder does."""
+def halve(numbers: list[int]) -> list[float]:
+    """Halve each number; a negative one kills the process, as a fault in a decoder would."""
     for number in numbers:
         if number < 0:
             os.kill(os.getpid(), signal.SIGKILL)
     return [number / 2 for number in numbers]
 
 
-def noted(log: Path, numbers: list[int]) -> list[int]:
-    """The numbers themselves, each noted in a file together with the process at work."""
+def record(log: Path, numbers: list[int]) -> list[int]:
+    """Return the numbers, and write each with the id of the process to a log."""
     for number in numbers:
         with open(log, "a") as stream:
             stream.write(f"{number} {os.getpid()}\n")
@@ -83,7 +83,7 @@ def noted(log: Path, numbers: list[int]) -> list[int]:
     return numbers
 
 
-def refused(numbers: list[int]) -> list[int]:
+def refuse(numbers: list[int]) -> list[int]:
     raise SecondhandError(f"{numbers}: not today")
 
 
@@ -91,17 +91,17 @@ def path_of(number: int) -> str:
     return f"/nowhere/{number}.wav"
 
 
-def _whole(note: Path) -> bool:
-    """It is there before it is written."""
+def _whole(scheduler_file: Path) -> bool:
+    """Whether the scheduler file is written completely; it exists before that."""
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        return "address" in json.loads(note.read_text())
+        return "address" in json.loads(scheduler_file.read_text())
     return False
 
 
-def _until(ready: Callable[[], bool], what: str, seconds: float = 100) -> None:
+def _until(ready: Callable[[], bool], awaited: str, seconds: float = 100) -> None:
     end = time.monotonic() + seconds
     while not ready():
-        assert time.monotonic() < end, f"{what} did not come in {seconds} s"
+        assert time.monotonic() < end, f"{awaited} did not come in {seconds} s"
         time.sleep(0.005)
 
 

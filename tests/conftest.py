@@ -1,4 +1,4 @@
-"""What all tests share: quiet libraries, a cache of their own, threads that do not fight."""
+"""Settings and fixtures for all tests: no telemetry, a separate cache, one thread per worker."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from learners.machine import disable_telemetry
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
 disable_telemetry()
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Tests side by side have a core each; so do the programs that they start.
+    # Each pytest-xdist worker has one core; so do the programs that it starts.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    os.environ.setdefault("PYTHON_CPU_COUNT", "1")  # processes for the opening of files
+    os.environ.setdefault("PYTHON_CPU_COUNT", "1")  # number of processes that open files
 
 
-#: The libraries' millions of objects live as long as this process: while they come each collection
-#: of garbage would walk through them all (13 of 31 s of collecting the tests), and so later, in every
-#: test and every fork.
+#: Importing the libraries creates millions of objects that are never freed. Garbage collection
+#: would walk through them again and again (13 of the 31 s that pytest takes to collect the tests):
+#: it is off during collection, and then the objects are frozen.
 gc.disable()
 
 
@@ -39,10 +39,14 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.ItemRow]) -> None:
-    """The notebooks first, each a test of a quarter of a minute that would be waited for at the end, and
-    the documents' commands, whose world of files and runs each process makes that takes one of them.
-    Then those of `datasets`: they fork, which takes longer the more a process has in memory. What is
-    marked ``long`` is a variant of what is tried anyway: it says of what, and waits to be asked for."""
+    """Run the slowest tests first and skip tests marked ``long``.
+
+    Notebooks take a quarter of a minute each and would be waited for at the end. The documents'
+    commands share a set-up, which each process that runs any of them has to make. Tests of
+    `datasets` fork, which takes longer the more memory a process holds.
+
+    A ``long`` test is a variant of another test, which its mark names; SECONDHAND_LONG=1 runs it.
+    """
     first = [
         Path(__file__).parent / name
         for name in ("datasets", "test_documented_commands.py", "notebooks")
@@ -59,17 +63,16 @@ def pytest_collection_modifyitems(items: list[pytest.ItemRow]) -> None:
 
 @pytest.fixture(scope="module")
 def sketched() -> Iterator[None]:
-    """Reports whose diagrams are filled in, but neither laid out nor written: a third of the time of
-    a small run, which tests that look at other things of it can do without."""
+    """Fill in a report's diagrams without drawing them: this saves a third of a small run."""
     from matplotlib.figure import Figure
 
-    drawn = Figure.savefig
+    original = Figure.savefig
 
-    def savefig(self: Figure, file: Any, **how: Any) -> None:
+    def savefig(self: Figure, file: Any, **options: Any) -> None:
         if isinstance(file, StringIO):
             file.write('<svg viewBox="0 0 1 1"></svg>')
         else:
-            drawn(self, file, **how)
+            original(self, file, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", savefig)
@@ -78,8 +81,7 @@ def sketched() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def unreported() -> Iterator[None]:
-    """Runs without their fourth stage, the report: four tenths of a small run, which tests that
-    compare weights and answers can do without."""
+    """Leave out a run's report stage: this saves 40 % of a small run."""
     from learners.runs import stages
 
     with pytest.MonkeyPatch.context() as patch:
@@ -87,19 +89,21 @@ def unreported() -> Iterator[None]:
         yield
 
 
-#: Whose tests are mostly of trainings.
+#: Folders whose tests mostly train.
 IN_ONE = [Path(__file__).parent / name for name in ("learners", "benchmarks")]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """There files are opened in this process, as where processes are not forked: to fork one that holds
-    all libraries is half of a small run. Modules about workers that die are marked ``forks``."""
+    """Open files in this process: forking one with all libraries takes half of a small run.
+
+    Modules that need worker processes are marked ``forks``.
+    """
     from datasets.core import processes
 
     with pytest.MonkeyPatch.context() as patch:
-        one = any(request.path.is_relative_to(folder) for folder in IN_ONE)
-        if one and not request.node.get_closest_marker("forks"):
+        applies = any(request.path.is_relative_to(folder) for folder in IN_ONE)
+        if applies and not request.node.get_closest_marker("forks"):
             patch.setattr(processes, "FORKS", False)
             patch.setenv("PYTHON_CPU_COUNT", "1")
         yield
@@ -107,8 +111,8 @@ def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_onnx() -> Iterator[None]:
-    """Runs leave ``model.onnx`` out, which takes longer to write than most of them train; those that
-    look at it unset this."""
+    """Leave ``model.onnx`` out: writing it takes longer than most trainings. Its tests unset
+    this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECONDHAND_ONNX", "0")
         yield
@@ -116,8 +120,7 @@ def _no_onnx() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test, and no fixture of a module, reads or leaves anything in the user's cache; all of them
-    share one folder."""
+    """Use one temporary cache for all tests and fixtures, not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECONDHAND_CACHE", str(tmp_path_factory.getbasetemp() / "secondhand-cache"))
         yield

@@ -1,4 +1,4 @@
-"""The blocks of commands and of Python in the documents and docstrings, and a world to run them in."""
+"""Commands and Python blocks in documents and docstrings, and files to run them on."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import pandas as pd
 from tests.pictures import COLOURS, write_pictures
 
 ROOT = Path(__file__).parents[1]
-#: What a line of shell begins with here.
+#: Programs that a shell line begins with.
 PROGRAMS = ("python", "make", "pip", "dask", "accelerate", "torchrun", "curl")
-#: Before a block of Markdown: why it is not run.
+#: Marks a Markdown block that is not run, and says why.
 MARKER = re.compile(r"<!-- no test: (.+?) -->")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a document: where it stands, its lines, and why it is not run ("": it is)."""
+    """A block of a document: its place, its text, and the reason why it is not run, or ""."""
 
     where: str
     text: str
@@ -32,92 +32,95 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """shell, python, or "" for what is neither."""
+        """The kind of text: "shell", "python", or "" for any other."""
         if self.commands():
             return "shell"
         try:
-            parsed = ast.parse(self.text)
+            tree = ast.parse(self.text)
         except SyntaxError:
             return ""
-        found = (ast.Import, ast.ImportFrom, ast.Call)
-        return "python" if any(isinstance(node, found) for node in ast.walk(parsed)) else ""
+        code_nodes = (ast.Import, ast.ImportFrom, ast.Call)
+        return "python" if any(isinstance(node, code_nodes) for node in ast.walk(tree)) else ""
 
     def commands(self) -> list[list[str]]:
-        """The words of each command, without comments. Where lines begin with "$ " the others are
-        what was printed; else a line that begins with no program goes on with the one before."""
+        """Split the block into commands without comments.
+
+        If lines begin with "$ ", all other lines are output. Otherwise a line that begins with no
+        known program continues the one before.
+        """
         lines = self.text.replace("\\\n", " ").splitlines()
         if any(line.startswith("$ ") for line in lines):
             lines = [line[2:] for line in lines if line.startswith("$ ")]
-        found: list[list[str]] = []
+        result: list[list[str]] = []
         for line in lines:
             try:
                 words = shlex.split(line, comments=True)
             except ValueError:
                 return []
             if words and words[0] in PROGRAMS:
-                found.append(words)
-            elif words and not found:
+                result.append(words)
+            elif words and not result:
                 return []
             elif words:
-                found[-1] += words
-        return found
+                result[-1] += words
+        return result
 
 
 def markdown(path: Path) -> Iterator[Block]:
-    """Fenced blocks, and those indented by four spaces after an empty line."""
+    """Yield the fenced blocks, and those indented by four spaces after an empty line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     at, excused = 0, ""
     while at < len(lines):
         line, first = lines[at], at
         if line.startswith("```"):
             at = next(n for n in range(at + 1, len(lines)) if lines[n].startswith("```"))
-            taken = lines[first + 1 : at]
+            body = lines[first + 1 : at]
             at += 1
-            if line.startswith("```{"):  # of the site: a list of pages, and the like
+            if line.startswith("```{"):  # a Sphinx directive, such as a list of pages
                 continue
         elif line.startswith("    ") and (at == 0 or not lines[at - 1].strip()):
             while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
                 at += 1
-            taken = [text[4:] for text in lines[first:at]]
+            body = [text[4:] for text in lines[first:at]]
         else:
             marker = MARKER.search(line)
             excused = marker[1] if marker else excused if not line.strip() else ""
             at += 1
             continue
-        yield Block(f"{path.relative_to(ROOT)}:{first + 1}", "\n".join(taken).strip("\n"), excused)
+        yield Block(f"{path.relative_to(ROOT)}:{first + 1}", "\n".join(body).strip("\n"), excused)
         excused = ""
 
 
 def docstrings(path: Path) -> Iterator[Block]:
-    """Of all docstrings the paragraphs that are commands."""
+    """Yield the paragraphs of docstrings that are commands."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node, clean=False) or ""
             for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
-                where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
-                found = Block(where, inspect.cleandoc("\n" + paragraph))
-                if found.kind == "shell":
-                    yield found
+                place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+                block = Block(place, inspect.cleandoc("\n" + paragraph))
+                if block.kind == "shell":
+                    yield block
 
 
 def blocks() -> list[Block]:
-    """All of them; a command that is documented twice is run, or excused, once."""
-    papers = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
-    papers.append(ROOT / "benchmarks" / "README.md")
-    found = [block for path in papers for block in markdown(path)]
-    said = {tuple(words) for block in found for words in block.commands()}
-    for room in ("app", "learners", "datasets", "benchmarks"):
-        for path in sorted((ROOT / room).rglob("*.py")):
+    """Return all blocks; a command that is documented twice is run, or excused, once."""
+    documents = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+    documents.append(ROOT / "benchmarks" / "README.md")
+    all_blocks = [block for path in documents for block in markdown(path)]
+    seen = {tuple(words) for block in all_blocks for words in block.commands()}
+    for package in ("app", "learners", "datasets", "benchmarks"):
+        for path in sorted((ROOT / package).rglob("*.py")):
             for block in docstrings(path):
-                new = [words for words in block.commands() if tuple(words) not in said]
+                new = [words for words in block.commands() if tuple(words) not in seen]
                 if new:
-                    found.append(Block(block.where, "\n".join(map(shlex.join, new))))
-                    said |= {tuple(words) for words in new}
-    return found
+                    all_blocks.append(Block(block.where, "\n".join(map(shlex.join, new))))
+                    seen |= {tuple(words) for words in new}
+    return all_blocks
 
 
 def write_world(folder: Path) -> None:
-    """All files that the documents speak of, under the names that they have there."""
+    """Write all files that the documents name."""
     import soundfile
 
     from learners.model.bundle import save_bundle
@@ -133,7 +136,7 @@ def write_world(folder: Path) -> None:
         "shelves/red",
         "empty/red",
         "new/red",
-    ):  # those would be copies
+    ):  # their pictures would be copies
         for path in (folder / place).iterdir():
             _picture(path, rng)
     for name in ("a.jpg", "b.jpg", "photo.jpg"):

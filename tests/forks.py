@@ -1,8 +1,8 @@
-"""Python programs in processes of their own that need not import everything first.
+"""Python programs in separate processes that do not import everything first.
 
-A fresh interpreter imports torch, fastai and what they need for many seconds. Here one does it for
-all: multiprocessing's fork server, which has no threads and has opened nothing, and from which each
-program is forked. What only a fresh interpreter shows (what is imported, and when) needs one.
+A fresh interpreter needs many seconds to import torch and fastai. Here multiprocessing's fork
+server imports them once, and each program is forked from it. The server has no threads and no open
+files. Only tests of what is imported, and when, need a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Imported once; what a program is run from (`learners.finetune`) each imports itself.
+#: Imported once by the server; each program imports its own module, such as `learners.finetune`.
 READY = ["tests.preloaded", "tests.fuzzing"]
 
 
 def context() -> ForkServerContext:
-    """One server for all that this process starts; its packages are those beside the tests."""
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(READY)
-    with contextlib.chdir(ROOT):  # first in its search path
+    """Start this process's fork server; it finds the packages beside the tests."""
+    server_context = multiprocessing.get_context("forkserver")
+    server_context.set_forkserver_preload(READY)
+    with contextlib.chdir(ROOT):  # first in the server's search path
         forkserver.ensure_running()
-    return made
+    return server_context
 
 
 class Program:
-    """``python WORDS…``, so ``-m MODULE …``, ``-c CODE …`` or ``FILE …``, in a session of its own.
+    """``python WORDS…`` in a session of its own, with the interface of `subprocess.Popen`.
 
-    As a `subprocess.Popen` is used. Standard output and error are files: `out` and `err` what they
-    hold by now.
+    WORDS are ``-m MODULE …``, ``-c CODE …`` or ``FILE …``. `out` and `err` hold the output so far.
     """
 
     returncode: int | None
@@ -53,12 +52,12 @@ class Program:
         cwd: str | os.PathLike[str] | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="program-")
-        self._said = Path(self._folder.name)
+        self._output = Path(self._folder.name)
         for name in ("out", "err"):
-            (self._said / name).touch()
-        given = (words, dict(os.environ if env is None else env), str(cwd or Path.cwd()))
+            (self._output / name).touch()
+        arguments = (words, dict(os.environ if env is None else env), str(cwd or Path.cwd()))
         method = multiprocessing.get_start_method()
-        self._process = context().Process(target=_run, args=(*given, self._said, method))
+        self._process = context().Process(target=_run, args=(*arguments, self._output, method))
         self._process.start()
         assert self._process.pid
         self.pid = self._process.pid
@@ -80,11 +79,11 @@ class Program:
 
     @property
     def out(self) -> str:
-        return (self._said / "out").read_text()
+        return (self._output / "out").read_text()
 
     @property
     def err(self) -> str:
-        return (self._said / "err").read_text()
+        return (self._output / "err").read_text()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -94,34 +93,37 @@ class Program:
         self.send_signal(signal.SIGKILL)
 
 
-def until(true: Callable[[], bool], seconds: float = 120) -> None:
-    """Wait for what another process does."""
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait until the condition holds."""
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
 def crash(number: signal.Signals = signal.SIGSEGV) -> None:
-    """End this process, which was forked to be ended, as a fault in C does, but without the pages that
-    pytest's fault handler would write of it."""
+    """End this forked process as a fault in C does, but without pytest's traceback."""
     faulthandler.disable()
     os.kill(os.getpid(), number)
 
 
 def _run(
-    words: tuple[str, ...], environment: dict[str, str], folder: str, said: Path, method: str
+    words: tuple[str, ...],
+    environment: dict[str, str],
+    folder: str,
+    output_folder: Path,
+    method: str,
 ) -> None:
     os.setsid()
-    # As begun at a terminal: what a shell starts in the background, a suite too, ignores Ctrl-C.
+    # A shell makes background programs, such as a test suite, ignore Ctrl-C; undo that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Not that of the server: processes of its own are begun as always.
+    # Child processes start by the default method, not by the server's.
     multiprocessing.set_start_method(method, force=True)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(said / name, os.O_WRONLY | os.O_APPEND), number)
+        os.dup2(os.open(output_folder / name, os.O_WRONLY | os.O_APPEND), number)
     try:
         if words[0] == "-m":
             sys.argv = [*words[1:]]
@@ -133,5 +135,5 @@ def _run(
             sys.argv = [*words]
             runpy.run_path(words[0], run_name="__main__")
     finally:
-        # As an interpreter ends: pools of processes first. multiprocessing would wait for them.
+        # multiprocessing would wait for process pools; a normal interpreter shuts them down first.
         threading._shutdown()  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Mutants opened by the readers of the program, each in a process that may die or hang.
+"""Open mutants with the program's readers, each in a process that may die or hang.
 
-Allowed is a right answer, or one SecondhandError that names the file. Everything else is a fault:
-another exception, a death, more than `DEADLINE` seconds or `MEGABYTES` of memory, a file changed
-outside the output folder, a process or a connection.
+A right answer is allowed, and so is one SecondhandError that names the file. Everything else is a
+fault: another exception, a crash, more than `DEADLINE` seconds or `MEGABYTES` of memory, a file
+changed outside the output folder, a new process or a connection.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from datasets.spectrograms.pictures import Source
 from tests import forks, mutants
 
 DEADLINE = 10.0  # seconds
-#: After so many seconds nothing more is awaited: what took longer than `DEADLINE` has been told apart.
+#: Seconds after which a worker is killed; whatever exceeds `DEADLINE` is already a fault.
 HANGS = 30.0
 MEGABYTES = 1000
-#: More than is allowed, so that what asks for too much is seen to do so before it gets it all.
+#: Larger than `MEGABYTES`, so that excessive use is measured before allocation fails.
 ADDRESS_SPACE = 3 << 30
 METHOD = "forkserver"
-#: tblib: the server that the programs are forked from has dask, which pickles errors by it.
+#: tblib: the fork server has imported dask, which pickles errors with it.
 OURS = (
     "builtins",
     "collections",
@@ -58,7 +58,7 @@ SUFFIX = {"png": ".png", "jpeg": ".jpg", "wav": ".wav", "flac": ".flac", "hdf5":
 
 
 class Outcome(NamedTuple):
-    """What became of one mutant; ``fault`` is empty where that is allowed."""
+    """The result for one mutant; ``fault`` is empty if it is allowed."""
 
     kind: str
     number: int
@@ -77,7 +77,7 @@ def fuzz(
     only: int | None = None,
     tell: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Open `count` mutants, spread evenly over `kinds`; or number `only` of each kind alone."""
+    """Open `count` mutants, spread evenly over `kinds`, or number `only` of each kind."""
     numbers = range((count + len(kinds) - 1) // len(kinds))
     tasks = [(kind, n) for n in (numbers if only is None else [only]) for kind in kinds]
     tasks = tasks[:count] if only is None else tasks
@@ -93,10 +93,10 @@ def fuzz(
 
 
 class Worker:
-    """One process that opens mutants, and the one it is at work on."""
+    """A process that opens mutants, with its current task."""
 
     def __init__(self, seed: int, root: Path, number: int) -> None:
-        # A fresh interpreter forks them: not this one, which may have threads and open files.
+        # Forked from a server, because this process may have threads and open files.
         context: Any = (
             forks.context() if METHOD == "forkserver" else multiprocessing.get_context(METHOD)
         )
@@ -105,13 +105,13 @@ class Worker:
         self.process.start()
         theirs.close()
         self.task: tuple[str, int] | None = None
-        self.began = 0.0
+        self.started = 0.0
 
     def take(self, task: tuple[str, int]) -> None:
-        """Give it a task, once its models are loaded: that is no part of the task's time."""
-        if not self.began and self.pipe.poll(20 * DEADLINE):
+        """Send a task once the models are loaded, which is not part of the task's time."""
+        if not self.started and self.pipe.poll(20 * DEADLINE):
             self.pipe.recv()
-        self.task, self.began = task, time.monotonic()
+        self.task, self.started = task, time.monotonic()
         self.pipe.send(task)
 
     def end(self) -> None:
@@ -127,33 +127,33 @@ def hand_out(
     count: int,
     tell: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    left, outcomes = tasks[::-1], []
+    pending, outcomes = tasks[::-1], []
     crew = [Worker(seed, root, number) for number in range(min(count, len(tasks)))]
     try:
-        while left or any(worker.task for worker in crew):
+        while pending or any(worker.task for worker in crew):
             for worker in crew:
-                if worker.task is None and left:
-                    worker.take(left.pop())
+                if worker.task is None and pending:
+                    worker.take(pending.pop())
             ready = wait([worker.pipe for worker in crew if worker.task], timeout=1.0)
             for n, worker in enumerate(crew):
                 if worker.task is None:
                     continue
-                waited = time.monotonic() - worker.began
-                found = None
+                waited = time.monotonic() - worker.started
+                outcome = None
                 if worker.pipe in ready:
                     try:
-                        found = worker.pipe.recv()
+                        outcome = worker.pipe.recv()
                     except (EOFError, ConnectionError):
                         worker.process.join()
-                        died = f"the process died with {worker.process.exitcode}"
-                        found = Outcome(*worker.task, "fault", died, waited, 0.0)
+                        message = f"the process died with {worker.process.exitcode}"
+                        outcome = Outcome(*worker.task, "fault", message, waited, 0.0)
                 elif waited > HANGS:
-                    found = Outcome(*worker.task, "fault", "hangs", waited, 0.0)
-                if found:
-                    outcomes.append(found)
-                    tell(found)
+                    outcome = Outcome(*worker.task, "fault", "hangs", waited, 0.0)
+                if outcome:
+                    outcomes.append(outcome)
+                    tell(outcome)
                     worker.task = None
-                    if found.detail == "hangs" or not worker.process.is_alive():
+                    if outcome.detail == "hangs" or not worker.process.is_alive():
                         worker.end()
                         crew[n] = Worker(seed, root, n)
     finally:
@@ -162,18 +162,18 @@ def hand_out(
     return outcomes
 
 
-# --- how a file of each kind is opened, and what a right answer looks like ---------------------------
+# --- how files are opened and answers checked -----------------------------------------------------
 
 
 class Openings:
-    """The readers of the program, and two models to ask about files."""
+    """The program's readers, and models to ask about files."""
 
     def __init__(self, models: Path, out: Path) -> None:
         from learners.inference.predictor import Predictor
 
         self.models = models
         self.predictors = {kind: Predictor(models / kind) for kind in ("picture", "sound")}
-        # The table's pictures; one of its rows names a file that is not there.
+        # The table's pictures; one of its rows names a missing file.
         for label in ("cat", "dog"):
             for n in range(4):
                 noise = np.random.default_rng([n, len(label), ord(label[0])]).integers(
@@ -182,7 +182,7 @@ class Openings:
                 Image.fromarray(noise.astype(np.uint8)).save(out / f"{label}{n}.jpg")
 
     def originals(self) -> dict[str, list[bytes]]:
-        """Valid files that come out of a model folder."""
+        """Return valid files from a model folder."""
         models = [self.models / kind for kind in ("picture", "sound", "strain")]
         return {
             "config": [(folder / "config.json").read_bytes() for folder in models],
@@ -194,19 +194,23 @@ class Openings:
         }
 
     def prepare(self, kind: str, path: Path, data: bytes, rng: Any) -> Callable[[], None]:
-        """Put the file where it is read from; what opens it."""
+        """Write the file where its reader looks, and return a function that opens it."""
         if kind in ("config", "safetensors"):
             return self._model(kind, path, data, rng)
         path.write_bytes(data)
-        way = int(rng.integers(3))
+        choice = int(rng.integers(3))
         if kind in ("png", "jpeg", "heic", "avif"):
-            return lambda: self.predicted("picture", path) if way == 0 else self.picture(path, way)
+            return lambda: (
+                self.predicted("picture", path) if choice == 0 else self.picture(path, choice)
+            )
         if kind in ("wav", "flac", "m4a"):
-            return lambda: self.predicted("sound", path) if way == 0 else self.sound(path, way)
+            return lambda: (
+                self.predicted("sound", path) if choice == 0 else self.sound(path, choice)
+            )
         if kind == "hdf5":
-            return lambda: self.strain(path, way)
+            return lambda: self.strain(path, choice)
         if kind == "csv":
-            return lambda: self.table(path, way)
+            return lambda: self.table(path, choice)
         return lambda: self.settings(path)
 
     def _model(self, kind: str, path: Path, data: bytes, rng: Any) -> Callable[[], None]:
@@ -217,35 +221,35 @@ class Openings:
             name = ("model.safetensors", "reference.safetensors")[int(rng.integers(2))]
             (path / name).write_bytes(data)
             config = json.loads((path / "config.json").read_text())
-            # Whoever changes the tensors also changes the hash that stands for them.
+            # An attacker can also change the hash.
             config["hashes"][name] = hashlib.sha256(data).hexdigest()
             (path / "config.json").write_text(json.dumps(config))
         return lambda: self.model(path)
 
-    def picture(self, path: Path, way: int) -> None:
+    def picture(self, path: Path, choice: int) -> None:
         from datasets.images.opening import open_picture, pixels
 
-        opened = open_picture(path, at_least=64 if way == 1 else 0)
+        opened = open_picture(path, at_least=64 if choice == 1 else 0)
         assert opened.mode == "RGB"
         assert min(opened.size) >= 1
         assert pixels(opened.resize((8, 8))).shape == (3, 8, 8)
 
-    def sound(self, path: Path, way: int) -> None:
+    def sound(self, path: Path, choice: int) -> None:
         from datasets.audio import decode
 
         info = decode.probe(path)
-        signal, rate = decode.read_audio(path, longest=60, rate=8000 if way == 1 else None)
-        assert rate == (8000 if way == 1 else info.rate)
+        signal, rate = decode.read_audio(path, longest=60, rate=8000 if choice == 1 else None)
+        assert rate == (8000 if choice == 1 else info.rate)
         assert signal.dtype == np.float32
         assert len(signal) >= 1
         assert np.isfinite(signal).all()
         assert np.abs(signal).max() <= 1
 
-    def strain(self, path: Path, way: int) -> None:
+    def strain(self, path: Path, choice: int) -> None:
         from datasets.strain.files import read_strain
         from datasets.strain.settings import QScanSettings
 
-        if way == 1:
+        if choice == 1:
             read = read_strain(path, at=1126259458.0, context=16.0)
             assert read.values.dtype == np.float64
             assert len(read.values) == round(16 * read.rate)
@@ -255,10 +259,10 @@ class Openings:
         image = spectrogram.image(spectrogram.read(path))
         assert image.size[0] >= 1
 
-    def table(self, path: Path, way: int) -> None:
+    def table(self, path: Path, choice: int) -> None:
         from datasets.items.table import load_table, read_rows
 
-        if way == 0:
+        if choice == 0:
             frame, _ = read_rows(path)
             assert {"path", "label"} <= set(frame)
             return
@@ -282,7 +286,7 @@ class Openings:
         self._check(answer, self.predictors[kind].classes)
 
     def model(self, path: Path) -> None:
-        """Loaded, and if it is, asked about an input that suits it."""
+        """Load the model; if that works, ask it about a fitting input."""
         from learners.inference.predictor import Predictor
 
         predictor = Predictor(path)
@@ -307,14 +311,14 @@ class Openings:
 def _serve(pipe: Connection, seed: int, root: Path, number: int) -> None:
     out = root / f"out{number}"
     out.mkdir(exist_ok=True)
-    elsewhere = str(root / "elsewhere")
-    os.chdir(elsewhere)
-    os.environ |= {"HOME": elsewhere, "TMPDIR": elsewhere, "SECONDHAND_CACHE": str(out / "cache")}
+    home = str(root / "elsewhere")
+    os.chdir(home)
+    os.environ |= {"HOME": home, "TMPDIR": home, "SECONDHAND_CACHE": str(out / "cache")}
     tempfile.tempdir = None
     sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     reader = Openings(root / "models", out)
-    seen = watch(out)
+    actions = watch(out)
     sources = mutants.originals() | reader.originals()
     limit = _status("VmSize") * 1024 + ADDRESS_SPACE
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -327,13 +331,13 @@ def _serve(pipe: Connection, seed: int, root: Path, number: int) -> None:
         rng = np.random.default_rng([seed, mutants.KINDS.index(kind), n])
         data = mutants.mutate(kind, sources[kind], rng)
         path = out / f"{kind}-{n}{SUFFIX[kind]}"
-        way = reader.prepare(kind, path, data, rng)
-        pipe.send(Outcome(kind, n, *judge(way, path, seen)))
+        open_file = reader.prepare(kind, path, data, rng)
+        pipe.send(Outcome(kind, n, *judge(open_file, path, actions)))
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 class Judged(NamedTuple):
-    """The last four of an `Outcome`."""
+    """The last four fields of an `Outcome`."""
 
     verdict: str
     detail: str
@@ -341,15 +345,15 @@ class Judged(NamedTuple):
     megabytes: float
 
 
-def judge(way: Callable[[], object], path: Path, seen: list[str]) -> Judged:
-    """What becomes of a file as ``way`` opens it; ``seen`` is what `watch` notes."""
+def judge(open_file: Callable[[], object], path: Path, actions: list[str]) -> Judged:
+    """Return the result of opening a file; ``actions`` is what `watch` records."""
     before = _forget_peak()
-    seen.clear()
-    verdict, detail, began = "answer", "", time.monotonic()
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+    actions.clear()
+    verdict, detail, start = "answer", "", time.monotonic()
+    output = io.StringIO()
+    with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
         try:
-            way()
+            open_file()
         except SecondhandError as error:
             verdict, detail = "refused", str(error)
             if wrong := message_fault(detail, path):
@@ -359,26 +363,26 @@ def judge(way: Callable[[], object], path: Path, seen: list[str]) -> Judged:
         except BaseException as error:
             last = "".join(traceback.format_tb(error.__traceback__)[-3:])
             verdict = "fault"
-            detail = f"{type(error).__name__}: {str(error)[:300]}\n{last}{said.getvalue()[-300:]}"
-    seconds, megabytes = time.monotonic() - began, (_status("VmHWM") - before) / 1024
+            detail = f"{type(error).__name__}: {str(error)[:300]}\n{last}{output.getvalue()[-300:]}"
+    seconds, megabytes = time.monotonic() - start, (_status("VmHWM") - before) / 1024
     if seconds > DEADLINE:
         verdict, detail = "fault", f"took {seconds:.1f} s: {detail}"
     elif megabytes > MEGABYTES:
         verdict, detail = "fault", f"took {megabytes:.0f} MB: {detail}"
-    elif seen:
-        verdict, detail = "fault", f"did {seen[:3]}: {detail}"
+    elif actions:
+        verdict, detail = "fault", f"did {actions[:3]}: {detail}"
     return Judged(verdict, detail, seconds, megabytes)
 
 
 def message_fault(message: str, path: Path) -> str:
-    """What is wrong with an error's message; empty if nothing is."""
+    """Return what is wrong with an error message, or ""."""
     if str(path) not in message:
         return "does not name the file"
     if len(message) > 4000:
         return f"a message of {len(message)} characters"
     if not message.isprintable():
-        odd = re.sub(r"[ -~]", "", message)[:10]
-        return f"an unprintable message ({odd!r})"
+        unprintable = re.sub(r"[ -~]", "", message)[:10]
+        return f"an unprintable message ({unprintable!r})"
     return ""
 
 
@@ -391,46 +395,51 @@ def _causes(error: BaseException | None) -> str:
 
 
 def watch(out: Path, may_read: Callable[[str], bool] | None = None) -> list[str]:
-    """From now on, what this process changes outside `out`, starts or calls; where ``may_read`` says which
-    names it may open and list, also what else it reads, unpickles or loads."""
-    seen: list[str] = []
-    # The server that this is forked from has dask, which has errors pickled with their causes.
-    for kind in [k for k, way in copyreg.dispatch_table.items() if "tblib" in way.__module__]:
+    """Record what this process changes outside `out`, starts or connects to from now on.
+
+    If ``may_read`` is given, it says which names may be opened and listed; all other reading,
+    unpickling and loading is recorded too.
+    """
+    actions: list[str] = []
+    # The fork server has imported dask, which registers a pickler for errors and their causes.
+    for kind in [
+        k for k, reducer in copyreg.dispatch_table.items() if "tblib" in reducer.__module__
+    ]:
         del copyreg.dispatch_table[kind]
     changing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     writes = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink",
               "os.truncate", "os.chmod", "os.chown", "shutil.rmtree"}  # fmt: skip
     reads = {"open", "os.listdir", "os.scandir"}
-    never = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.forkpty",
+    forbidden = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.forkpty",
              "socket.connect", "socket.bind", "socket.getaddrinfo"}  # fmt: skip
 
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
-        # Decoders run in forked processes, and their answers come back pickled.
+    def record(event: str, arguments: tuple[Any, ...]) -> None:
+        # Decoders run in forked processes, and their answers are unpickled here.
         foreign = event == "pickle.find_class" and arguments[0].split(".")[0] not in OURS
-        strange = may_read is not None and (
+        unexpected = may_read is not None and (
             event.startswith(("pickle", "ctypes.dlopen", "webbrowser"))
             or (event in reads and not may_read(str(arguments[0])))
         )
-        if event in never or foreign or strange:
-            seen.append(f"{event} {str(arguments)[:200]}")
+        if event in forbidden or foreign or unexpected:
+            actions.append(f"{event} {str(arguments)[:200]}")
         elif event in writes or (event == "open" and (arguments[2] or 0) & changing):
             name = arguments[0]
             if isinstance(name, int) or str(name) == os.devnull:
                 return
             if not Path(os.path.abspath(os.fsdecode(name))).is_relative_to(out):
-                seen.append(f"{event} {name}")
+                actions.append(f"{event} {name}")
 
-    sys.addaudithook(note)
-    return seen
+    sys.addaudithook(record)
+    return actions
 
 
 def _forget_peak() -> int:
-    """Begin to measure the largest memory anew; what is held now, in kB."""
+    """Reset the peak memory and return the current memory in kB."""
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 
 
 def _status(name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert found
-    return int(found[1])
+    match = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert match
+    return int(match[1])

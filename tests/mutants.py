@@ -1,6 +1,6 @@
-"""Files that are nearly right: valid ones of every kind that is read, and seeded damage to them.
+"""Valid files of every kind that is read, and seeded damage to them.
 
-The same seed and number give the same mutant, so that what was found once can be found again.
+Equal seeds and numbers give equal mutants, so a fault can be reproduced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.phones import avif, heic, m4a
 Rng = np.random.Generator
 KINDS = ("png", "jpeg", "wav", "flac", "hdf5", "csv", "config", "safetensors", "yaml",
          "heic", "avif", "m4a")  # fmt: skip
-#: Numbers at which a length, a count or a size goes wrong.
+#: Values at which lengths, counts and sizes overflow.
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 
@@ -28,7 +28,7 @@ EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000
 
 
 def originals() -> dict[str, list[bytes]]:
-    """Valid files of each kind that need no model: pictures, sounds, strain, tables, settings."""
+    """Return valid files of each kind that needs no model."""
     rng = np.random.default_rng(0)
     return {
         "png": [*_pngs(rng)],
@@ -91,7 +91,7 @@ def _jpegs(rng: Rng) -> Iterator[bytes]:
     from PIL import Image
 
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
+    exif[0x0112] = 6  # rotated by 90 degrees
     exif[0x010E] = "described"
     rgb = Image.fromarray(_noise(rng, 6, 8, 3)).resize((64, 48))
     for picture, options in (
@@ -128,7 +128,7 @@ def _sounds(rng: Rng, container: str, subtypes: tuple[str, ...]) -> Iterator[byt
 
 
 def strain_file(rng: Rng, *, chunks: bool = False, rate: int = 256, seconds: int = 24) -> bytes:
-    """Strain in GWOSC's layout."""
+    """Return a strain file in GWOSC's layout."""
     import h5py
 
     out = io.BytesIO()
@@ -148,7 +148,7 @@ def strain_file(rng: Rng, *, chunks: bool = False, rate: int = 256, seconds: int
 
 
 def mutate(kind: str, sources: list[bytes], rng: Rng) -> bytes:
-    """One damaged file of a kind: one or a few changes to one of `sources`."""
+    """Return a damaged copy of one of `sources`: one or a few changes."""
     data = sources[rng.integers(len(sources))]
     changes: list[Callable[[bytes, Rng], bytes]] = [flip, cut, splice, number, repeat, drop, insert]
     if text := {"csv": mutate_csv, "config": mutate_json, "yaml": mutate_yaml}.get(kind):
@@ -163,7 +163,7 @@ def mutate(kind: str, sources: list[bytes], rng: Rng) -> bytes:
 
 
 def flip(data: bytes, rng: Rng) -> bytes:
-    """Some bits turned, mostly near the beginning, where headers are."""
+    """Flip some bits, mostly near the beginning, where headers are."""
     changed = bytearray(data)
     end = _reach(data, rng)
     for _ in range(2 ** rng.integers(0, 6) if end else 0):
@@ -180,12 +180,12 @@ def cut(data: bytes, rng: Rng) -> bytes:
 
 
 def splice(data: bytes, rng: Rng) -> bytes:
-    """The beginning of the file and some end of it."""
+    """Join the beginning of the file to some end of it."""
     return data[: rng.integers(len(data) + 1)] + data[rng.integers(len(data) + 1) :]
 
 
 def number(data: bytes, rng: Rng) -> bytes:
-    """A number of 1, 2, 4 or 8 bytes overwritten with one at which things go wrong."""
+    """Overwrite a number of 1, 2, 4 or 8 bytes, mostly with one of `EDGES`."""
     size = 2 ** int(rng.integers(4))
     if len(data) < size:
         return data
@@ -215,9 +215,9 @@ def insert(data: bytes, rng: Rng) -> bytes:
 
 
 def png_chunk(data: bytes, rng: Rng) -> bytes:
-    """One chunk damaged, doubled, emptied or moved, with the checksum that belongs to it.
+    """Damage, double, empty or move one chunk, with a correct checksum.
 
-    Without that a reader stops at the checksum and never sees the damage.
+    A reader would stop at a wrong checksum and never see the damage.
     """
     chunks, at = [], 8
     while at + 12 <= len(data):
@@ -228,17 +228,17 @@ def png_chunk(data: bytes, rng: Rng) -> bytes:
         return data
     which = int(rng.integers(len(chunks)))
     name, body = chunks[which]
-    way = int(rng.integers(6))
-    if way == 0 and len(body) >= 13:  # width, height, depth, colour of IHDR; numbers of the others
+    action = int(rng.integers(6))
+    if action == 0 and len(body) >= 13:  # width, height, depth and colour in IHDR
         body = number(body[:13], rng) + body[13:]
-    elif way == 1:
+    elif action == 1:
         chunks.insert(int(rng.integers(len(chunks) + 1)), chunks[which])
-    elif way == 2:
+    elif action == 2:
         chunks.insert(int(rng.integers(len(chunks))), chunks.pop(which))
         name, body = chunks[which]
-    elif way == 3:
+    elif action == 3:
         body = (zlib.compress(bytes(1 << 26)), b"", b"\0" * 4096)[rng.integers(3)]
-    elif way == 4:
+    elif action == 4:
         names = (b"IDAT", b"PLTE", b"tRNS", b"iCCP", b"zTXt", b"acTL", b"fdAT", b"eXIf", b"gAMA")
         name = names[rng.integers(len(names))]
     else:
@@ -251,16 +251,16 @@ def png_chunk(data: bytes, rng: Rng) -> bytes:
 
 
 def header_of_tensors(data: bytes, rng: Rng) -> bytes:
-    """Names, shapes, types and offsets of a safetensors file changed, its length made to fit."""
+    """Change names, shapes, types or offsets of a safetensors file; adjust the header length."""
     (length,) = struct.unpack_from("<Q", data.ljust(8, b"\0"))
     header = mutate_json(data[8 : 8 + min(length, len(data))], rng)
     return struct.pack("<Q", len(header)) + header + data[8 + min(length, len(data)) :]
 
 
-# --- damage to text: by what it means and by what it is made of ------------------------------------
+# --- damage to text -------------------------------------------------------------------------------
 
 
-#: What stands where a value should.
+#: Replacements for a value.
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 1.5, 2**31, 2**63, 10**12, -(10**12), 10**400, 1e308, 1e-320,
     float("nan"), float("inf"), float("-inf"), "", " ", "0", "nan", "1e999", "x" * 10_000, "\0", "\x1b[31m",
@@ -292,47 +292,47 @@ def pick(values: tuple[Any, ...], rng: Rng) -> Any:
 
 
 def mutate_json(data: bytes, rng: Rng) -> bytes:
-    """A value replaced, a key dropped, renamed or doubled; or the text itself changed."""
+    """Replace a value; drop, rename or double a key; or change the text itself."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
         content = None
-    way = int(rng.integers(10))
-    if way < 7 and isinstance(content, dict | list) and content:
+    action = int(rng.integers(10))
+    if action < 7 and isinstance(content, dict | list) and content:
         holder, key = pick(tuple(_places(content)), rng)
-        if way < 5 or isinstance(holder, list):
+        if action < 5 or isinstance(holder, list):
             holder[key] = _near(holder[key], rng) if rng.random() < 0.3 else pick(NASTY, rng)
-        elif way == 5:
+        elif action == 5:
             del holder[key]
         else:
             holder[f"{key}{pick(('', '_', 's', chr(0)), rng)}"] = holder.pop(key)
         return json.dumps(content).encode("utf-8")
     text = data.decode("utf-8", "replace")
-    if way == 7:
+    if action == 7:
         return mutate_digits(text, rng).encode()
-    if way == 8:  # a key twice: which of the two counts?
+    if action == 8:  # a duplicate key
         return text.replace('"', '"format": 1, "', 1).encode()
     deep = 10 ** int(rng.integers(2, 6))
-    opened = pick(("[", '{"a":'), rng) * deep
+    opening = pick(("[", '{"a":'), rng) * deep
     place = int(rng.integers(len(text) + 1))
-    return (text[:place] + opened + text[place:]).encode()
+    return (text[:place] + opening + text[place:]).encode()
 
 
 def _places(content: Any) -> list[tuple[Any, Any]]:
-    """Every (holder, key) in nested lists and objects."""
-    found: list[tuple[Any, Any]] = []
+    """List every (holder, key) in nested lists and objects."""
+    places: list[tuple[Any, Any]] = []
     todo = [content]
     while todo:
         holder = todo.pop()
         for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
-            found.append((holder, key))
+            places.append((holder, key))
             if isinstance(holder[key], dict | list):
                 todo.append(holder[key])
-    return found
+    return places
 
 
 def _near(value: Any, rng: Rng) -> Any:
-    """Something of the same type that is nearly as good."""
+    """Return a slightly different value of the same type."""
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, int):
@@ -347,7 +347,7 @@ def _near(value: Any, rng: Rng) -> Any:
 
 
 def mutate_digits(text: str, rng: Rng) -> str:
-    """One digit becomes very many, or a sign, or an exponent."""
+    """Replace one digit by very many, a sign or an exponent."""
     places = [n for n, c in enumerate(text) if c.isdigit()]
     if not places:
         return text
@@ -357,20 +357,20 @@ def mutate_digits(text: str, rng: Rng) -> str:
 
 
 def mutate_csv(data: bytes, rng: Rng) -> bytes:
-    """Cells and rows changed, dropped, doubled; and what the file is written with."""
+    """Change, drop or double cells and rows, or change the encoding."""
     text = data.decode("utf-8", "surrogateescape")
     rows = [line.split(",") for line in text.split("\n")]
     row = rows[rng.integers(len(rows))] if rng.random() < 0.8 else rows[0]
-    way = int(rng.integers(9))
-    if way < 4:
+    action = int(rng.integers(9))
+    if action < 4:
         row[rng.integers(len(row))] = pick(CSV_NASTY, rng)
-    elif way == 4:
+    elif action == 4:
         row.pop(int(rng.integers(len(row))))
-    elif way == 5:
+    elif action == 5:
         row.insert(int(rng.integers(len(row) + 1)), pick(CSV_NASTY, rng))
-    elif way == 6:
+    elif action == 6:
         rows[:] = rows * 50 if len(rows) < 2000 else rows[:1]
-    elif way == 7:
+    elif action == 7:
         return text.encode(pick(("utf-16", "utf-8-sig", "utf-32"), rng), "replace")
     else:
         row.extend(["x"] * int(10 ** rng.integers(1, 5)))
@@ -378,20 +378,20 @@ def mutate_csv(data: bytes, rng: Rng) -> bytes:
 
 
 def mutate_yaml(data: bytes, rng: Rng) -> bytes:
-    """A value, a key or a line changed; now and then a document that unfolds without end."""
+    """Change a value, a key or a line, or add a document that expands without end."""
     lines = data.decode("utf-8", "replace").split("\n")
     place = int(rng.integers(len(lines)))
     key, colon, _ = lines[place].partition(":")
-    way = int(rng.integers(9))
-    if way < 4:
+    action = int(rng.integers(9))
+    if action < 4:
         lines[place] = f"{key}{colon or ':'} {pick(YAML_NASTY, rng)}"
-    elif way == 4:
+    elif action == 4:
         lines[place] = str(pick(YAML_NASTY, rng))
-    elif way == 5:
+    elif action == 5:
         lines.insert(place, lines[rng.integers(len(lines))])
-    elif way == 6:
+    elif action == 6:
         lines[place] = " " * int(rng.integers(1, 5)) + lines[place]
-    elif way == 7:
+    elif action == 7:
         return mutate_digits("\n".join(lines), rng).encode()
     else:
         lines = [*LAUGHS.split("\n")[:-1], f"data: *{pick(tuple('abcdefghi'), rng)}", *lines]
@@ -402,7 +402,7 @@ def mutate_yaml(data: bytes, rng: Rng) -> bytes:
 
 
 def write_models(folder: Path) -> None:
-    """Model folders of a tiny network, one for each kind of file, each with a calibration."""
+    """Write a model folder of a tiny calibrated network for each kind of file."""
     import torch
 
     from datasets.audio.settings import MelSettings

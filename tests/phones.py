@@ -1,4 +1,4 @@
-"""What phones save, encoded here: HEIC and AVIF photos, AAC and Apple Lossless recordings."""
+"""Encoders for files that phones save: HEIC and AVIF photos, AAC and Apple Lossless sound."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from PIL import Image
 
 
 def heic(picture: Image.Image, **options: Any) -> bytes:
-    """Turned by the file's own mark where `exif` asks for it, and the EXIF says so too, as phones do."""
+    """Encode HEIC. A rotation in `exif` is also stored as the file's own rotation, as phones do."""
     import pillow_heif
 
     out = io.BytesIO()
     if isinstance(exif := options.get("exif"), Image.Exif):
         options["exif"] = exif.tobytes()
-    bare = Image.fromarray(np.asarray(picture))  # its own EXIF would be heeded as well
+    bare = Image.fromarray(np.asarray(picture))  # drops its EXIF, which would be applied as well
     pillow_heif.from_pillow(bare).save(out, **{"quality": 95, **options})
     return out.getvalue()
 
@@ -28,7 +28,7 @@ def avif(picture: Image.Image, **options: Any) -> bytes:
 
 
 def m4a(signal: Any, rate: int, codec: str = "aac", container: str = "ipod") -> bytes:
-    """Samples [n] or [channels, n] in [-1, 1] as an MP4 container has them."""
+    """Encode samples [n] or [channels, n] in [-1, 1] in an MP4 container."""
     import av
 
     values = np.atleast_2d(np.asarray(signal, np.float32))

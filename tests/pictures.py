@@ -18,7 +18,7 @@ COLOURS = {
 def write_pictures(
     folder: Path, *, per_class: int = 20, classes: int = 3, unknown: int = 0, size: int = 40
 ) -> Path:
-    """A folder of class folders: noise around one colour a class."""
+    """Write a folder of class folders: noise around one colour per class."""
     rng = np.random.default_rng(0)
     names = [*list(COLOURS)[:classes], *(["unknown"] if unknown else [])]
     for name in names:

@@ -1,4 +1,4 @@
-"""What nearly every program of the tests needs, imported once before processes are forked."""
+"""Imports that nearly every test program needs, done once before processes are forked."""
 
 from importlib import import_module, util
 

@@ -1,12 +1,12 @@
-"""Train small models of every kind and write down what they answer, to compare two states of the code.
+"""Compare two versions of the code by the answers of small models of every kind.
 
     python -m tests.same_answers write before/      # in one checkout
     python -m tests.same_answers write after/       # in the other
     python -m tests.same_answers compare before/ after/
 
-Each run trains on one thread with a fixed seed. Kept of it are ``predictions.csv``, ``report.json`` and
-what ``learners.predict`` prints as CSV and JSON Lines. `compare` demands equal text, and numbers equal to
-1e-6; it ends with exit status 1 where something differs.
+Each run trains on one thread with a fixed seed. Its ``predictions.csv`` and ``report.json`` are
+kept, and the output of ``learners.predict`` as CSV and JSON Lines. `compare` requires equal text and
+numbers equal to 1e-6; its exit status is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pandas as pd
 TOLERANCE = 1e-6
 SMALL = ["--size", "48", "--epochs", "1", "--threads", "1", "--workers", "0", "--seed", "1"]
 HEAD = ["--epochs", "0", "--target-accuracy"]
-#: The flags of each run; ``{dir}`` is the folder that is written to.
+#: Flags of each run; ``{dir}`` is the output folder.
 RUNS = {
     "digits": ["--data", "demo:digits", *SMALL, "--tta", "2", "--coverage", "0.9"],
     "sounds": ["--data", "demo:sounds", *SMALL, "--background", "{dir}/noise"],
@@ -38,17 +38,17 @@ RUNS = {
     "first": ["--data", "{dir}/few.csv", *SMALL],
     "second": ["--from", "{dir}/runs/first/model", "--data", "{dir}/more.csv", *SMALL],
 }
-ASKED = 24  # files of each run that `learners.predict` is asked about
+ASKED = 24  # files of each run that `learners.predict` answers
 
 
 def write(folder: Path) -> None:
-    """Train all of `RUNS`; their answers come to ``folder/answers``."""
+    """Train all of `RUNS` and write their answers to ``folder/answers``."""
     os.environ |= {"SECONDHAND_CACHE": str(folder / "cache"), "SECONDHAND_ONNX": "0"}
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     _write_data(folder)
     for name, words in RUNS.items():
-        run, kept = folder / "runs" / name, folder / "answers" / name
-        if kept.is_dir():
+        run, answers_folder = folder / "runs" / name, folder / "answers" / name
+        if answers_folder.is_dir():
             continue
         flags = [word.format(dir=folder) for word in words]
         _command(folder, "learners.finetune", *flags, "--out", run, "--overwrite", "--quiet")
@@ -59,16 +59,16 @@ def write(folder: Path) -> None:
         }
         if (run / "model").is_dir():
             for form in ("csv", "jsonl"):
-                asked = [run / "model", *_asked(run), "--format", form, "--quiet"]
-                texts[f"answers.{form}"] = _command(folder, "learners.predict", *asked)
-        kept.mkdir(parents=True)
+                arguments = [run / "model", *_sample_files(run), "--format", form, "--quiet"]
+                texts[f"answers.{form}"] = _command(folder, "learners.predict", *arguments)
+        answers_folder.mkdir(parents=True)
         for file, text in texts.items():
-            (kept / file).write_text(text.replace(str(folder), "."), encoding="utf-8")
+            (answers_folder / file).write_text(text.replace(str(folder), "."), encoding="utf-8")
         print(name, flush=True)
 
 
 def compare(before: Path, after: Path) -> int:
-    """How many of the answers of ``before`` differ in ``after``; each is told."""
+    """Print each answer file that differs, and return how many do."""
     files = sorted(
         {p.relative_to(d) for d in (before, after) for p in (d / "answers").rglob("*.*")}
     )
@@ -82,7 +82,7 @@ def compare(before: Path, after: Path) -> int:
 
 
 def _difference(before: Path, after: Path) -> str:
-    """The first line in which two texts differ; "" where none does."""
+    """Return the first line in which two files differ, or ""."""
     if not (before.is_file() and after.is_file()):
         return "only in one of the two"
     lines = (
@@ -99,7 +99,7 @@ def _difference(before: Path, after: Path) -> str:
     return ""
 
 
-#: Lines of a report that differ from run to run: how long it took, when, and a hash of paths.
+#: Report lines that differ from run to run: durations, dates and a hash of paths.
 _OF_ITS_TIME = re.compile(r'\s*"(seconds|trained|evaluated|items_sha256)":')
 _NUMBER = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
 
@@ -113,23 +113,23 @@ def _equal_but_for_last_digits(old: str, new: str) -> bool:
 
 
 def _command(folder: Path, module: str, *words: object) -> str:
-    called = [sys.executable, "-m", module, *map(str, words)]
-    ran = subprocess.run(called, capture_output=True, text=True, encoding="utf-8")
-    (folder / "log.txt").open("a", encoding="utf-8").write(f"$ {called}\n{ran.stderr}")
-    if ran.returncode:
-        sys.exit(f"{' '.join(called)}\n{ran.stdout[-500:]}{ran.stderr[-2000:]}")
-    return ran.stdout
+    command = [sys.executable, "-m", module, *map(str, words)]
+    completed = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    (folder / "log.txt").open("a", encoding="utf-8").write(f"$ {command}\n{completed.stderr}")
+    if completed.returncode:
+        sys.exit(f"{' '.join(command)}\n{completed.stdout[-500:]}{completed.stderr[-2000:]}")
+    return completed.stdout
 
 
-def _asked(run: Path) -> list[str]:
-    """Files of a run, some of each part, what it has never seen among them."""
+def _sample_files(run: Path) -> list[str]:
+    """Return some files of each split of a run, including unknown ones."""
     items = pd.read_csv(run / "items.csv", dtype=str, keep_default_na=False)
     files = items.drop_duplicates("path").groupby("split")["path"]
     return [path for _, paths in files for path in paths.iloc[: ASKED // files.ngroups]]
 
 
 def _write_data(folder: Path) -> None:
-    """A tree above the digits, a table with few of them and one with a further class, and noise."""
+    """Write a tree above the digits, a small table, one with a further class, and noise."""
     if (folder / "tree.csv").is_file():
         return
     import numpy as np
@@ -159,14 +159,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("write").add_argument("folder", type=Path)
-    two = actions.add_parser("compare")
-    two.add_argument("before", type=Path)
-    two.add_argument("after", type=Path)
-    asked = parser.parse_args()
-    if asked.action == "write":
-        write(asked.folder.resolve())
+    comparison = actions.add_parser("compare")
+    comparison.add_argument("before", type=Path)
+    comparison.add_argument("after", type=Path)
+    arguments = parser.parse_args()
+    if arguments.action == "write":
+        write(arguments.folder.resolve())
         return 0
-    return int(compare(asked.before, asked.after) > 0)
+    return int(compare(arguments.before, arguments.after) > 0)
 
 
 if __name__ == "__main__":

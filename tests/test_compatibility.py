@@ -1,4 +1,4 @@
-"""What 1.0 wrote and offered (`tests.kept`), every 1.x reads and offers: see docs/compatibility.md."""
+"""Every 1.x reads and offers what 1.0 wrote and offered; see docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from secondhand import __version__
 from tests.kept.make import ANSWERS, INTERFACE, MODEL, answers, interface
 
 ROOT = Path(__file__).parents[1]
-#: Keys at the top of Citation File Format 1.2.0.
+#: Required keys of Citation File Format 1.2.0.
 REQUIRED = {"cff-version", "message", "title", "authors"}
 OPTIONAL = {
     "abstract", "commit", "contact", "date-released", "doi", "identifiers", "keywords", "license",
@@ -23,24 +23,26 @@ OPTIONAL = {
 
 
 def test_a_model_folder_of_1_0_gives_the_answers_of_1_0(tmp_path: Path) -> None:
-    kept = json.loads(ANSWERS.read_text(encoding="utf-8"))
-    found = answers(MODEL, tmp_path)
-    assert {row["reason"] for row in kept} >= {"", "ambiguous", "out of distribution", "no signal"}
-    for now, then in zip(found, kept, strict=True):
-        assert now.pop("probability") == pytest.approx(then.pop("probability"), abs=1e-3), then
-        assert now == then
+    old = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    current = answers(MODEL, tmp_path)
+    assert {row["reason"] for row in old} >= {"", "ambiguous", "out of distribution", "no signal"}
+    for after, before in zip(current, old, strict=True):
+        assert after.pop("probability") == pytest.approx(before.pop("probability"), abs=1e-3), (
+            before
+        )
+        assert after == before
 
 
 def test_flags_columns_and_names_of_1_0_are_still_there() -> None:
-    kept, now = json.loads(INTERFACE.read_text(encoding="utf-8")), interface()
-    gone = {
+    stored, current = json.loads(INTERFACE.read_text(encoding="utf-8")), interface()
+    lost_flags = {
         command: missing
-        for command, flags in kept["flags"].items()
-        if (missing := {*flags} - {*now["flags"].get(command, [])})
+        for command, flags in stored["flags"].items()
+        if (missing := {*flags} - {*current["flags"].get(command, [])})
     }
-    assert gone == {}
-    assert {*kept["columns"]} <= {*now["columns"]}
-    assert {*kept["names"]} <= {*now["names"]}
+    assert lost_flags == {}
+    assert {*stored["columns"]} <= {*current["columns"]}
+    assert {*stored["names"]} <= {*current["names"]}
 
 
 def test_each_place_names_the_same_version() -> None:

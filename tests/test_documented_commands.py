@@ -1,9 +1,10 @@
-"""Every block of commands and of Python in the documents does what it is there for, or says why it is
-not run: `<!-- no test: needs a network -->` before it.
+"""Every block of commands and of Python in the documents works, or says why it is not run.
 
-In this process, in a folder with files of the names that the documents use, and with training cut
-short: of folds that are made up one is trained, diagrams are not drawn. Commands of `benchmarks/` are
-parsed, and so are those of `make`, which repeat others.
+`<!-- no test: needs a network -->` before a block excuses it.
+
+Blocks run in this process, in a folder with files of the documented names. Training is shortened:
+one fold of several is trained, and diagrams are not drawn. Commands of `benchmarks/`, and those of
+`make`, which repeat others, are only parsed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from learners.cli.flags import make_parser, parse
 from tests.documented import ROOT, Block, blocks, write_world
 
 BLOCKS = blocks()
-#: What a training is cut short by; said flags give way.
+#: Flags that shorten a training; documented flags take precedence.
 TINY = {
     "--backbone": "test_resnet",
     "--size": "32",
@@ -39,15 +40,17 @@ TINY = {
     "--bs": "8",
     "--workers": "0",
 }
-#: The runs of this process's world, and what trained them.
+#: The runs made so far, and the arguments that trained them.
 TRAINED: dict[Path, list[str]] = {}
-#: One fold is trained, where not the data say which there are.
+#: The fold that is trained, unless the data give the folds.
 FOLDS = {"5": "1", "group": "a"}
 
 
 def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
-    lost = [block.where for block in BLOCKS if not (block.kind or block.excused)]
-    assert not lost, f"neither commands nor Python, and no <!-- no test: … --> before them: {lost}"
+    neither = [block.where for block in BLOCKS if not (block.kind or block.excused)]
+    assert not neither, (
+        f"neither commands nor Python, and no <!-- no test: … --> before them: {neither}"
+    )
     excused = [block for block in BLOCKS if block.excused]
     with capsys.disabled():
         print(f"\n{len(BLOCKS) - len(excused)} blocks are run, {len(excused)} are not:")
@@ -68,7 +71,7 @@ def test_what_a_block_is() -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[Path]:
-    """The folder; a run of `photos`, and a page at work over it, are made when a block needs them."""
+    """A folder of documented files; a run of `photos` and a page are made when needed."""
     from sklearn.datasets import load_digits
 
     from datasets.sources import demos as demos
@@ -78,11 +81,11 @@ def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[
     write_world(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
-        # One command empties it.
+        # One of the commands empties the cache.
         patch.setenv("SECONDHAND_CACHE", str(folder / ".cache" / "secondhand"))
-        few = load_digits()
-        few.images, few.target = few.images[:160], few.target[:160]
-        patch.setattr("sklearn.datasets.load_digits", lambda: few)
+        digits = load_digits()
+        digits.images, digits.target = digits.images[:160], digits.target[:160]
+        patch.setattr("sklearn.datasets.load_digits", lambda: digits)
         patch.setitem(demos._PER_CLASS, "glitches", 4)
         patch.setitem(demos._PER_CLASS, "sounds", 6)
         patch.chdir(folder)
@@ -118,15 +121,15 @@ def test_it_does_what_it_says(
         page = request.getfixturevalue("page")
         block = Block(block.where, block.text.replace("http://127.0.0.1:7860", page))
     if block.kind == "python":
-        monkeypatch.setitem(sys.modules, "datasets", sys.modules["datasets"])  # one hides it
-        text = block.text.replace("160", TINY["--size"])  # pixels of the model's pictures
+        monkeypatch.setitem(sys.modules, "datasets", sys.modules["datasets"])  # one block hides it
+        text = block.text.replace("160", TINY["--size"])  # the size of the model's pictures
         exec(compile(text, block.where, "exec"), {"__name__": "documented"})
         return
     for words in block.commands():
         print(words)
-        asked = re.search(r"runs/(digits|sounds|glitches)/model.*demos/", " ".join(words))
-        if asked and Path("runs", asked[1]) not in TRAINED:  # in another process, if at all
-            finetune(["--data", f"demo:{asked[1]}"])
+        match = re.search(r"runs/(digits|sounds|glitches)/model.*demos/", " ".join(words))
+        if match and Path("runs", match[1]) not in TRAINED:  # otherwise another process trained it
+            finetune(["--data", f"demo:{match[1]}"])
         PROGRAMS[words[0]](words[1:])
 
 
@@ -134,50 +137,50 @@ def python(words: list[str]) -> None:
     if words[0] == "-m":
         module(words[1], words[2:])
     else:
-        parsed(ROOT / words[0], words[1:])
+        parse_benchmark(ROOT / words[0], words[1:])
 
 
 def module(name: str, words: list[str]) -> None:
-    """Call the command, and look at what it guarantees."""
-    words, to = redirected(words)
+    """Call the command, and check what it guarantees."""
+    words, target = redirected(words)
     words = [os.path.expanduser(word) for word in words]
-    words = [found for word in words for found in sorted(glob.glob(word)) or [word]]
+    words = [path for word in words for path in sorted(glob.glob(word)) or [word]]
     if name in COMMANDS:
         COMMANDS[name](words)
         return
-    said = called(name, words)
-    if to:
-        Path(to).write_text(said)
+    output = run_command(name, words)
+    if target:
+        Path(target).write_text(output)
     if name == "learners.predict":
         if "--out" in words:
-            said = Path(words[words.index("--out") + 1]).read_text()
-        rows = list(csv.DictReader(io.StringIO(said)))
+            output = Path(words[words.index("--out") + 1]).read_text()
+        rows = list(csv.DictReader(io.StringIO(output)))
         assert rows
         assert {"path", "label", "best", "probability", "reason"} <= rows[0].keys()
         assert not any(row["reason"].startswith("bad file") for row in rows)
         assert ("set" in rows[0]) == ("--sets" in words)
     elif "--out" in words:
-        made = Path(words[words.index("--out") + 1])
-        assert (made if made.suffix else made / "report.json").is_file() or list(
-            made.rglob("*.png")
+        written = Path(words[words.index("--out") + 1])
+        assert (written if written.suffix else written / "report.json").is_file() or list(
+            written.rglob("*.png")
         )
     elif name == "learners.export":
         assert Path(words[0]).with_suffix(".onnx").is_file()
     else:
-        assert said.strip()
+        assert output.strip()
 
 
-def called(name: str, words: list[str]) -> str:
-    """What a command wrote to standard output, once it ended well."""
-    main, said = importlib.import_module(name).main, io.StringIO()
-    with contextlib.redirect_stdout(said), pytest.MonkeyPatch.context() as patch:
+def run_command(name: str, words: list[str]) -> str:
+    """Return a command's standard output, and check that it succeeded."""
+    main, output = importlib.import_module(name).main, io.StringIO()
+    with contextlib.redirect_stdout(output), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [name, *words])
         try:
             status = main() if name.startswith("benchmarks") else main(words)
         except SystemExit as end:
             status = end.code
-    assert not status, said.getvalue()
-    return said.getvalue()
+    assert not status, output.getvalue()
+    return output.getvalue()
 
 
 def redirected(words: list[str]) -> tuple[list[str], str]:
@@ -186,48 +189,48 @@ def redirected(words: list[str]) -> tuple[list[str], str]:
 
 def finetune(words: list[str]) -> None:
     if "--resume" in words:
-        assert "model" in called("learners.finetune", words)
+        assert "model" in run_command("learners.finetune", words)
         return
-    kept = [word for at, word in enumerate(words)
+    remaining = [word for at, word in enumerate(words)
             if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
-    fold = FOLDS.get(kept[kept.index("--cv") + 1], "") if "--cv" in kept else ""
+    fold = FOLDS.get(remaining[remaining.index("--cv") + 1], "") if "--cv" in remaining else ""
     tiny = dict(TINY)
-    if any(word.endswith(".npz") for word in kept):  # embeddings have no body
+    if any(word.endswith(".npz") for word in remaining):  # embeddings have no backbone
         tiny = {}
-    elif "--from" in kept:  # which brings its network
+    elif "--from" in remaining:  # which brings its network
         tiny = {name: tiny[name] for name in ("--bs", "--workers")}
     else:
-        kept = [*kept, "--weights", "none"]
-    words = [*kept, *(word for pair in tiny.items() for word in pair)]
+        remaining = [*remaining, "--weights", "none"]
+    words = [*remaining, *(word for pair in tiny.items() for word in pair)]
     data = Path(words[words.index("--data") + 1].removeprefix("demo:")).stem
     run = Path("runs") / (f"{data}-cv" if "--cv" in words else data)  # as the command names it
     if fold:
         run = run / f"fold-{fold}"
         words += ["--fold", fold, "--out", str(run)]
-    if TRAINED.get(run) == words:  # by a block before
+    if TRAINED.get(run) == words:  # by an earlier block
         return
     TRAINED[run] = words
     shutil.rmtree(run, ignore_errors=True)
-    called("learners.finetune", words)
+    run_command("learners.finetune", words)
     assert (run / "report" / "index.html").is_file()
-    whole = "--cv" in words and not fold
-    assert (run / ("folds.csv" if whole else "model/config.json")).is_file()
+    cross_validated = "--cv" in words and not fold
+    assert (run / ("folds.csv" if cross_validated else "model/config.json")).is_file()
 
 
 def app(words: list[str]) -> None:
-    """It comes up, and is ended as soon as it waits."""
+    """Start the page, and end it as soon as it waits."""
     from app import __main__ as command
 
     port = [word for word in words if word != "--port" and not word.isdigit()]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "_wait", lambda: None)
-        assert " on http://127.0.0.1:" in called("app.__main__", [*port, "--port", "0"])
+        assert " on http://127.0.0.1:" in run_command("app.__main__", [*port, "--port", "0"])
     signal.signal(signal.SIGTERM, before)
 
 
-def parsed(script: Path, words: list[str]) -> None:
-    """A benchmark's flags are understood. (That it runs, tests/benchmarks sees.)"""
+def parse_benchmark(script: Path, words: list[str]) -> None:
+    """Parse a benchmark's flags. (tests/benchmarks runs it.)"""
 
     class Understood(Exception): ...
 
@@ -248,9 +251,9 @@ def parsed(script: Path, words: list[str]) -> None:
 
 def make(words: list[str]) -> None:
     for target in words:
-        ran = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stderr
-        lines = re.findall(r"python -m learners.finetune .*", ran.stdout.replace("\\\n", " "))
+        completed = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+        assert completed.returncode == 0, completed.stderr
+        lines = re.findall(r"python -m learners.finetune .*", completed.stdout.replace("\\\n", " "))
         for command in (words for line in lines for words in Block("Makefile", line).commands()):
             parse(make_parser("learners.finetune", ""), command[3:])
 
@@ -258,9 +261,9 @@ def make(words: list[str]) -> None:
 def curl(words: list[str]) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
-    ran = subprocess.run(["curl", "-sS", "-f", *words], capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    assert '"label"' in ran.stdout
+    done = subprocess.run(["curl", "-sS", "-f", *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert '"label"' in done.stdout
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {"learners.finetune": finetune, "app": app}

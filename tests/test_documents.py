@@ -1,4 +1,4 @@
-"""The pages of the site: each is reached, and what they name is there. (`make docs` checks their links.)"""
+"""The pages of the site: each is linked, and what they name exists."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.documented import ROOT
 
 
 def test_each_page_is_reached_from_the_front() -> None:
-    """As Sphinx finds, too, which the tests do not run: it takes seconds."""
+    """Sphinx checks it too, but takes seconds and is not run by the tests."""
     config = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
     groups = re.search(r"for group in \((.*?)\)", config)
     assert groups
-    left = [ROOT / "docs" / f"{group}.md" for group in re.findall(r'"(\w+)"', groups[1])]
-    found: set[Path] = set()
-    while left:
-        found.add(page := left.pop())
+    pending = [ROOT / "docs" / f"{group}.md" for group in re.findall(r'"(\w+)"', groups[1])]
+    reached: set[Path] = set()
+    while pending:
+        reached.add(page := pending.pop())
         if page.suffix == ".md":
             for names in re.findall(r"```{toctree}\n(.*?)```", page.read_text("utf-8"), re.S):
                 for name in re.findall(r"^(?!:)\S+$", names, re.M):
@@ -31,13 +31,13 @@ def test_each_page_is_reached_from_the_front() -> None:
                         if (file := Path(f"{stem}{end}")).is_file()
                     ]
                     assert ends, f"{page.name}: {name}"
-                    left += ends
+                    pending += ends
     patterns = ("*.md", "docs/*.md", "notebooks/*.ipynb", "benchmarks/README.md")
     pages = {path for pattern in patterns for path in ROOT.glob(pattern)}
-    assert pages - found == {ROOT / "README.md"}
+    assert pages - reached == {ROOT / "README.md"}
 
 
-#: Flags of programs that are not ours, and of the benchmarks. (Blocks of commands are run elsewhere.)
+#: Flags of other programs and of the benchmarks. (Another test runs the commands.)
 OTHERS = {
     "--force-directories", "--small", "--rounds", "--peers", "--cpu", "--multi_gpu", "--machine_rank",
     "--wheel", "--preload", "--main_process_ip", "--num_processes", "--num_machines", "--main_process_port", "--nproc_per_node",
@@ -48,12 +48,12 @@ def test_each_flag_that_is_named_is_there() -> None:
     ours = {name for command in COMMANDS for name in parser_of(command)._option_string_actions}
     for document in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
         text = re.sub(r"```.*?```|^    .*?$", "", document.read_text("utf-8"), flags=re.S | re.M)
-        if document.name == "coming-from-other-tools.md":  # others' words and, beside them, ours
+        if document.name == "coming-from-other-tools.md":  # other programs' terms beside ours
             text = re.sub(r"^\|.*?\|", "", text, flags=re.M)
-        named = set(
+        names = set(
             re.findall(r"(?<![\w-])--[a-z][a-z_-]*", " ".join(re.findall(r"`[^`]+`", text)))
         )
-        assert named - ours - OTHERS == set(), document.name
+        assert names - ours - OTHERS == set(), document.name
 
 
 def test_the_page_of_flags_has_each_setting_with_its_range_and_default() -> None:
@@ -68,9 +68,9 @@ def test_each_promise_of_the_security_page_names_a_test_and_each_is_there() -> N
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 8
     for row in rows:
-        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
-        assert named, row
-        for file, test in named:
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert tests, row
+        for file, test in tests:
             assert f"def {test}(" in (ROOT / file).read_text("utf-8"), f"{file}::{test}"
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"`make ([\w-]+)`", text)
@@ -93,9 +93,9 @@ def test_the_examples_of_docstrings_say_what_is() -> None:
 
 def test_each_name_of_the_python_page_is_there() -> None:
     text = (ROOT / "docs" / "python.md").read_text("utf-8")
-    named = re.findall(r"auto(?:class|function):: ([\w.]+)\.(\w+)(?:\n +:members: (.*))?", text)
-    assert len(named) >= 10
-    for module, name, members in named:
+    entries = re.findall(r"auto(?:class|function):: ([\w.]+)\.(\w+)(?:\n +:members: (.*))?", text)
+    assert len(entries) >= 10
+    for module, name, members in entries:
         item = getattr(import_module(module), name)
         assert all(hasattr(item, member) for member in members.split(", ") if member), name
 
@@ -111,7 +111,7 @@ def test_each_file_and_test_that_is_named_is_there() -> None:
 
 
 def test_each_part_of_the_program_has_a_file_a_command_and_a_test() -> None:
-    """(That files and tests exist, and flags, the tests above look.) Packages are imported where it says."""
+    """The tests above check that files, tests and flags exist; this one imports the packages."""
     parts, packages = (ROOT / "docs/what-is-in-it.md").read_text("utf-8").split("## Packages")
     rows = [line for line in parts.splitlines() if re.match(r"\| (?!part )", line)]
     assert len(rows) >= 12
@@ -120,9 +120,9 @@ def test_each_part_of_the_program_has_a_file_a_command_and_a_test() -> None:
         assert (ROOT / file).is_file(), row
         assert command.startswith(("python -m ", "make ")), row
         assert re.fullmatch(r"tests/[\w/]+\.py::test_\w+", test), row
-    named = re.findall(r"^\| (\w+) \| .* \| (`.*`) \|$", packages, re.MULTILINE)
-    assert len(named) >= 6
-    for package, files in named:
+    entries = re.findall(r"^\| (\w+) \| .* \| (`.*`) \|$", packages, re.MULTILINE)
+    assert len(entries) >= 6
+    for package, files in entries:
         for file in re.findall(r"`(.*?)`", files):
             text = (ROOT / file).read_text("utf-8")
             assert re.search(rf"^ *(import|from) {package}\b", text, re.MULTILINE), (package, file)

@@ -1,4 +1,5 @@
-"""300 damaged files through the readers: each a right answer, or one error that names the file.
+"""300 damaged files through the readers: each gives a right answer, or one error that names the
+file.
 
 ``make bench-fuzz`` opens 5 000.
 """
@@ -36,7 +37,7 @@ def test_no_mutant_does_harm() -> None:
     assert [outcome for outcome in outcomes if outcome.verdict == "fault"] == []
     assert len(outcomes) == 300
     verdicts = {(outcome.kind, outcome.verdict) for outcome in outcomes}
-    # Damage that is always seen, or never, would show nothing.
+    # Damage that is always, or never, noticed would show nothing.
     assert {kind for kind, verdict in verdicts if verdict == "refused"} == {*mutants.KINDS}
     assert len({kind for kind, verdict in verdicts if verdict == "answer"}) >= 6
 
@@ -48,23 +49,23 @@ def test_what_the_mutants_come_from_is_right(models: Path, tmp_path: Path) -> No
     for kind, files in sources.items():
         for number, data in enumerate(files):
             if kind in ("config", "safetensors"):
-                continue  # of one folder and in it alone: below
-            for way in range(3):
-                path = tmp_path / f"{kind}{number}{way}{fuzzing.SUFFIX[kind]}"
-                reader.prepare(kind, path, data, Always(way))()
+                continue  # folders with cells are below
+            for choice in range(3):
+                path = tmp_path / f"{kind}{number}{choice}{fuzzing.SUFFIX[kind]}"
+                reader.prepare(kind, path, data, Always(choice))()
     for folder in models.iterdir():
         reader.model(folder)
 
 
 class Always(np.random.Generator):
-    """Chooses the same way of opening each time."""
+    """A generator that always makes the same choice."""
 
-    def __init__(self, way: int) -> None:
+    def __init__(self, choice: int) -> None:
         super().__init__(np.random.PCG64(0))
-        self.way = way
+        self.choice = choice
 
     def integers(self, *limits, **options):
-        return self.way
+        return self.choice
 
 
 def test_equal_seeds_make_equal_mutants() -> None:
@@ -79,13 +80,13 @@ def test_equal_seeds_make_equal_mutants() -> None:
 
 
 def take(size: int) -> None:
-    """Bytes of memory that this process has never had: what a C library keeps would not count."""
-    # All at once: page by page it can take seconds, and then looks like a hang.
+    """Allocate memory that the process never had; a C library might reuse memory."""
+    # All at once: page by page it can take seconds and look like a hang.
     mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
 
 
 @pytest.mark.parametrize(
-    ("deed", "found"),
+    ("action", "fault"),
     [
         (lambda path: crash(), "the process died with -11"),
         (lambda path: time.sleep(600), "hangs"),
@@ -100,14 +101,14 @@ def take(size: int) -> None:
     ids=lambda deed: deed if isinstance(deed, str) else "",
 )
 def test_each_kind_of_harm_is_seen(
-    deed, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    action, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The harness, with a reader that does what no reader may."""
-    if found == "hangs":  # the others get the time that a busy machine takes
+    """The harness notices a reader that does what no reader may."""
+    if fault == "hangs":  # the others get the time that a busy machine takes
         monkeypatch.setattr(fuzzing, "HANGS", 3.0)
-    (outcome,) = run_with(deed, tmp_path)
+    (outcome,) = run_with(action, tmp_path)
     assert outcome.verdict == "fault"
-    assert found in outcome.detail
+    assert fault in outcome.detail
     assert outcome.seconds < 2 * DEADLINE
 
 
@@ -123,7 +124,7 @@ def deny(message: str) -> None:
 
 
 def run_with(deed, root: Path) -> list[Outcome]:
-    """One mutant opened by `deed`, in a forked worker: a function of a test cannot be sent."""
+    """Open a mutant in a forked worker with `deed`, as a test's function cannot be pickled."""
 
     class Reader:
         def __init__(self, models: Path, out: Path) -> None: ...

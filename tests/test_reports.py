@@ -1,7 +1,6 @@
-"""No library that this is built on reports to its maker: no file in the home folder, no look-up of a name.
+"""No library reports to its maker: no file is written in the home folder, and no name is looked up.
 
-What a library does in C no hook of Python's sees: strace, where there is one, writes down who asks the
-network for what.
+Python's hooks do not see what C code does; strace, if there is one, records network calls.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-#: Seconds that a page stands there: ONNX Runtime's first look-up came between the fifth and the twelfth.
+#: Seconds that a page runs: ONNX Runtime looks up a name between the fifth and the twelfth.
 WATCHED = 14
 
 PAGE = f"""
@@ -45,7 +44,7 @@ with serve(load_each([model])[0]) as url:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A model folder with its ``model.onnx``, and a picture."""
     folder = tmp_path_factory.mktemp("reports")
     bundle = plain_bundle()
@@ -55,9 +54,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(model), str(picture)
 
 
-def watched(folder: Path, *words: str) -> tuple[list[str], list[str]]:
-    """Run ``python WORDS…`` with a new home: the files that it leaves there, and what it asked the
-    network for but for this machine."""
+def run_watched(folder: Path, *words: str) -> tuple[list[str], list[str]]:
+    """Run ``python WORDS…`` with a new home; return its files and its network requests."""
     home, log = folder / "home", folder / "calls"
     home.mkdir()
     log.touch()
@@ -66,28 +64,30 @@ def watched(folder: Path, *words: str) -> tuple[list[str], list[str]]:
     strace = shutil.which("strace")
     trace = "openat,connect,sendto,sendmsg,sendmmsg"
     before = [strace, "-f", "-qq", "-e", f"trace={trace}", "-o", str(log)] if strace else []
-    ran = subprocess.run(
+    completed = subprocess.run(
         [*before, sys.executable, *words], cwd=ROOT, env=clean | {"HOME": str(home)},
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    assert completed.returncode == 0, completed.stderr
     outside = re.compile(r"sa_family=AF_INET6?\b|/etc/resolv\.conf")
     calls = [line for line in log.read_text().splitlines() if outside.search(line)]
-    here = re.compile(r'inet_addr\("127\.|"::1"')
+    loopback = re.compile(r'inet_addr\("127\.|"::1"')
     files = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
-    return files, [line for line in calls if not here.search(line)]
+    return files, [line for line in calls if not loopback.search(line)]
 
 
-def test_a_prediction_reports_to_nobody(asked: tuple[str, str], tmp_path: Path) -> None:
-    assert watched(tmp_path, "-m", "learners.predict", *asked) == ([], [])
+def test_a_prediction_reports_to_nobody(prepared: tuple[str, str], tmp_path: Path) -> None:
+    assert run_watched(tmp_path, "-m", "learners.predict", *prepared) == ([], [])
 
 
-def test_the_page_reports_to_nobody(asked: tuple[str, str], tmp_path: Path) -> None:
-    assert watched(tmp_path, "-c", PAGE, *asked) == ([], [])
+def test_the_page_reports_to_nobody(prepared: tuple[str, str], tmp_path: Path) -> None:
+    assert run_watched(tmp_path, "-c", PAGE, *prepared) == ([], [])
 
 
-def test_a_shared_models_program_reports_to_nobody(asked: tuple[str, str], tmp_path: Path) -> None:
-    share(["--zip", str(tmp_path / "shared.zip"), asked[0]])
+def test_a_shared_models_program_reports_to_nobody(
+    prepared: tuple[str, str], tmp_path: Path
+) -> None:
+    share(["--zip", str(tmp_path / "shared.zip"), prepared[0]])
     with zipfile.ZipFile(tmp_path / "shared.zip") as archive:
         archive.extractall(tmp_path)
-    assert watched(tmp_path, str(tmp_path / "shared/predict.py"), asked[1]) == ([], [])
+    assert run_watched(tmp_path, str(tmp_path / "shared/predict.py"), prepared[1]) == ([], [])

@@ -1,4 +1,4 @@
-"""A wheel takes one name in site-packages, and works beside a package called as one of its own."""
+"""A wheel takes one name in site-packages, and works beside a package of the same name."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ pytestmark = [
 
 
 def run(*words: str | Path, cwd: Path, status: int = 0, **also: str) -> str:
-    """What a program says, on both streams; without this checkout on its path."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    ran = subprocess.run(
-        list(map(str, words)), cwd=cwd, env=kept | also, text=True, timeout=280,
+    """Return a program's output and errors, without this checkout on its path."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    completed = subprocess.run(
+        list(map(str, words)), cwd=cwd, env=environment | also, text=True, timeout=280,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    assert ran.returncode == status, ran.stdout
-    return ran.stdout
+    assert completed.returncode == status, completed.stdout
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")
 def bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with the wheel, which is built from the sdist, a stand-in for
-    Hugging Face's package, and what both need from the environment of the tests."""
+    """The programs of an environment with the wheel, built from the sdist, and a stand-in for
+    Hugging Face's package. What both need comes from the environment of the tests."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
@@ -52,23 +52,23 @@ def bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(ours, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ours, source / name)
-    said = run(
+    output = run(
         UV, "build", "-v", "--no-build-isolation", "--offline", "--python", sys.executable,
         "-o", folder, source, cwd=folder,
     )  # fmt: skip
-    assert "absent from the `packages`" not in said  # which setuptools will refuse one day
+    assert "absent from the `packages`" not in output  # setuptools will refuse this in future
     run(UV, "venv", "-q", "--python", sys.executable, folder / "env", cwd=folder)
     (site,) = folder.glob("env/lib/python*/site-packages")
     (site / "needed.pth").write_text(sysconfig.get_path("purelib"))
     (site / "datasets").mkdir()
     (site / "datasets/__init__.py").write_text("Dataset = 'theirs'\n")
-    there = {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}
+    files_before = {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}
     (wheel,) = folder.glob("*.whl")
     bin = folder / "env/bin"
     run(UV, "pip", "install", "-q", "--offline", "--no-deps", "--python", bin / "python", wheel,
         cwd=folder)  # fmt: skip
-    assert {path: path.read_bytes() for path in there} == there
-    new = {path.relative_to(site).parts[0] for path in site.rglob("*") if path not in there}
+    assert {path: path.read_bytes() for path in files_before} == files_before
+    new = {path.relative_to(site).parts[0] for path in site.rglob("*") if path not in files_before}
     assert new - {"datasets"} == {"secondhand", f"secondhand-{__version__}.dist-info"}
     top = site / f"secondhand-{__version__}.dist-info/top_level.txt"
     assert top.read_text().split() == ["secondhand"], "others ask it who owns a name"
@@ -84,24 +84,24 @@ def test_both_can_be_imported_each_in_a_process_of_its_own(bin: Path, tmp_path: 
         "print(secondhand.Predictor.__module__, secondhand.load_model.__module__,\n"
         "      secondhand.finetune.__module__, 'torch' in sys.modules)"
     )
-    said = run(bin / "python", "-c", program, cwd=tmp_path)
-    assert said == "learners.inference.predictor learners.model.hub learners.finetune False\n"
-    said = run(bin / "python", "-c", f"{theirs}; import secondhand", cwd=tmp_path, status=1)
-    assert "ImportError: another package called datasets is already imported" in said
-    assert "`secondhand predict MODEL FILE...`" in said
+    output = run(bin / "python", "-c", program, cwd=tmp_path)
+    assert output == "learners.inference.predictor learners.model.hub learners.finetune False\n"
+    output = run(bin / "python", "-c", f"{theirs}; import secondhand", cwd=tmp_path, status=1)
+    assert "ImportError: another package called datasets is already imported" in output
+    assert "`secondhand predict MODEL FILE...`" in output
 
 
 def test_the_command_does_what_the_modules_do(bin: Path, tmp_path: Path) -> None:
     assert run(bin / "secondhand", "--version", cwd=tmp_path) == f"secondhand {__version__}\n"
-    said = run(bin / "secondhand", "finetun", cwd=tmp_path, status=2)
-    assert said == "error: there is no command finetun. Did you mean finetune?\n"
-    said = run(bin / "python", "-m", "secondhand", "predict", "--help", cwd=tmp_path)
-    assert said.startswith("usage: secondhand predict ")
-    said = run(bin / "secondhand", "finetune", "--preset", "none", cwd=tmp_path, status=2)
-    assert "quick" in said, "what lies beside the modules is there as well"
+    output = run(bin / "secondhand", "finetun", cwd=tmp_path, status=2)
+    assert output == "error: there is no command finetun. Did you mean finetune?\n"
+    output = run(bin / "python", "-m", "secondhand", "predict", "--help", cwd=tmp_path)
+    assert output.startswith("usage: secondhand predict ")
+    output = run(bin / "secondhand", "finetune", "--preset", "none", cwd=tmp_path, status=2)
+    assert "quick" in output, "what lies beside the modules is there as well"
     soundfile.write(tmp_path / "a.wav", np.sin(np.arange(8000.0)), 8000)
-    how = ("--out", "drawn", "--cache-dir", "cache", "--workers", "2")
-    run(bin / "secondhand", "render", "a.wav", "a.wav", *how, cwd=tmp_path)
+    options = ("--out", "drawn", "--cache-dir", "cache", "--workers", "2")
+    run(bin / "secondhand", "render", "a.wav", "a.wav", *options, cwd=tmp_path)
     assert list((tmp_path / "drawn").rglob("*.png"))
 
 
@@ -109,9 +109,9 @@ def test_it_answers(bin: Path, tmp_path: Path) -> None:
     model = save_bundle(bundle(), tmp_path / "model")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
     (answer,) = Predictor(model, device="cpu").predict([tmp_path / "a.png"])
-    said = run(bin / "secondhand", "predict", "model", "a.png", "b.png", cwd=tmp_path, status=3)
-    assert f"\na.png,{answer.label},{answer.best}," in said
-    assert "b.png: bad file: there is no such file" in said
+    output = run(bin / "secondhand", "predict", "model", "a.png", "b.png", cwd=tmp_path, status=3)
+    assert f"\na.png,{answer.label},{answer.best}," in output
+    assert "b.png: bad file: there is no such file" in output
 
 
 @pytest.mark.skipif(
@@ -124,6 +124,6 @@ def test_it_learns_and_answers(bin: Path, tmp_path: Path) -> None:
     report = (tmp_path / "run/report/index.html").read_text()
     assert "secondhand finetune --data demo:digits" in report
     Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
-    asked = ("run/model", "a.png", "--cluster", "local")
-    said = run(bin / "secondhand", "predict", *asked, cwd=tmp_path, PYTHON_CPU_COUNT="2")
-    assert "\na.png,unknown," in said
+    arguments = ("run/model", "a.png", "--cluster", "local")
+    output = run(bin / "secondhand", "predict", *arguments, cwd=tmp_path, PYTHON_CPU_COUNT="2")
+    assert "\na.png,unknown," in output

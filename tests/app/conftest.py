@@ -1,4 +1,4 @@
-"""One page for all tests."""
+"""One page for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMITS = Limits(megabytes=2, files=6, queue=40, keep=600.0)
 
 @dataclass
 class Up:
-    """A page that answers."""
+    """A running page, its address and its folder."""
 
     url: str
     models: dict[str, Served]

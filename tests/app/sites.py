@@ -1,4 +1,4 @@
-"""Small models for the page: made once, in seconds, and truly able to tell their classes apart."""
+"""Small models for the page that train in seconds and can tell their classes apart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TONES = {"high": 2000.0, "low": 400.0}
 
 
 def tone(path: Path, *names: str, rate: int = 8000, level: float = 0.3) -> Path:
-    """A second of each of these tones in faint noise, or of silence."""
+    """Write a second of these tones in faint noise, or of silence."""
     rng = np.random.default_rng(len(names))
     t = np.arange(rate) / rate
     parts = [
@@ -49,7 +49,7 @@ def tone(path: Path, *names: str, rate: int = 8000, level: float = 0.3) -> Path:
 
 
 def strain(path: Path, frequency: float = 200.0) -> Path:
-    """32 s of white noise at 4096 Hz with a burst at `MOMENT`, as GWOSC lays out its HDF5 files."""
+    """Write 32 s of white noise at 4096 Hz with a burst at `MOMENT`, in GWOSC's HDF5 layout."""
     rng = np.random.default_rng(int(frequency))
     t = np.arange(32 * RATE) / RATE - (MOMENT - START)
     burst = 40 * np.exp(-((t / 0.02) ** 2)) * np.sin(2 * np.pi * frequency * t)
@@ -62,7 +62,7 @@ def strain(path: Path, frequency: float = 200.0) -> Path:
 
 @cache
 def colours() -> Bundle:
-    """Tells blue, green and red pictures; a grey one leaves it in doubt."""
+    """Return a model of blue, green and red pictures that is unsure about grey ones."""
     rng = np.random.default_rng(0)
     middle = np.array([(40, 60, 220), (40, 200, 60), (220, 40, 40)])
     labels = np.arange(48) % 3
@@ -74,7 +74,7 @@ def colours() -> Bundle:
 
 @cache
 def tones() -> Bundle:
-    """Tells high from low tones of a second."""
+    """Return a model that tells high from low tones of a second."""
     spectrogram = MelSettings(rate=8000, window=1.0, size=(SIZE, SIZE))
     t = np.arange(8000) / 8000
     rng = np.random.default_rng(1)
@@ -92,7 +92,7 @@ def tones() -> Bundle:
 
 @cache
 def bursts(layout: str = "grid") -> Bundle:
-    """A network over Q-scans that has learned nothing: the page is tried, not the answer."""
+    """Return an untrained model for Q-scans: its answers do not matter here."""
     spectrogram = QScanSettings(context=16.0, fmax=1200.0, size=(SIZE, SIZE), layout=layout)
     pictures = np.random.default_rng(2).integers(0, 256, (8, SIZE, SIZE, 3), dtype=np.uint8)
     return _trained(pictures, np.eye(2)[np.arange(8) % 2], ["burst", "line"], spectrogram)
@@ -105,10 +105,10 @@ def _trained(
     spectrogram: SpectrogramSettings | None = None,
 ) -> Bundle:
     torch.manual_seed(0)
-    network, spec, own = build(
+    network, spec, preprocessing = build(
         NetworkSpec("test_resnet", len(classes), size=SIZE), pretrained=False
     )
-    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (own.mean, own.std))
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
     x = (torch.from_numpy(pictures).permute(0, 3, 1, 2) / 255 - mean) / std
     y = torch.from_numpy(targets).float()
     optimizer = torch.optim.Adam(network.parameters(), 3e-3)
@@ -117,7 +117,7 @@ def _trained(
         optimizer.zero_grad()
         nn.functional.cross_entropy(network(x), y).backward()
         optimizer.step()
-    for module in network.modules():  # so few steps leave the running averages behind
+    for module in network.modules():  # the running averages lag behind after so few steps
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             module.reset_running_stats()
             module.momentum = None
@@ -127,7 +127,7 @@ def _trained(
         network=network.eval(),
         spec=spec,
         classes=classes,
-        preprocessing=replace(own, resize="crop" if spectrogram is None else "squash"),
+        preprocessing=replace(preprocessing, resize="crop" if spectrogram is None else "squash"),
         spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         confidence=settings(len(classes), threshold=0.8),
         provenance={
@@ -140,10 +140,10 @@ def _trained(
 
 
 def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
-    """A run folder around the model of colours: its items, its held-out answers and the figures of its
-    report. The model's.
+    """Write a run folder around the model of colours: items, held-out answers and report figures.
 
-    With a target, its rule cuts the combined score instead of the probability.
+    The rule is the model's own. With a target, it cuts the combined score instead of the
+    probability.
     """
     bundle = colours()
     pictures = write_pictures(folder / "data", per_class=12, classes=3, unknown=4)
@@ -158,35 +158,35 @@ def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
     if target_accuracy is not None:
         known = items["split"].eq("calibration").to_numpy()
         labels = items.loc[known, "label"].map(bundle.classes.index).to_numpy()
-        held = Outputs(logits[known], labels, features[known])
+        held_out = Outputs(logits[known], labels, features[known])
         options = ConfidenceSettings(target_accuracy=target_accuracy)
-        fitted = Confidence.fit(held, held.take(np.arange(0, len(held), 2)), options)
+        fitted = Confidence.fit(held_out, held_out.take(np.arange(0, len(held_out), 2)), options)
         bundle = replace(bundle, confidence=fitted)
     save_bundle(bundle, folder / "model")
     answers = list(Predictor(folder / "model").predict(items["path"]))
     frame = pd.DataFrame(answers).drop(columns="windows")
     frame["truth"], frame["split"] = items["label"], items["split"]
     frame.to_csv(folder / "predictions.csv", index=False, float_format="%.6f")
-    found = all_figures(Evaluation(frame, logits, features), bundle)
+    figures = all_figures(Evaluation(frame, logits, features), bundle)
     (folder / "report").mkdir()
-    (folder / "report" / "report.json").write_text(json.dumps(found))
+    (folder / "report" / "report.json").write_text(json.dumps(figures))
     return folder / "model"
 
 
 def with_points(files: list[Path], truths: np.ndarray, tree: Tree | None = None) -> Bundle:
-    """The model of colours with a rule fitted to these files, and their operating points.
+    """Return the model of colours with a rule fitted to these files, and its operating points.
 
-    The other files of their folders take the place of training files.
+    The other files of their folders serve as training files.
     """
-    held = _outputs_of(files)
+    held_out = _outputs_of(files)
     reference = [file for file in files[0].parents[1].glob("[bgr]*/*") if file not in files]
-    known = held.labels >= 0
-    calibration = Outputs(held.logits[known], held.labels[known], held.features[known])
+    known = held_out.labels >= 0
+    calibration = Outputs(held_out.logits[known], held_out.labels[known], held_out.features[known])
     fitted = Confidence.fit(calibration, _outputs_of(reference), tree=tree)
     bundle = replace(colours(), confidence=fitted)
     frame = pd.DataFrame(list(Predictor(bundle).predict(map(str, files))))
     frame = frame.assign(truth=truths, split=np.where(known, "calibration", "unknown"))
-    evaluation = Evaluation(frame, held.logits, held.features)
+    evaluation = Evaluation(frame, held_out.logits, held_out.features)
     table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
     return replace(bundle, metrics={"operating_points": jsonable(table)})
 

@@ -19,7 +19,7 @@ CLASSES = ["NA", "b", "c"]
 
 @pytest.fixture
 def run(tmp_path):
-    """40 calibration items with known figures, and a few others."""
+    """A run with 40 calibration items of known figures, and a few other items."""
     rng = np.random.default_rng(0)
     n = 60
     truth = rng.choice(CLASSES, n)
@@ -44,39 +44,39 @@ def run(tmp_path):
 def test_the_operating_point_is_measured_on_the_calibration_files(run):
     folder, frame = run
     evidence = Evidence(folder / "model", CLASSES)
-    held = frame.iloc[:40]
+    rows = frame.iloc[:40]
     for threshold, alpha in ((0.0, 0.0), (0.5, 0.05), (0.8, 0.3)):
-        accepted = (held["probability"] >= threshold) & ~(held["distance_p"] < alpha)
+        accepted = (rows["probability"] >= threshold) & ~(rows["distance_p"] < alpha)
         rule_effect = evidence.rule_effect(threshold, alpha)
         assert rule_effect.items == 40
         assert rule_effect.answered == accepted.sum()
-        assert rule_effect.right.sum() == (held["best"] == held["truth"])[accepted].sum()
-    none = evidence.rule_effect(1.0, 0.05)
-    assert (none.answered, none.right.sum()) == (0, 0)
+        assert rule_effect.right.sum() == (rows["best"] == rows["truth"])[accepted].sum()
+    empty = evidence.rule_effect(1.0, 0.05)
+    assert (empty.answered, empty.right.sum()) == (0, 0)
 
 
 def test_groups_widen_the_limits_of_an_operating_point(run):
-    """Each item four times over is worth what it is once: the parts are equal, and nearly so the limits."""
+    """Four copies of each item count as one item: the fractions are equal, the limits nearly so."""
     folder, frame = run
-    once = Evidence(folder / "model", CLASSES).rule_effect(0.5, 0.0)
+    ungrouped = Evidence(folder / "model", CLASSES).rule_effect(0.5, 0.0)
     again = pd.concat([frame] * 4)
     limits = {}
-    for apart in (False, True):
-        units = np.arange(len(again)) if apart else again.index
+    for separate in (False, True):
+        units = np.arange(len(again)) if separate else again.index
         again.assign(unit=units).to_csv(folder / "predictions.csv", index=False)
         rule_effect = Evidence(folder / "model", CLASSES).rule_effect(0.5, 0.0)
-        limits[apart] = rule_effect.coverage, rule_effect.accuracy
-    for apart, parts in limits.items():
-        for part, single in zip(parts, (once.coverage, once.accuracy), strict=True):
+        limits[separate] = rule_effect.coverage, rule_effect.accuracy
+    for separate, parts in limits.items():
+        for part, single in zip(parts, (ungrouped.coverage, ungrouped.accuracy), strict=True):
             assert part[0] == single[0]
             widths = (part[2] - part[1]) / (single[2] - single[1])
-            assert widths == pytest.approx(0.5 if apart else 1.0, abs=0.05)
+            assert widths == pytest.approx(0.5 if separate else 1.0, abs=0.05)
 
 
 def test_the_operating_point_of_the_models_rule_is_that_of_the_run(run):
     folder, frame = run
-    held = frame.iloc[:40]
-    answered_rows = held.loc[held["label"] != "unknown"]
+    calibration = frame.iloc[:40]
+    answered_rows = calibration.loc[calibration["label"] != "unknown"]
     right = (answered_rows["best"] == answered_rows["truth"]).sum()
     evidence = Evidence(folder / "model", CLASSES)
     rule_effect = evidence.rule_effect(None, 0.5)
@@ -104,13 +104,13 @@ def test_examples_are_existing_files_outside_training(tmp_path):
     model = write_run(tmp_path)
     items = pd.read_csv(tmp_path / "items.csv")
     items.loc[items["label"].eq("red"), "split"] = "train"
-    gone = items.index[items["label"].eq("blue")][0]
-    items.loc[gone, "path"] = str(tmp_path / "gone.jpg")
+    missing = items.index[items["label"].eq("blue")][0]
+    items.loc[missing, "path"] = str(tmp_path / "gone.jpg")
     items.to_csv(tmp_path / "items.csv", index=False)
     evidence = Evidence(model, colours().classes)
-    found = evidence.examples(ood=2)
-    assert [item.label for item in found] == ["blue", "green", "red", "unknown", "unknown"]
-    assert found[0].path.endswith("blue_001.jpg")
+    examples = evidence.examples(ood=2)
+    assert [item.label for item in examples] == ["blue", "green", "red", "unknown", "unknown"]
+    assert examples[0].path.endswith("blue_001.jpg")
 
 
 def test_the_tab_on_the_model(tmp_path):
@@ -123,13 +123,13 @@ def test_the_tab_on_the_model(tmp_path):
     assert "made by a test" in seen.text
     assert "90.0\u00a0%" in seen.text
     assert "calibration files: ECE" in seen.text
-    alone = about_html(predictor, Evidence(None, predictor.classes))
-    assert "Not known" in alone
+    without_run = about_html(predictor, Evidence(None, predictor.classes))
+    assert "Not known" in without_run
     assert "<dt>evaluation protocol</dt><dd>a random split of tests</dd>" in html
 
 
 def test_the_diagrams_are_those_of_the_report(tmp_path):
-    """As they stand in report.json; the page fills in and works out nothing."""
+    """The page shows the diagrams of report.json without computing anything itself."""
     evidence = Evidence(write_run(tmp_path), colours().classes)
     file = tmp_path / "report" / "report.json"
     report = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""The API for programs: by Gradio's own client, by a single request, and by hostile clients."""
+"""The API for programs: Gradio's client, single requests, and hostile clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.slow
 
 API = "/gradio_api"
-#: Asks pages on loopback. One for all: to read the certificates of the world takes 50 ms each time.
+#: Client for pages on loopback. It is shared because loading the system's certificates takes 50 ms.
 web = httpx.Client(verify=False, timeout=60)
 
 
@@ -57,7 +57,7 @@ def post(up, name: str, content: bytes, **fields: object) -> httpx.Response:
 
 @pytest.fixture(params=["gradio", "form"])
 def predict(request, up, client) -> Callable[..., dict]:
-    """Asks about a file, in either way."""
+    """Ask for a prediction of a file, through either interface."""
 
     def by_gradio(file: str | Path, **fields: object) -> dict:
         (answer,) = client.predict(handle_file(str(file)), api_name="/predict", **fields)
@@ -76,11 +76,11 @@ def upload(up, content: bytes, name: str) -> httpx.Response:
 
 
 def call(up, data: list, endpoint: str = "predict") -> tuple[str, str]:
-    """The last event of a call, and what it carries."""
-    began = web.post(f"{up.url}{API}/call/{endpoint}", json={"data": data})
-    if began.status_code != 200:
-        return "refused", began.text
-    event = began.json()["event_id"]
+    """Return the last event of a call and its data."""
+    response = web.post(f"{up.url}{API}/call/{endpoint}", json={"data": data})
+    if response.status_code != 200:
+        return "refused", response.text
+    event = response.json()["event_id"]
     stream = web.get(f"{up.url}{API}/call/{endpoint}/{event}").text
     return re.findall(r"event: (\w+)\ndata: (.*)", stream)[-1]
 
@@ -89,19 +89,19 @@ def file_data(path: str) -> dict:
     return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
-def close_to(answer: dict, expected: Prediction) -> None:
+def assert_close(answer: dict, expected: Prediction) -> None:
     assert answer["label"] == expected.label
     assert answer["reason"] == expected.reason
     assert answer["best"] == expected.best
-    given = float("nan") if answer["probability"] is None else answer["probability"]
-    assert given == pytest.approx(expected.probability, abs=1e-5, nan_ok=True)
+    probability = float("nan") if answer["probability"] is None else answer["probability"]
+    assert probability == pytest.approx(expected.probability, abs=1e-5, nan_ok=True)
     assert [row["label"] for row in answer["top"]] == [name for name, _ in expected.top]
     for row, (_, p) in zip(answer["top"], expected.top, strict=True):
         assert row["probability"] == pytest.approx(p, abs=1e-5)
 
 
-def left() -> list[Path]:
-    """What requests left behind; Gradio's own folders, of the page's examples, have longer names."""
+def leftover_folders() -> list[Path]:
+    """List the folders that requests left; those of Gradio's own examples have longer names."""
     return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).iterdir() if len(path.name) == 32]
 
 
@@ -110,21 +110,21 @@ def test_predictions_are_those_of_the_predictor_also_in_parallel(up, predict, pi
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(predict, pictures))
     for answer, right in zip(answers, expected, strict=True):
-        close_to(answer, right)
+        assert_close(answer, right)
         assert answer["file"] == Path(right.path).name
     assert {answer.label for answer in expected} == {"blue", "green", "red", "unknown"}
-    assert left() == []
+    assert leftover_folders() == []
 
 
 def test_predictions_for_sound_have_windows(predict, tmp_path):
     file = tone(tmp_path / "long.wav", "low", "low", "high", "high", "silence")
     (right,) = Predictor(tones()).predict([file])
     answer = predict(file, model="tones")
-    close_to(answer, right)
+    assert_close(answer, right)
     assert predict(file) == answer, "by its kind"
     assert len(answer["windows"]) == len(right.windows) > 4
     for window, expected in zip(answer["windows"], right.windows, strict=True):
-        close_to(window, expected)
+        assert_close(window, expected)
         assert window["start"] == pytest.approx(expected.start)
 
 
@@ -132,15 +132,15 @@ def test_strain_is_predicted_at_a_moment(predict, tmp_path):
     file = strain(tmp_path / "a.hdf5")
     for at in ({}, {"at": MOMENT}):
         (right,) = Predictor(bursts()).predict([file], **at)
-        close_to(predict(file, **at), right)
+        assert_close(predict(file, **at), right)
     assert "GPS 5.000 is outside" in predict(file, model="bursts", at=5.0)["reason"]
 
 
 def test_the_threshold_of_a_call(predict, client, pictures):
     grey = pictures[-2]
-    own, loose = predict(grey), predict(grey, threshold=0.0)
-    assert (own["label"], own["reason"]) == ("unknown", "ambiguous")
-    assert loose["label"] == own["best"]
+    default, loose = predict(grey), predict(grey, threshold=0.0)
+    assert (default["label"], default["reason"]) == ("unknown", "ambiguous")
+    assert loose["label"] == default["best"]
     with pytest.raises(Exception, match="0 to 1"):
         client.predict(handle_file(grey), threshold=7.0, api_name="/predict")
 
@@ -165,22 +165,22 @@ def test_no_model_for_the_kind_of_the_file_is_an_error(up, tmp_path):
 
 
 def test_the_rule_in_force_is_reported(up, predict, pictures):
-    """A model that cuts another score than the probability: its own rule, and a threshold instead."""
+    """The rule of a model that cuts another score, and a threshold that replaces it."""
     strict = Predictor(up.folder / "strict" / "model")
     expected = list(strict.predict(pictures))
     labels = {answer.label for answer in expected}
     assert "unknown" in labels
     assert len(labels) > 1
     confidence = strict.confidence
-    # Asked alone, a calibration item's last digits are others, and with them a rank among its like.
+    # Predicted alone, an item's last digits differ, and so may its rank among near-equal items.
     clear = [
         abs(right.known - confidence.threshold_gate.threshold.value) > 0.3 for right in expected
     ]
     assert sum(clear) > len(clear) / 2
     for file, right in compress(zip(pictures, expected, strict=True), clear):
-        own = predict(file, model="strict")
-        close_to(own, right)
-        assert own["rule"] == {
+        by_own_rule = predict(file, model="strict")
+        assert_close(by_own_rule, right)
+        assert by_own_rule["rule"] == {
             "of_model": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
             "threshold": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip
@@ -192,18 +192,18 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
 
 
 def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
-    """What the page says a rule gives is what that rule accepts, also beside where it rests."""
+    """The numbers that the page states for a rule are those of what it accepts, at every step."""
     site = Site({"strict": up.models["strict"]}, str(tmp_path), LIMITS)
-    held = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
-    own = site.rule_effect("strict", site.rule("strict", None))
-    assert own.answered == held["label"].ne("unknown").sum() < len(held)
+    rows = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
+    effect = site.rule_effect("strict", site.rule("strict", None))
+    assert effect.answered == rows["label"].ne("unknown").sum() < len(rows)
     alpha = up.models["strict"].predictor.confidence.distance.alpha
     start = site.start("strict")
     for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
         rule = site.rule("strict", threshold)
-        taken = held["probability"].ge(threshold) & ~held["distance_p"].lt(alpha)
+        accepted = rows["probability"].ge(threshold) & ~rows["distance_p"].lt(alpha)
         assert not rule.of_model
-        assert site.rule_effect("strict", rule).answered == taken.sum()
+        assert site.rule_effect("strict", rule).answered == accepted.sum()
 
 
 def test_several_files_keep_their_order(client, pictures):
@@ -217,10 +217,10 @@ def test_several_files_keep_their_order(client, pictures):
 def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(described) == {"/predict", "/predict_many", "/models"}
-    returns = described["/predict"]["returns"][0]["type"]["items"]["properties"]
+    properties = described["/predict"]["returns"][0]["type"]["items"]["properties"]
     hidden = {"path", "known", "box", "detection"}
-    assert set(returns) == {*Prediction._fields} - hidden | {"file", "rule"}
-    assert returns["probability"] == {"type": "number"}
+    assert set(properties) == {*Prediction._fields} - hidden | {"file", "rule"}
+    assert properties["probability"] == {"type": "number"}
     models = client.predict(api_name="/models")
     assert [model["name"] for model in models] == list(up.models)
     assert [(model["rule"]["kind"], model["rule"]["on"]) for model in models] == [
@@ -243,7 +243,7 @@ def test_health(up):
 
 
 def test_only_uploaded_files_are_opened(up, pictures, tmp_path):
-    """Neither files of this machine, by any spelling, nor addresses."""
+    """Neither files of this machine, however spelled, nor web addresses are opened."""
     secret = tmp_path / "secret.jpg"
     Image.new("RGB", (40, 40), "red").save(secret)
     uploaded = upload(up, Path(pictures[0]).read_bytes(), "a.jpg").json()[0]
@@ -320,7 +320,7 @@ def test_a_full_queue_is_busy(up, pictures, tmp_path):
     app = Starlette(
         routes=routes(Site({"one": served}, str(tmp_path), served.limits), None, Traffic())
     )
-    with served._ready:  # nobody is answered now
+    with served._ready:  # blocks all answers
         served._waiting.append((None, None))
 
     async def request() -> httpx.Response:
@@ -341,7 +341,7 @@ def test_a_full_queue_is_busy(up, pictures, tmp_path):
 
 
 def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
-    """Uploads: bad names around good and bad content."""
+    """Uploads with bad names around good and bad content."""
     rng = np.random.default_rng(0)
     jpeg = Path(pictures[0]).read_bytes()
     buffer = io.BytesIO()
@@ -369,12 +369,12 @@ def hostile(pictures: list[str]) -> list[tuple[str, bytes]]:
 
 
 def test_hostile_uploads(up, predict, pictures):
-    """No crash, hang or leak of a path; each with a message that a person understands."""
+    """Each gets a clear message; nothing crashes, hangs or leaks a path."""
     models, reasons = list(up.models), set()
     folders = (os.getcwd(), "/tmp/", str(up.folder), "site-packages", "Traceback", "/etc/", "0x")
     by_form = predict.__name__ == "by_form"
     for i, (name, content) in enumerate(hostile(pictures)):
-        began, model = time.monotonic(), models[(i + by_form) % len(models)]
+        start, model = time.monotonic(), models[(i + by_form) % len(models)]
         response = post(up, name, content, model=model) if by_form else upload(up, content, name)
         message = response.text
         assert response.status_code < 500, (name, message)
@@ -390,11 +390,11 @@ def test_hostile_uploads(up, predict, pictures):
             message = answer["reason"]
             reasons.add(message)
             assert answer["label"] != "unknown" or 0 < len(message) < 400
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - start < 20
         assert not any(folder in message for folder in folders), message
     assert len(reasons) > 8
     assert predict(pictures[0])["label"] == "blue"
-    assert left() == []
+    assert leftover_folders() == []
 
 
 def test_old_uploads_are_deleted(tmp_path):

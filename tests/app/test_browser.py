@@ -1,4 +1,4 @@
-"""The page in headless Chromium, as people use it."""
+"""The page in headless Chromium, operated as a user would."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.slow
 
 WAIT = 60_000
-#: The weakest contrast of the visible texts, each against what lies behind it (WCAG 2, 1.4.3).
+#: The lowest contrast of any visible text against its background (WCAG 2, 1.4.3).
 CONTRAST = """() => {
   const parse = c => { const v = c.match(/[\\d.]+/g).map(Number); return v.length > 3 ? v : [...v, 1] };
   const over = (a, b) => [0, 1, 2].map(i => a[i] * a[3] + b[i] * (1 - a[3]));
@@ -60,14 +60,14 @@ CUT_OFF = """() => [...document.querySelectorAll('svg[viewBox] text')].filter(t 
 
 
 @pytest.fixture(scope="module")
-def browser(up):  # the page first: processes that it starts would hold the browser's pipes
+def browser(up):  # up first, so that the processes it starts do not hold the browser's pipes
     with chromium() as running:
         yield running
 
 
 @pytest.fixture
-def opened(browser, up):
-    """Opens the page; at the end there was no error on the console, and no request to another host."""
+def open_pages(browser, up):
+    """Open the page; fail on console errors and on requests to other hosts."""
     contexts, errors = [], []
 
     def open_page(**options):
@@ -126,19 +126,19 @@ def fits(page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_photo(opened, pictures):
-    page = opened()
+def test_a_photo(open_pages, pictures):
+    page = open_pages()
     choose(page, pictures["red"][0])
     shows(page, "red")
     assert page.locator(".sh-top li:visible").count() == 3
     drawn(page, 2)
     assert page.get_by_role("img", name="Where it looked for “red”").is_visible()
-    page.get_by_role("button", name="green", exact=True).click()  # an example of its run
+    page.get_by_role("button", name="green", exact=True).click()  # an example from its run
     shows(page, "green")
 
 
-def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
-    page = opened()
+def test_a_pool_is_searched_and_labelled_by_keys(open_pages, pictures, up):
+    page = open_pages()
     choose(page, pictures["red"][0])
     shows(page, "red")
     drawn(page, 2)
@@ -158,7 +158,7 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
         return pd.read_csv(up.folder / "kept" / "new-labels.csv")["label"].tolist()
 
     turn.get_by_text("0 of 7").wait_for()
-    page.keyboard.press("4")  # there are three classes
+    page.keyboard.press("4")  # there is no fourth class
     press("2")
     press("u")
     assert kept() == ["green", "unknown"]
@@ -169,7 +169,7 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     turn.get_by_text("1 of 7 labelled, 1 skipped.").wait_for()
     assert turn.locator("img").get_attribute("src") != skipped
     page.keyboard.press("/")
-    page.keyboard.type("u21")  # no keys while it is written
+    page.keyboard.type("u21")  # keys typed into a field are no shortcuts
     page.get_by_role("button", name="Use this label").press("Enter")
     turn.get_by_text("2 of 7").wait_for()
     assert kept() == ["green", "u21"]
@@ -180,8 +180,8 @@ def test_a_pool_is_searched_and_labelled_by_keys(opened, pictures, up):
     turn.get_by_text("2 of 7").wait_for()
 
 
-def test_unknown_and_the_slider(opened, pictures, up):
-    page = opened()
+def test_unknown_and_the_slider(open_pages, pictures, up):
+    page = open_pages()
     choose(page, pictures["unknown"][0])
     shows(page, "unknown")
     assert "Not sure enough" in page.locator(".sh-words:visible").inner_text()
@@ -194,25 +194,25 @@ def test_unknown_and_the_slider(opened, pictures, up):
     page.keyboard.press("Home")
     shows(page, re.compile("blue|green|red"))
     assert not by_model.is_checked()
-    note = page.locator(".sh-note", has_text="calibration files")
-    everything = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
-    assert everything.search(note.inner_text())
+    message = page.locator(".sh-note", has_text="calibration files")
+    all_answered = re.compile(r"100\s% \[90\.3\s% to 100\s%\] are answered")
+    assert all_answered.search(message.inner_text())
     page.keyboard.press("End")
     shows(page, "unknown")
     frame = pd.read_csv(up.folder / "run" / "predictions.csv")
     sure = frame.loc[frame["split"].eq("calibration"), "probability"].ge(1).mean()
     assert sure < 1
-    assert not everything.search(note.inner_text())
+    assert not all_answered.search(message.inner_text())
     by_model.check()
     shows(page, "unknown")
     from playwright.sync_api import expect
 
-    expect(note).to_have_text(before, use_inner_text=True)
+    expect(message).to_have_text(before, use_inner_text=True)
     assert float(slider.input_value()) == 0.8
 
 
 def test_the_slider_over_rules(browser, tmp_path):
-    """A refused file is answered at once under a looser rule, by the keyboard alone, and refused again."""
+    """By keyboard, a looser rule answers a refused file, and the stricter one refuses it again."""
     from playwright.sync_api import expect
 
     from app.server import serve
@@ -230,22 +230,22 @@ def test_the_slider_over_rules(browser, tmp_path):
         shows(page, "unknown")
         slider.press("End")
         shows(page, refused.best)
-        note = page.get_by_role("status").filter(has_text="calibration files")
-        expect(note).to_contain_text(f"It answers {table.points[-1].answered} of 36")
+        message = page.get_by_role("status").filter(has_text="calibration files")
+        expect(message).to_contain_text(f"It answers {table.points[-1].answered} of 36")
         assert page.get_by_text(table.points[-1].rule).is_visible()
         slider.press("Home")
         shows(page, "unknown")
-        expect(note).to_contain_text(f"It answers {table.points[0].answered} of 36")
+        expect(message).to_contain_text(f"It answers {table.points[0].answered} of 36")
         page.get_by_label("The model's rule").press(" ")
-        expect(note).to_contain_text(f"It answers {table.own.answered} of 36")
+        expect(message).to_contain_text(f"It answers {table.own.answered} of 36")
         assert float(slider.input_value()) == table.default + 1
         assert page.evaluate(CONTRAST) == []
         page.close()
 
 
-def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
-    """Several files follow the rule of the tab *One file* too; a broken file is not unknown."""
-    page = opened()
+def test_a_rule_on_another_score_and_the_way_back_to_it(open_pages, pictures, up):
+    """The rule of the tab *One file* applies to several files too; a broken file is not unknown."""
+    page = open_pages()
     model(page, "strict")
     wrong = up.folder / "wrong.jpg"
     wrong.write_text("no picture")
@@ -255,7 +255,7 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     assert 0 < answered < 5
 
     def counted(count: int, rule: str) -> None:
-        """The table and the slider's words are of this rule."""
+        """Check that the table and the slider's text follow this rule."""
         page.locator(".sh-note:visible", has_text=rule).first.wait_for()
         page.get_by_role("tab", name="Several files").last.click()
         words = f"6 files: {count} answered, {5 - count} unknown, 1 could not be used."
@@ -271,8 +271,8 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     counted(answered, words)
     page.locator("input[type=range]:visible").focus()
     page.keyboard.press("Home")
-    far = sum(answer.reason == "out of distribution" for answer in expected)
-    counted(5 - far, "Your rule: the model answers if it is at least 0\u00a0% sure")
+    n_outliers = sum(answer.reason == "out of distribution" for answer in expected)
+    counted(5 - n_outliers, "Your rule: the model answers if it is at least 0\u00a0% sure")
     page.locator("input[type=checkbox]:visible").check()
     counted(answered, words)
     page.locator("input[type=number]:visible").fill("1")
@@ -280,11 +280,11 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(opened, pictures, up):
     assert not page.locator("input[type=checkbox]:visible").is_checked()
 
 
-def test_a_long_sound(opened, tmp_path):
-    page = opened()
+def test_a_long_sound(open_pages, tmp_path):
+    page = open_pages()
     model(page, "tones")
     choose(page, str(tone(tmp_path / "a.wav", "low", "low", "low", "high", "high")), 1)
-    shows(page, re.compile("low|high|unknown"))  # it holds both
+    shows(page, re.compile("low|high|unknown"))  # the result may be any of these
     drawn(page, 2)
     assert "time in the recording (s)" in page.locator(".sh-panel:visible").first.inner_html()
     assert page.locator(".sh-strip:visible g").count() > 4
@@ -300,8 +300,8 @@ def test_a_long_sound(opened, tmp_path):
     page.locator(".sh-panel:visible", has_text="looked for “high”").wait_for()
 
 
-def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
-    page = opened()
+def test_strain_at_its_loudest_and_at_a_moment(open_pages, tmp_path):
+    page = open_pages()
     model(page, "bursts")
     choose(page, str(strain(tmp_path / "a.hdf5")), 2)
     drawn(page, 5)
@@ -319,10 +319,10 @@ def test_strain_at_its_loudest_and_at_a_moment(opened, tmp_path):
     assert "GPS 5.000 is outside" in page.locator(".sh-words:visible").inner_text()
 
 
-def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
+def test_several_files_make_a_table_and_a_csv(open_pages, pictures, tmp_path, up):
     from playwright.sync_api import expect
 
-    page = opened()
+    page = open_pages()
     page.get_by_role("tab", name="Several files").click()
     wrong = tmp_path / "wrong.jpg"
     wrong.write_text("no picture")
@@ -337,14 +337,14 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     frame = pd.read_csv(download.value.path())
     assert frame["path"].tolist() == ["red_000.jpg", "blue_001.jpg", "wrong.jpg"]
     assert frame["label"].tolist() == ["red", "blue", "unknown"]
-    # Corrected by the keyboard alone: the file, then the class, each found as it is typed.
+    # Correct a label by keyboard: type to select the file, then the class.
     page.get_by_text("Correct the table").first.click()
-    for field, typed, chosen in (
+    for field, text, chosen in (
         ("Row", "blue_0", "2: blue_001.jpg"),
         ("Right label", "gre", "green"),
     ):
         box = page.get_by_label(field, exact=True).first
-        box.fill(typed)
+        box.fill(text)
         page.get_by_role("option", name=chosen).wait_for()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
@@ -356,12 +356,12 @@ def test_several_files_make_a_table_and_a_csv(opened, pictures, tmp_path, up):
     frame = pd.read_csv(download.value.path())
     assert frame["label"].tolist() == ["red", "green", "unknown"]
     assert frame["best"].tolist()[:2] == ["red", "blue"]
-    kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (kept["label"], kept["predicted"], kept["model"]) == ("green", "blue", "colours")
+    row = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (row["label"], row["predicted"], row["model"]) == ("green", "blue", "colours")
 
 
-def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
-    page = opened()
+def test_a_wrong_file_and_a_correction(open_pages, pictures, tmp_path, up):
+    page = open_pages()
     wrong = tmp_path / "<img src=x onerror=alert(1)>.jpg"
     wrong.write_text("no picture")
     model(page, "bursts")
@@ -379,13 +379,13 @@ def test_a_wrong_file_and_a_correction(opened, pictures, tmp_path, up):
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Save the correction").first.click()
     page.get_by_text("Saved. Thank you.").wait_for()
-    told = page.locator(".sh-command:visible", has_text="learners.finetune").inner_text()
-    assert "--from '…/model' --data '…/feedback.csv'" in told
+    command = page.locator(".sh-command:visible", has_text="learners.finetune").inner_text()
+    assert "--from '…/model' --data '…/feedback.csv'" in command
     assert str(up.folder) not in page.content()
-    kept = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
-    assert (kept["label"], kept["predicted"], kept["model"]) == ("blue", "unknown", "colours")
-    assert (kept["best"], Path(kept["path"]).name) == ("red", Path(pictures["red"][1]).name)
-    assert (up.folder / "kept" / kept["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
+    row = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    assert (row["label"], row["predicted"], row["model"]) == ("blue", "unknown", "colours")
+    assert (row["best"], Path(row["path"]).name) == ("red", Path(pictures["red"][1]).name)
+    assert (up.folder / "kept" / row["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
 
 
 def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
@@ -412,8 +412,8 @@ def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
         page.close()
 
 
-def test_two_tabs_do_not_mix(opened, pictures):
-    one, two = opened(), opened()
+def test_two_tabs_do_not_mix(open_pages, pictures):
+    one, two = open_pages(), open_pages()
     choose(one, pictures["red"][0])
     choose(two, pictures["blue"][0])
     shows(one, "red")
@@ -423,8 +423,8 @@ def test_two_tabs_do_not_mix(opened, pictures):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1600])
-def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
-    page = opened(viewport={"width": width, "height": 850}, color_scheme=scheme)
+def test_narrow_and_wide_light_and_dark(open_pages, pictures, scheme, width):
+    page = open_pages(viewport={"width": width, "height": 850}, color_scheme=scheme)
     fits(page)
     choose(page, pictures["green"][0])
     shows(page, "green")
@@ -443,11 +443,11 @@ def test_narrow_and_wide_light_and_dark(opened, pictures, scheme, width):
     assert page.evaluate(CONTRAST) == []
 
 
-def test_by_keyboard_alone(opened, pictures):
-    """Tab reaches the file button, the slider and the tabs; Enter and arrows work them."""
+def test_by_keyboard_alone(open_pages, pictures):
+    """Tab reaches the file button, the slider and the tabs; Enter and arrow keys work there."""
     from playwright.sync_api import Error
 
-    page = opened()
+    page = open_pages()
 
     def tab_to(description: str, test: str) -> None:
         for _ in range(60):
@@ -456,7 +456,7 @@ def test_by_keyboard_alone(opened, pictures):
                 return
         raise AssertionError(f"Tab never reaches {description}")
 
-    for attempt in range(8):  # the page is drawn anew while it loads, and forgets the focus
+    for attempt in range(8):  # while it loads, the page is redrawn and loses focus
         page.wait_for_timeout(300)
         tab_to("the upload", "!!e.closest('#file-0') && !e.closest('.source-selection')")
         try:

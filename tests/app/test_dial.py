@@ -1,4 +1,4 @@
-"""The page's slider over operating points: each step answers as the same flags of predict do."""
+"""The page's slider over operating points: each step answers like the same flags of predict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.pictures import write_pictures
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory):
-    """The model of colours with a fitted rule, without and with a tree, and their operating points on 38 pictures."""
+    """The model of colours with a fitted rule, with and without a tree; operating points."""
     folder = tmp_path_factory.mktemp("dial")
     pictures = write_pictures(folder, per_class=24, classes=3, unknown=4).glob("*/*.jpg")
     files = [file for n, file in enumerate(sorted(pictures)) if n % 2 == 0]
@@ -47,12 +47,12 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
     table = OperatingPoints.of(predictor.bundle.metrics)
     counts = set()
     for number, point in enumerate(table.points, start=1):
-        judged = [judge(answer, dial.rule(number)) for answer in answers]
+        decisions = [judge(answer, dial.rule(number)) for answer in answers]
         expected = Predictor(predictor.bundle, **point.overrides).decide(sources, *outputs)
-        assert [a.label for a in judged] == [a.label for a in expected]
-        assert [a.reason for a in judged] == [a.reason for a in expected]
+        assert [a.label for a in decisions] == [a.label for a in expected]
+        assert [a.reason for a in decisions] == [a.reason for a in expected]
         answered = sum(
-            a.label != UNKNOWN for a, t in zip(judged, truths, strict=True) if t != UNKNOWN
+            a.label != UNKNOWN for a, t in zip(decisions, truths, strict=True) if t != UNKNOWN
         )
         assert f"It answers {answered} of 36 calibration files" in dial.effect(number)
         assert point.limits in dial.effect(number)
@@ -64,9 +64,9 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
 def test_the_dial_rests_at_the_models_rule(site) -> None:
     site, *_ = site
     dial = dial_of(site, "points")
-    own = model_rule(site.models["points"].predictor.confidence)
-    assert dial.rule(None).as_json() == own.as_json()
-    assert dial.rule(dial.start).as_json() == own.as_json()
+    rule = model_rule(site.models["points"].predictor.confidence)
+    assert dial.rule(None).as_json() == rule.as_json()
+    assert dial.rule(dial.start).as_json() == rule.as_json()
     assert dial.effect(None) == dial.effect(dial.start)
     assert not dial.rule(dial.start + 1).of_model
     assert rule_words(dial.rule(1)).startswith("Your rule: ")

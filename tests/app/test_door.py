@@ -1,4 +1,4 @@
-"""Requests that are another site's, or never end."""
+"""Requests from other sites, and requests that never end."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
 
-#: Short, and for two alone.
+#: Short limits, and at most two uploads at a time.
 LIMITS = Limits(megabytes=2, arriving=2, patience=1.5)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    kept = tmp_path_factory.mktemp("kept")
+    feedback_folder = tmp_path_factory.mktemp("kept")
     served = {"colours": Served("colours", Predictor(colours()), limits=LIMITS)}
-    with serve(served, feedback=kept, names=["Page.Example"]) as url:
+    with serve(served, feedback=feedback_folder, names=["Page.Example"]) as url:
         yield url.rstrip("/")
 
 
@@ -43,7 +43,7 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def responses(page: str, picture: bytes, **headers: str) -> list[httpx.Response]:
-    """The page, its settings, an upload, and a question, in these headers."""
+    """The responses of the page, its settings, an upload and a question to these headers."""
     port = page.rsplit(":", 1)[1]
     headers = {
         name.replace("_", "-"): value.format(page=page, port=port)
@@ -64,7 +64,7 @@ def uploads() -> list[Path]:
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        # As a browser sends it whose site has got this machine's address for its own name.
+        # What a browser sends from a site whose host name resolves to this machine.
         *(({"host": host}, "--allow-host") for host in (
             "evil.example", "evil.example:{port}", "localhost.evil.example", "a b", "[::1")),
         ({"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"}, "another site"),
@@ -88,13 +88,13 @@ def test_requests_from_another_site_are_refused(
 @pytest.mark.parametrize(
     "headers",
     [
-        # An address in numbers is no name that another could give it.
+        # A numeric address cannot be another site's name.
         *({"host": host} for host in (
             "127.0.0.1:{port}", "localhost:{port}", "LOCALHOST", "[::1]:{port}", "10.1.2.3", "page.example")),
         {"origin": "{page}"},
         {"origin": "{page}", "sec_fetch_site": "same-origin", "sec_fetch_mode": "cors"},
         {"sec_fetch_site": "none", "sec_fetch_mode": "navigate"},
-        # Behind a proxy for TLS: the browser says that it is the page's own site.
+        # Behind a TLS proxy, the browser names the page's own site as the origin.
         {"host": "page.example", "origin": "https://page.example:8443", "sec_fetch_site": "same-origin"},
     ],
 )  # fmt: skip
@@ -116,8 +116,8 @@ def test_other_machines_can_use_the_host_name() -> None:
     assert names_of("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
 
 
-def begun(page: str, route: str = "/predict") -> socket.socket:
-    """A form of which the first part has come."""
+def start_form(page: str, route: str = "/predict") -> socket.socket:
+    """Send the first part of a form and keep the connection open."""
     host, port = page.removeprefix("http://").split(":")
     raw = socket.create_connection((host, int(port)), timeout=30)
     kind = "application/json" if "run" in route else "multipart/form-data; boundary=y"
@@ -136,7 +136,7 @@ def health(page: str) -> dict[str, int]:
 def test_an_incomplete_request_times_out(page: str) -> None:
     before = health(page)["disconnected"]
     for route in ("/predict", f"{API}/upload"):
-        with begun(page, route) as raw:
+        with start_form(page, route) as raw:
             answer = raw.makefile("rb").read()  # until the page closes the connection
         assert answer.split()[1] == b"408"
         assert b"Too slow" in answer
@@ -147,7 +147,7 @@ def test_an_incomplete_request_times_out(page: str) -> None:
 
 
 def test_a_slow_request_is_answered(page: str, picture: bytes) -> None:
-    """What has come buys time for the rest: here 4 s besides the page's patience."""
+    """Each part that arrives extends the deadline: here by 4 s beyond the page's patience."""
 
     def parts() -> Iterator[bytes]:
         yield form[:-4]
@@ -163,7 +163,7 @@ def test_a_slow_request_is_answered(page: str, picture: bytes) -> None:
 
 def test_the_number_of_arriving_requests_is_limited(page: str, picture: bytes) -> None:
     file = {"file": ("a.jpg", picture)}
-    first, second = begun(page), begun(page)
+    first, second = start_form(page), start_form(page)
     until(lambda: health(page)["arriving"] == 2)
     refused = web.post(f"{page}/predict", files=file)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
@@ -209,7 +209,7 @@ def test_a_broken_upload_is_counted_without_a_traceback(page: str) -> None:
         for count, route in enumerate(
             ("/predict", f"{API}/upload", f"{API}/run/predict"), before + 1
         ):
-            raw = begun(page, route)
+            raw = start_form(page, route)
             until(lambda: health(page)["arriving"] == 1)
             raw.close()
             until(lambda count=count: health(page)["disconnected"] == count)

@@ -39,13 +39,13 @@ def test_fine_tuning_reads_what_was_kept(tmp_path, pictures):
 
 
 def test_corrections_are_grouped_by_the_names_of_their_files(tmp_path, pictures):
-    """Two files of one name stay apart, and so do groups."""
+    """Files of the same name stay separate, and so do groups."""
     feedback = Feedback(tmp_path / "kept")
     for i, file in enumerate(pictures):
         (tmp_path / str(i)).mkdir()
-        named = tmp_path / str(i) / f"site-{i % 3} Mänd_001.JPG"
-        named.write_bytes(Path(file).read_bytes())
-        feedback.save(str(named), ["dog", "cat"][i % 2], kind="picture")
+        photo = tmp_path / str(i) / f"site-{i % 3} Mänd_001.JPG"
+        photo.write_bytes(Path(file).read_bytes())
+        feedback.save(str(photo), ["dog", "cat"][i % 2], kind="picture")
     table = load_table(feedback.table)
     assert len(table.frame) == len(pictures)
     assert {Path(path).name for path in table.frame["path"]} == {
@@ -67,7 +67,7 @@ def test_the_prediction_that_was_shown_is_kept_with_the_best_guess(tmp_path, pic
 
 
 def test_the_last_correction_of_a_file_counts(tmp_path, pictures):
-    """Also of a file that comes under another name; what else stands in the table stays."""
+    """This holds for a copy under another name too; other columns and rows of the table stay."""
     feedback = Feedback(tmp_path / "kept")
     for i, file in enumerate(pictures):
         feedback.save(file, ["dog", "cat", "cow"][i % 3], kind="picture")
@@ -121,20 +121,20 @@ def test_a_table_of_something_else_is_never_overwritten(tmp_path, pictures, cont
 def test_names_never_become_paths(tmp_path, pictures):
     evil = tmp_path / "..%2f..;rm -rf $(x) .PNG.exe"
     evil.write_bytes(Path(pictures[0]).read_bytes())
-    kept = Feedback(tmp_path / "kept").save(str(evil), "cat", kind="picture")
-    assert kept.parent.parent == tmp_path / "kept" / "files"
-    assert kept.name == "_2f.._rm -rf _(x) .PNG.exe.jpg"
-    assert kept.stat().st_mode & 0o111 == 0
+    saved = Feedback(tmp_path / "kept").save(str(evil), "cat", kind="picture")
+    assert saved.parent.parent == tmp_path / "kept" / "files"
+    assert saved.name == "_2f.._rm -rf _(x) .PNG.exe.jpg"
+    assert saved.stat().st_mode & 0o111 == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "expected"),
     [(".png", "file.png"), ("é" * 120 + ".png", "é" * 90 + ".png"), ("a\\b\n.PNG", "a_b_.png")],
 )
-def test_any_name_can_be_kept(tmp_path, pictures, name, kept):
-    odd = tmp_path / name
-    odd.write_bytes(Path(pictures[0]).read_bytes())
-    assert Feedback(tmp_path / "kept").save(str(odd), "cat", kind="picture").name == kept
+def test_any_name_can_be_kept(tmp_path, pictures, name, expected):
+    file = tmp_path / name
+    file.write_bytes(Path(pictures[0]).read_bytes())
+    assert Feedback(tmp_path / "kept").save(str(file), "cat", kind="picture").name == expected
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_invalid_labels_are_errors(label, tmp_path, pictures):
     assert not list((tmp_path / "kept" / "files").iterdir())
 
 
-#: Training takes them all; the first is written one letter and its accent.
+#: Labels that training accepts. The first is a letter followed by a combining accent.
 NAMES = (
     "Cafe\u0301", "x/y", "a\\b", "=SUM(A1)", "+1 more", "-inf", "@home", "'", "'=x", "x" * 150, "../../x",
     " <b>cat</b>",
@@ -164,16 +164,16 @@ def test_the_page_accepts_the_labels_of_training_without_formulas(tmp_path):
     with open(feedback.table, newline="") as opened:
         cells = [cell for row in csv.reader(opened) for cell in row]
     assert not [cell for cell in cells if cell.startswith(tuple("=+-@\t\r"))]
-    feedback.save(str(files[0]), "=other", kind="picture")  # what was there is written once more
+    feedback.save(str(files[0]), "=other", kind="picture")  # saves the existing rows again
     feedback.save(str(files[0]), labels[0], kind="picture")
     table = load_table(feedback.table)
-    meant = [unicodedata.normalize("NFC", label).strip() for label in labels]
-    assert table.frame["label"].tolist() == [*meant[1:], meant[0]]
+    expected = [unicodedata.normalize("NFC", label).strip() for label in labels]
+    assert table.frame["label"].tolist() == [*expected[1:], expected[0]]
     assert not table.rejected
 
 
 def test_parallel_corrections_lose_no_row(tmp_path):
-    """Of two pages that share the folder, too."""
+    """This includes two pages that share the folder."""
     pages = [Feedback(tmp_path / "kept") for _ in range(2)]
     for i in range(30):
         (tmp_path / f"{i}.jpg").write_bytes(b"%d" % i)
@@ -196,11 +196,11 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path, pictures):
     feedback.save(pictures[0], "cat", kind="picture")
     before = {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for most in (100, 10):  # the file cannot be written; nor can the table
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    for limit in (100, 10):  # writing the file fails; then writing the table fails
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
         try:
             with pytest.raises(SecondhandError, match=r"feedback\.csv: File too large\. Tell"):
-                feedback.save(pictures[most == 100], "dog", kind="picture")
+                feedback.save(pictures[limit == 100], "dog", kind="picture")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     after = {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()}

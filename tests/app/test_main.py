@@ -31,10 +31,11 @@ def test_the_newest_model_is_the_one_written_last(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"), [(["--auth", "alice"], "--auth"), (["--queue", "0"], "--queue 0"), ([], "")]
+    ("words", "message"),
+    [(["--auth", "alice"], "--auth"), (["--queue", "0"], "--queue 0"), ([], "")],
 )
-def test_errors_name_the_wrong_argument(tmp_path, words, named):
-    with pytest.raises(SecondhandError, match=named or re.escape(str(tmp_path))):
+def test_errors_name_the_wrong_argument(tmp_path, words, message):
+    with pytest.raises(SecondhandError, match=message or re.escape(str(tmp_path))):
         main([str(tmp_path), "--port", "0", *words])
 
 
@@ -61,7 +62,7 @@ def test_help_loads_nothing_heavy():
 
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_ended(tmp_path):
-    """To nobody without the password, and without a model that cannot be opened; ended, it leaves no upload."""
+    """It demands the password, skips a model that cannot be opened, and leaves no uploads."""
     write_run(tmp_path / "runs" / "colours")
     torn = shutil.copytree(tmp_path / "runs" / "colours", tmp_path / "torn") / "model"
     (torn / "config.json").write_text("{")
@@ -73,9 +74,9 @@ def test_the_command_serves_until_it_is_ended(tmp_path):
     )  # fmt: skip
     try:
         until(lambda: "\n" in process.out or process.poll() is not None)
-        found = re.search(r"colours on (http://\S+:\d+)", process.out)
-        assert found, process.out + process.err
-        with httpx.Client(base_url=found[1], timeout=30, verify=False) as visitor:
+        match = re.search(r"colours on (http://\S+:\d+)", process.out)
+        assert match, process.out + process.err
+        with httpx.Client(base_url=match[1], timeout=30, verify=False) as visitor:
             counts = {"waiting": 0, "arriving": 0, "disconnected": 0}
             assert visitor.get("/health").json() == {
                 "status": "ok", "models": 1, "failed": ["torn"], **counts
@@ -86,12 +87,12 @@ def test_the_command_serves_until_it_is_ended(tmp_path):
         _, stderr = process.communicate(timeout=30)
     finally:
         process.kill()
-    address, torn_file = re.escape(found[1]), re.escape(str(torn / "config.json"))
-    told = (
+    address, torn_file = re.escape(match[1]), re.escape(str(torn / "config.json"))
+    expected = (
         rf"Starting on {address}\nOpening model 1 of 2\.\nOpening model 2 of 2\.\n"
         rf"warning: {torn_file}.*\nBuilding the page\.\n"
     )
-    assert re.fullmatch(told, stderr)  # no traceback and no report of leaks
+    assert re.fullmatch(expected, stderr)  # no traceback and no leak reports
     assert process.returncode == 0
     assert not [path for path in temporary.iterdir() if path.name.startswith("secondhand-")]
 
@@ -127,10 +128,10 @@ def test_the_demo_is_trained_where_there_is_no_model(tmp_path, monkeypatch, caps
     """The command and its message; another test runs the training."""
     import app.__main__ as command
 
-    ran = []
+    calls = []
 
     def run(words, **_):
-        ran.append(words[1:])
+        calls.append(words[1:])
         (tmp_path / "runs/demo/model").mkdir(parents=True)
         (tmp_path / "runs/demo/model/config.json").write_text("{}")
         return subprocess.CompletedProcess(words, 0)
@@ -138,8 +139,8 @@ def test_the_demo_is_trained_where_there_is_no_model(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command.subprocess, "run", run)
     assert command.train_demo() == Path("runs/demo/model")
-    assert ran[0][:4] == ["-m", "learners.finetune", "--data", "demo:digits"]
+    assert calls[0][:4] == ["-m", "learners.finetune", "--data", "demo:digits"]
     assert "no model in runs/" in capsys.readouterr().err
     from learners.cli.flags import make_parser, parse
 
-    parse(make_parser("learners.finetune", ""), ran[0][2:])  # all flags exist
+    parse(make_parser("learners.finetune", ""), calls[0][2:])  # all flags exist

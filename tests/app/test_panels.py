@@ -33,7 +33,7 @@ def test_ticks_are_round_and_in_place():
 
 
 def test_a_tone_lies_at_its_tick():
-    """The brightest row of a sine is where the axis says that its frequency is."""
+    """The brightest row of a sine is where the axis puts its frequency."""
     spectrogram = MelSettings(rate=16_000, window=1.0, size=(512, 64), n_mels=64)
     for frequency in (500.0, 2000.0, 5000.0):
         t = np.arange(16_000) / 16_000
@@ -80,24 +80,24 @@ def test_svg_is_well_formed_and_escaped():
 def test_the_panel_of_a_picture_is_the_input_of_the_network(tmp_path):
     predictor = Predictor(colours())
     file = write_pictures(tmp_path, per_class=1) / "red" / "red_000.jpg"
-    seen, hot = input_panels(predictor, Source(str(file)), 2)
+    input_panel, heat_panel = input_panels(predictor, Source(str(file)), 2)
     np.testing.assert_array_equal(
-        np.asarray(seen.picture).transpose(2, 0, 1), predictor.open(str(file))
+        np.asarray(input_panel.picture).transpose(2, 0, 1), predictor.open(str(file))
     )
-    assert hot.picture.size == seen.picture.size
-    assert "red" in hot.title
+    assert heat_panel.picture.size == input_panel.picture.size
+    assert "red" in heat_panel.title
 
 
 def test_the_axes_of_a_sound_are_seconds_and_hertz(tmp_path):
     predictor = Predictor(tones())
     file = tone(tmp_path / "a.wav", "low", "high", "high")
-    (seen,) = input_panels(predictor, Source(str(file), 1.0, 2.0), None)
-    assert [name for _, name in seen.x] == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
-    assert "500" in [name for _, name in seen.y]
-    assert "(s)" in seen.x_label
-    assert "(Hz" in seen.y_label
+    (panel,) = input_panels(predictor, Source(str(file), 1.0, 2.0), None)
+    assert [name for _, name in panel.x] == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
+    assert "500" in [name for _, name in panel.y]
+    assert "(s)" in panel.x_label
+    assert "(Hz" in panel.y_label
     np.testing.assert_array_equal(
-        np.asarray(seen.picture).transpose(2, 0, 1), predictor.open(Source(str(file), 1.0, 2.0))
+        np.asarray(panel.picture).transpose(2, 0, 1), predictor.open(Source(str(file), 1.0, 2.0))
     )
     short = tone(tmp_path / "b.wav", "low", rate=16_000)
     (padded,) = input_panels(predictor, Source(str(short)), None)
@@ -116,7 +116,7 @@ def test_strain_has_a_panel_for_each_duration_and_one_search_for_its_moment(
     assert source.at == pytest.approx(MOMENT, abs=0.05)
     panels = input_panels(predictor, source, 0)
     assert [panel.x[0][1] for panel in panels[:-1]] == first
-    assert panels[-1].picture.size == (64, 64)  # the heat map, over all of them
+    assert panels[-1].picture.size == (64, 64)  # the heat map over all panels
     assert f"GPS {source.at:.3f}" in panels[0].x_label
     # The burst is at 200 Hz, in the middle.
     bright = np.asarray(panels[0].picture.convert("L")).astype(float)

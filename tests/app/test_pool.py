@@ -1,4 +1,4 @@
-"""Files of a pool on the page: labelled one by one, and found by what they are like."""
+"""Labelling and searching the files of a pool on the page."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, serv
 def test_labels_are_written_where_the_page_was_started_or_where_told(
     pool: Path, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """Nothing beside the pool; labelling is taken up from there, and the next command reads it."""
+    """Nothing is written beside the pool; labelling resumes; the next command reads the table."""
     (tmp_path / "here").mkdir()
     (tmp_path / "told").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -142,11 +142,11 @@ def test_no_folder_above_the_pool_is_on_the_page(pool: Path, served: Served) -> 
     ready(alike)
     example = pool / "red/red_000.jpg"
     pages = [labelling.html(0, 1), alike.html(str(example), None)]
-    gone = Path(labelling.order[1].source.path)
-    gone.unlink()
+    missing = Path(labelling.order[1].source.path)
+    missing.unlink()
     pages.append(labelling.html(1, 2))
     assert "This file cannot be shown" in pages[-1]
-    assert f"{gone.parent.name}/{gone.name}" in pages[-1]
+    assert f"{missing.parent.name}/{missing.name}" in pages[-1]
     for page in pages:
         assert "data:image/" in page or "cannot" in page
         assert str(pool.parent) not in page
@@ -166,12 +166,12 @@ def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> 
     with pytest.raises(SecondhandError, match=r"new-labels.csv"):
         Labelling(served, pool, pool.parent)
     (pool.parent / "new-labels.csv").unlink()
-    kept = pool.parent / "kept.parquet"
+    embeddings = pool.parent / "kept.parquet"
     with pytest.raises(SecondhandError, match=r"kept.parquet"):
-        Alike(served, kept)
+        Alike(served, embeddings)
     example = shutil.copy(pool / "red/red_000.jpg", pool.parent / "a.jpg")
-    Embeddings(kept, model, served.predictor).extend(pool.rglob("*.jpg"))
-    alike = Alike(served, kept)
+    Embeddings(embeddings, model, served.predictor).extend(pool.rglob("*.jpg"))
+    alike = Alike(served, embeddings)
     ready(alike)
     page = alike.html(str(example), None)
     assert page.index("red_000.jpg") < page.index("unknown_000.jpg")
@@ -184,15 +184,15 @@ def test_an_audit_is_labelled_in_its_own_table(
     monkeypatch.chdir(pool.parent)
     table = pool.parent / "audit.csv"
     assert audit([str(model), "new", "--n", "4", "--out", str(table)]) == 3
-    drawn = pd.read_csv(table, dtype=str, keep_default_na=False)
+    rows = pd.read_csv(table, dtype=str, keep_default_na=False)
     labelling = open_labelling(served, table)
     ready(labelling)
-    names = [Path(path).name for path in drawn["path"]]
+    names = [Path(path).name for path in rows["path"]]
     assert [Path(s.source.path).name for s in labelling.order] == names
     page = labelling.html(0, 1)
     assert "data:image/" in page
     assert str(pool.parent) not in page
-    assert f"{drawn['guess'][0]}?" not in page, "the guess would influence the label"
+    assert f"{rows['guess'][0]}?" not in page, "the guess would influence the label"
     assert labelling.next_command(name_here).endswith("--labels audit.csv")
     labelling.save(2, "red")
     labelling.save(0, "unknown")
@@ -200,7 +200,7 @@ def test_an_audit_is_labelled_in_its_own_table(
     labelling.undo(1)
     labelled = pd.read_csv(table, dtype=str, keep_default_na=False)
     assert labelled["label"].tolist() == ["unknown", "", "red", ""]
-    pd.testing.assert_frame_equal(labelled.drop(columns="label"), drawn.drop(columns="label"))
+    pd.testing.assert_frame_equal(labelled.drop(columns="label"), rows.drop(columns="label"))
     again = open_labelling(served, table)
     ready(again)
     assert (again.after(-1), again.labelled) == (1, 2)
@@ -218,9 +218,9 @@ def test_errors_of_a_pool_contain_no_folder(
         raise SecondhandError(f"{pool}/x.jpg: no room")
 
     monkeypatch.setattr(kind, "prepare", fail)
-    found = kind(served, pool)
-    ready(found)
-    assert found.waiting == "x.jpg: no room"
+    view = kind(served, pool)
+    ready(view)
+    assert view.waiting == "x.jpg: no room"
 
 
 def test_a_key_labels_the_class_of_its_name() -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 class Slow(Predictor):
-    """Waits for ``go``, and keeps the sizes of its batches."""
+    """A model that waits for ``go`` and records its batch sizes."""
 
     def __init__(self) -> None:
         super().__init__(colours())
@@ -55,8 +55,8 @@ def slow():
 
 
 def test_the_page_starts_on_a_slow_machine(slow, monkeypatch):
-    """One on which ten seconds pass between any two looks at the clock, and no answer comes in three. The
-    network's threads need not wait long for the interpreter then."""
+    """Looks at the clock are ten seconds apart, and answers take more than three. The network's
+    threads must not wait long for the interpreter then."""
     from gradio import http_server, networking
 
     def too_late(*_, **__):
@@ -120,11 +120,11 @@ def test_a_failing_request_leaves_the_others(slow, files):
 def test_cancelled_requests_are_not_predicted(slow, files):
     slow.submit(Source(files[0]))
     wait_until_started(slow)
-    gone = slow.submit(Source(files[1]))
-    assert gone.cancel()
-    stays = slow.submit(Source(files[2]))
+    cancelled = slow.submit(Source(files[1]))
+    assert cancelled.cancel()
+    pending = slow.submit(Source(files[2]))
     slow.predictor.go.set()
-    stays.result(20)
+    pending.result(20)
     assert slow.predictor.batches == [1, 1]
 
 
@@ -153,14 +153,14 @@ def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_pa
     for folder in folders:
         save_bundle(colours(), folder)
     (folders[1] / "config.json").write_text("{")
-    told: list[str] = []
-    served, failed = load_each([*folders, "gone"], tell=told.append)
+    messages: list[str] = []
+    served, failed = load_each([*folders, "gone"], tell=messages.append)
     site = Site(served, str(tmp_path), Limits(), failed=failed)
     assert [*site.models] == ["one", "two"]
     assert [*site.not_opened()] == ["torn", "gone"]
     assert site.not_opened()["torn"].startswith("model/config.json")
     assert str(tmp_path) not in site.not_opened()["torn"]
-    assert told == [f"Opening model {n} of 4." for n in range(1, 5)]
+    assert messages == [f"Opening model {n} of 4." for n in range(1, 5)]
     page = build_page(site)
     assert any(
         "torn could not be opened" in str(block.value)
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_pa
         if hasattr(block, "value")
     )
     page.close(verbose=False)
-    # One that was trained here: named until it has been written again.
+    # A model trained in this process: named until it has been written again.
     with pytest.raises(SecondhandError):
         site.add(folders[1], "cpu")
     save_bundle(colours(), folders[1])

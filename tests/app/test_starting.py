@@ -1,4 +1,4 @@
-"""The page of a page that is not ready yet."""
+"""The page that is shown while the real one starts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from datasets.core.errors import SecondhandError
 
 
 def test_it_answers_at_once_and_frees_the_port(capsys: pytest.CaptureFixture[str]) -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     with Starting("127.0.0.1", 0) as starting, httpx.Client(trust_env=False) as visitor:
         url = f"http://127.0.0.1:{starting.port}"
         health = visitor.get(f"{url}/health")
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - start < 3
         assert (health.status_code, health.json()["status"]) == (503, "starting")
         starting.tell("Opening model 2 of 3.")
         while visitor.get(f"{url}/health").json()["doing"] != "Opening model 2 of 3.":
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - start < 30
         page = visitor.get(url)
         assert "Opening model 2 of 3." in page.text
         assert page.headers["retry-after"] == "1"

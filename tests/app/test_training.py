@@ -1,4 +1,4 @@
-"""What the tab *Train* does: zips of strangers, folders that are looked at, and one real training."""
+"""The tab *Train*: uploaded zips, summaries of folders, and one real training."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tests.pictures import write_pictures
 
 @pytest.fixture
 def in_the_background():
-    """Ignores Ctrl-C, as a shell does for a program that it starts with ``&``."""
+    """Ignore Ctrl-C, as a shell does for a program started with ``&``."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def zipped(file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED) -> Path:
+def zip_of(file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(file, "w", how) as archive:
         for name in names:
             archive.writestr(name, content)
@@ -54,9 +54,9 @@ def link(file: Path) -> Path:
     return file
 
 
-def changed(file: Path, at: bytes, offset: int, value: bytes) -> Path:
-    """Overwrites bytes behind the last signature ``at``."""
-    data = bytearray(zipped(file, "a/b.jpg", content=bytes(5000)).read_bytes())
+def overwritten(file: Path, at: bytes, offset: int, value: bytes) -> Path:
+    """Overwrite bytes behind the last signature ``at``."""
+    data = bytearray(zip_of(file, "a/b.jpg", content=bytes(5000)).read_bytes())
     place = data.rfind(at) + offset
     data[place : place + len(value)] = value
     file.write_bytes(data)
@@ -65,26 +65,29 @@ def changed(file: Path, at: bytes, offset: int, value: bytes) -> Path:
 
 ENTRY, END = b"PK\x01\x02", b"PK\x05\x06"
 HOSTILE = {
-    "absolute": (lambda f: zipped(f, "/tmp/a.jpg"), "outside"),
-    "above": (lambda f: zipped(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
-    "above by backslashes": (lambda f: zipped(f, "a\\..\\..\\b.jpg"), "outside"),
-    "a drive": (lambda f: zipped(f, "C:/a.jpg"), "outside"),
+    "absolute": (lambda f: zip_of(f, "/tmp/a.jpg"), "outside"),
+    "above": (lambda f: zip_of(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
+    "above by backslashes": (lambda f: zip_of(f, "a\\..\\..\\b.jpg"), "outside"),
+    "a drive": (lambda f: zip_of(f, "C:/a.jpg"), "outside"),
     "a link": (link, "link"),
-    "encrypted": (lambda f: changed(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
-    "bzip2": (lambda f: zipped(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
-    "too many": (lambda f: zipped(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
+    "encrypted": (lambda f: overwritten(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
+    "bzip2": (lambda f: zip_of(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
+    "too many": (lambda f: zip_of(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
     "a bomb": (
-        lambda f: zipped(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
+        lambda f: zip_of(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
         "times its size",
     ),
-    "too large": (lambda f: zipped(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
-    "a false size": (lambda f: changed(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
-    "an index too long": (lambda f: changed(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
-    "a name too long": (lambda f: zipped(f, f"a/{'b' * 300}.jpg"), "too long"),
-    "a file that is a folder": (lambda f: zipped(f, "a", "a/b.jpg"), "cannot|can be"),
-    "one name twice": (lambda f: zipped(f, "a/b.jpg", "a//b.jpg"), "exists"),
-    "no name": (lambda f: zipped(f, "."), "outside"),
-    "cut off": (lambda f: f.write_bytes(zipped(f, "a/b.jpg").read_bytes()[:-30]) and f, "zip file"),
+    "too large": (lambda f: zip_of(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
+    "a false size": (lambda f: overwritten(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
+    "an index too long": (lambda f: overwritten(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
+    "a name too long": (lambda f: zip_of(f, f"a/{'b' * 300}.jpg"), "too long"),
+    "a file that is a folder": (lambda f: zip_of(f, "a", "a/b.jpg"), "cannot|can be"),
+    "one name twice": (lambda f: zip_of(f, "a/b.jpg", "a//b.jpg"), "exists"),
+    "no name": (lambda f: zip_of(f, "."), "outside"),
+    "cut off": (
+        lambda f: f.write_bytes(zip_of(f, "a/b.jpg").read_bytes()[:-30]) and f,
+        "zip file",
+    ),
     "no zip": (lambda f: f.write_bytes(b"GIF89a") and f, "not a zip"),
 }
 
@@ -103,7 +106,7 @@ def test_a_hostile_zip_is_one_sentence_and_leaves_nothing(kind, tmp_path, monkey
 
 
 def test_a_disk_without_room_keeps_what_it_has(tmp_path, monkeypatch):
-    archive = zipped(tmp_path / "photos.zip", "a/b.jpg")
+    archive = zip_of(tmp_path / "photos.zip", "a/b.jpg")
     free = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     with pytest.raises(SecondhandError, match=r"photos\.zip.*0\.0 GB left.*--train"):
@@ -112,7 +115,7 @@ def test_a_disk_without_room_keeps_what_it_has(tmp_path, monkeypatch):
 
 
 def test_a_zip_is_unpacked_once_and_looked_at(tmp_path):
-    """Its single folder is entered; files of the system are not written."""
+    """A single top folder is entered; files of the operating system are not written."""
     photos = write_pictures(tmp_path / "in" / "photos", per_class=5)
     (photos / "red" / "broken.jpg").write_text("no picture")
     (photos / "red" / ".DS_Store").write_text("x")
@@ -126,11 +129,11 @@ def test_a_zip_is_unpacked_once_and_looked_at(tmp_path):
     expected = {path.relative_to(photos).as_posix() for path in photos.rglob("[!.]*.*")}
     assert written.keys() == expected
     assert all(path.read_bytes() == (photos / name).read_bytes() for name, path in written.items())
-    found = look_at(data)
-    assert (found.kind, found.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
-    assert found.pictures.keys() == found.counts.keys()
-    assert any(line.strip().startswith("red/broken.jpg: not a picture") for line in found.problems)
-    assert "red: 5" in found.html()
+    look = look_at(data)
+    assert (look.kind, look.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
+    assert look.pictures.keys() == look.counts.keys()
+    assert any(line.strip().startswith("red/broken.jpg: not a picture") for line in look.problems)
+    assert "red: 5" in look.html()
 
 
 def test_a_folder_that_cannot_be_trained_on_says_why(tmp_path):
@@ -152,9 +155,9 @@ def test_what_the_command_warns_of_is_a_problem(tmp_path):
     for number, path in enumerate(sorted((photos / "blue").iterdir())):
         if number:
             path.unlink()
-    found = look_at(photos)
-    assert found.counts == {"green": 5, "red": 5}
-    assert any("'blue'" in line and "too few" in line for line in found.problems)
+    summary = look_at(photos)
+    assert summary.counts == {"green": 5, "red": 5}
+    assert any("'blue'" in line and "too few" in line for line in summary.problems)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
     )
     training._state.write_text(json.dumps({"folder": str(run), "words": ["--data", "photos"]}))
     with open(training._lock, "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # as the process has it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the training process holds it
         status = training.status()
         with pytest.raises(SecondhandError, match="One training runs already"):
             Training(tmp_path / "runs").start(["--data", "x", "--out", "y"])
@@ -203,7 +206,7 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
 
 @pytest.mark.slow
 def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path, in_the_background):
-    """In a process of its own, which a second page watches, stops and may resume."""
+    """Training runs in its own process; a second page watches it, stops it and may resume it."""
     photos = write_pictures(tmp_path / "photos", per_class=6)
     one = Training(tmp_path / "runs")
     words = one.words([photos], "usual")
@@ -258,15 +261,15 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     assert lessons(site, None).tables == ()
     for file in sorted((photos / "red").iterdir()):
         feedback.save(str(file), "blue", kind="picture", model="run")
-    found = lessons(site, None)
-    assert (found.model, found.words, found.tables) == ("run", "3 corrections", (feedback.table,))
+    new = lessons(site, None)
+    assert (new.model, new.words, new.tables) == ("run", "3 corrections", (feedback.table,))
     labelling = Labelling(served, photos, tmp_path)
-    assert lessons(site, labelling) == found
+    assert lessons(site, labelling) == new
     rows = [{"path": "red/a.jpg", "label": "red"}, {"path": "red/b.jpg", "label": ""}]
     labelling.table.replace(["path", "label"], rows)
-    found = lessons(site, labelling)
-    assert found.words == "3 corrections and 1 label"
-    words = Training(tmp_path / "runs").words(found.tables, "usual", model)
+    new = lessons(site, labelling)
+    assert new.words == "3 corrections and 1 label"
+    words = Training(tmp_path / "runs").words(new.tables, "usual", model)
     tables = [str(feedback.table), str(tmp_path / "photos-labels.csv")]
     assert words[:5] == ["--from", str(model), "--data", *tables]
     assert words[-1] == str(tmp_path / "runs" / "run-corrected")

@@ -62,36 +62,36 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def at(cut: float) -> Rule:
-    """A threshold in the place of the model's rule."""
+def threshold_rule(cut: float) -> Rule:
+    """Replace the model's rule by a threshold."""
     return Rule(cut, 0.05, of_model=False)
 
 
 def test_the_threshold_moves_the_answer_and_its_windows():
-    assert judge(SURE, at(0.98))[1:5] == ("unknown", "cat", 0.97, "ambiguous")
-    assert judge(DOUBT, at(0.5))[1:5] == ("cat", "cat", 0.6, "")
-    assert judge(OUTLIER, at(0.0)).reason == "out of distribution"
-    assert judge(BAD, at(0.0)) == BAD
-    assert judge(NONE, at(0.0)) == NONE
+    assert judge(SURE, threshold_rule(0.98))[1:5] == ("unknown", "cat", 0.97, "ambiguous")
+    assert judge(DOUBT, threshold_rule(0.5))[1:5] == ("cat", "cat", 0.6, "")
+    assert judge(OUTLIER, threshold_rule(0.0)).reason == "out of distribution"
+    assert judge(BAD, threshold_rule(0.0)) == BAD
+    assert judge(NONE, threshold_rule(0.0)) == NONE
     assert judge(DOUBT, RULE) is DOUBT
-    assert judge(DOUBT._replace(distance_p=NAN), at(0.6)).label == "cat"
+    assert judge(DOUBT._replace(distance_p=NAN), threshold_rule(0.6)).label == "cat"
     long = SURE._replace(windows=(DOUBT._replace(start=0.0, end=1.0), SURE))
-    assert [window.label for window in judge(long, at(0.5)).windows] == ["cat", "cat"]
+    assert [window.label for window in judge(long, threshold_rule(0.5)).windows] == ["cat", "cat"]
 
 
 def test_the_threshold_selects_the_depth_in_a_tree():
     path = (("pet", 0.99), ("cat", 0.6))
-    pet = DOUBT._replace(label="pet", branch=path)
+    answer = DOUBT._replace(label="pet", branch=path)
     for cut, label in ((0.5, "cat"), (0.9, "pet"), (0.995, "unknown")):
-        assert judge(pet, at(cut)).label == label
-    assert judge(pet._replace(distance_p=0.01), at(0.5)).label == "unknown"
-    text = Seen(answer_html(pet, RULE, FITTED)).text
+        assert judge(answer, threshold_rule(cut)).label == label
+    assert judge(answer._replace(distance_p=0.01), threshold_rule(0.5)).label == "unknown"
+    text = Seen(answer_html(answer, RULE, FITTED)).text
     assert (
         "pet 99.0\u00a0% > cat 60.0\u00a0%. The model is not sure enough of a class below pet."
         in text
     )
-    assert as_json(pet)["branch"][0] == {"label": "pet", "probability": 0.99}
-    rows = list(csv.DictReader(io.StringIO(answers_csv([pet, BAD]))))
+    assert as_json(answer)["branch"][0] == {"label": "pet", "probability": 0.99}
+    rows = list(csv.DictReader(io.StringIO(answers_csv([answer, BAD]))))
     assert json.loads(rows[0]["branch"]) == [list(node) for node in path]
     assert "branch" not in answers_csv([SURE]).splitlines()[0]
 
@@ -124,10 +124,10 @@ def test_names_and_reasons_are_escaped():
         reason=Reason(Why.BAD_FILE, EVIL), top=[(EVIL, 0.5)],
     )  # fmt: skip
     for html in (answer_html(evil, RULE, FITTED), table_html([evil], RULE)):
-        seen = Seen(html)
-        assert "script" not in seen.tags
-        assert not {name for name in seen.attributes if name and name.startswith("on")}
-        assert "<script>" in seen.text
+        page = Seen(html)
+        assert "script" not in page.tags
+        assert not {name for name in page.attributes if name and name.startswith("on")}
+        assert "<script>" in page.text
         assert "\x00" not in html
 
 
@@ -169,7 +169,7 @@ def test_the_limits_of_all_right_are_exact(n):
     ],
 )  # fmt: skip
 def test_the_rule_in_force_is_the_models(options, rule, words):
-    """As it was fitted and as it comes back from a model folder; a moved slider is another."""
+    """As fitted and as read from a model folder; a moved slider is another rule."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 200)
     logits = 3 * np.eye(3)[labels] + rng.normal(size=(200, 3))
@@ -190,8 +190,8 @@ def test_the_rule_in_force_is_the_models(options, rule, words):
             == bool(confidence.score_gate.floors)
             == (fitted_rule.kind == "threshold")
         )
-        far = SURE._replace(distance_p=NAN)
-        near = "and like its training files" in Seen(answer_html(far, fitted_rule, FITTED)).text
+        outlier = SURE._replace(distance_p=NAN)
+        near = "and like its training files" in Seen(answer_html(outlier, fitted_rule, FITTED)).text
         assert near == bool(fitted_rule.score)
     assert rule_words(Rule(0.5, 0.05, of_model=False)).startswith("Your rule: ")
 
@@ -223,11 +223,11 @@ def test_the_csv_has_the_columns_of_the_command():
 
 
 def test_corrected_labels_are_in_table_and_csv_without_formulas():
-    odd = DOUBT._replace(path="/x/=1+1.jpg", best="@home")
-    seen = Seen(table_html([SURE, odd], RULE, {1: EVIL}))
-    assert "corrected" in seen.text
-    assert "script" not in seen.tags
-    rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, odd], {1: "-cmd|calc"}))))
+    formula_names = DOUBT._replace(path="/x/=1+1.jpg", best="@home")
+    page = Seen(table_html([SURE, formula_names], RULE, {1: EVIL}))
+    assert "corrected" in page.text
+    assert "script" not in page.tags
+    rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, formula_names], {1: "-cmd|calc"}))))
     cells = [(row["path"], row["label"], row["best"]) for row in rows]
     assert cells == [("a.jpg", "cat", "cat"), ("'=1+1.jpg", "'-cmd|calc", "'@home")]
 
@@ -246,8 +246,8 @@ def test_messages_contain_no_folder():
 
 def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     thresholds = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
-    several = replace(Confidence.uncalibrated(2, exclusive=False), threshold_gate=thresholds)
-    rule = model_rule(several, ["cat", "dog"])
+    confidence = replace(Confidence.uncalibrated(2, exclusive=False), threshold_gate=thresholds)
+    rule = model_rule(confidence, ["cat", "dog"])
     top = [("cat", 0.97), ("dog", 0.4)]
     both = SURE._replace(label="cat|dog", top=top, distance_p=NAN)
     page = answer_html(both, rule, FITTED)
@@ -259,12 +259,12 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     )
     strict = replace(rule, of_model=False, thresholds={"cat": 0.5, "dog": 0.5})
     assert judge(both, strict).label == "cat"
-    none = judge(both, replace(strict, thresholds={"cat": 0.98, "dog": 0.98}))
-    assert (none.label, none.reason) == ("unknown", AMBIGUOUS)
-    assert explanation(none, replace(strict, thresholds={"cat": 0.98, "dog": 0.98})).endswith(
+    refused = judge(both, replace(strict, thresholds={"cat": 0.98, "dog": 0.98}))
+    assert (refused.label, refused.reason) == ("unknown", AMBIGUOUS)
+    assert explanation(refused, replace(strict, thresholds={"cat": 0.98, "dog": 0.98})).endswith(
         f"answers from {percent(0.98)}."
     )
-    far = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
-    assert (far.label, far.reason) == ("unknown", OUT_OF_DISTRIBUTION)
+    outlier = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
+    assert (outlier.label, outlier.reason) == ("unknown", OUT_OF_DISTRIBUTION)
     assert "precision and the recall of each label" in rule_effect_html(None, rule)
     assert "thresholds" not in model_rule(Confidence.uncalibrated(2)).as_json()

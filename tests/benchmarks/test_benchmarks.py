@@ -1,7 +1,7 @@
-"""Each benchmark runs to its figures, at its smallest sizes (`--small`).
+"""Each benchmark produces its figures at its smallest sizes (`--small`).
 
-In this process or in one that is forked, for to import what they need takes far longer than what they
-do; so do the sides that take turns.
+It runs in this process or in a forked one, because its imports take far longer than its work; so do
+the sides of a comparison.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks import _shared
 from tests.forks import Program
 
 FOLDER = Path(_shared.__file__).parent
-#: What tells that the figures were reached.
+#: Text that shows that the figures were produced.
 FIGURES = {
     "bench_audit": r"made up +400 +all +\d+\.\d +\d+\.\d%[\s\S]*answers +\d",
     "bench_app": r"4 of 4 answered, 0 wrong; .* 95th percentile",
@@ -45,7 +45,7 @@ FIGURES = {
 
 
 def test_each_is_tried_and_backs_a_figure() -> None:
-    """One without a figure is somebody's work to keep, and nobody's to read."""
+    """A benchmark without a documented figure has to be maintained but is read by nobody."""
     scripts = {file.stem for kind in ("bench", "check") for file in FOLDER.glob(f"{kind}_*.py")}
     assert scripts == FIGURES.keys()
     read = (FOLDER / "README.md").read_text("utf-8")
@@ -54,7 +54,7 @@ def test_each_is_tried_and_backs_a_figure() -> None:
 
 
 class Here(_shared.Side):
-    """A side that works in this process when it is told to go."""
+    """A side of a comparison that works in this process when told to."""
 
     do: Callable[[], object]
 
@@ -66,10 +66,10 @@ class Here(_shared.Side):
             runpy.run_path(script, run_name="__main__")
 
     def go(self) -> float:
-        began, before = time.perf_counter(), time.process_time()
+        start, before = time.perf_counter(), time.process_time()
         self.do()
         self.processor = time.process_time() - before
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     def end(self) -> None: ...
 
@@ -77,14 +77,14 @@ class Here(_shared.Side):
 _Popen = subprocess.Popen
 
 
-def begun(words: list[str], **how: Any) -> subprocess.Popen[str] | Program:
-    """A run that is killed with all its processes: not from a fresh interpreter."""
-    if not how.get("start_new_session"):
-        return _Popen(words, **how)
-    return Program(*words[1:], env=how["env"])
+def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Program:
+    """Start a run that is killed with all its processes; it is forked, not a fresh interpreter."""
+    if not options.get("start_new_session"):
+        return _Popen(words, **options)
+    return Program(*words[1:], env=options["env"])
 
 
-#: Those that take over four seconds of a core. `make bench` runs them all, at these sizes.
+#: Those that take over four seconds of a core. `make bench` runs them all at these sizes.
 LONG = {
     "bench_app", "bench_epoch", "bench_events", "bench_few", "bench_kills", "bench_many_files", "bench_render",
     "bench_speakers", "bench_time_to_accuracy", "check_real_data",
@@ -122,7 +122,7 @@ def test_it_runs_to_its_figures(
     monkeypatch.chdir(tmp_path)
     file = str(FOLDER / f"{name}.py")
     monkeypatch.setattr(sys, "argv", [file, "--small"])
-    monkeypatch.setattr(subprocess, "Popen", begun)
+    monkeypatch.setattr(subprocess, "Popen", start_run)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(_shared, "Side", Here)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -142,5 +142,5 @@ def test_small_gives_way_to_what_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     parser.add_argument("--items", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
     monkeypatch.setattr(sys, "argv", ["x", "--small", "--rounds", "2"])
-    given = _shared.parse(parser, items=8, rounds=1)
-    assert (given.items, given.rounds, given.small) == (8, 2, True)
+    arguments = _shared.parse(parser, items=8, rounds=1)
+    assert (arguments.items, arguments.rounds, arguments.small) == (8, 2, True)

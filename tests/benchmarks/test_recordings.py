@@ -1,4 +1,4 @@
-"""The recordings that events are looked for in."""
+"""The recordings in which events are searched."""
 
 from __future__ import annotations
 

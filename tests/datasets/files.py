@@ -1,4 +1,4 @@
-"""Pictures and tables that the tests of this package write."""
+"""Pictures and tables for the tests of this package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTER = iter(range(10**6))
 
 
 def picture(path: Path, seed: int | None = None) -> Path:
-    """A small picture of its own content; equal seeds give equal bytes."""
+    """Write a small picture; equal seeds give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(next(COUNTER) if seed is None else 10**9 + seed)
     noise = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
@@ -23,7 +23,7 @@ def picture(path: Path, seed: int | None = None) -> Path:
 
 
 def sound(path: Path) -> Path:
-    """A tenth of a second of its own noise."""
+    """Write 0.1 s of noise; equal seeds give equal bytes."""
     import soundfile
 
     noise = np.random.default_rng(next(COUNTER)).uniform(-0.5, 0.5, 800)

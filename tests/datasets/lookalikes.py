@@ -1,4 +1,4 @@
-"""Small look-alikes of the public sets in their true formats, and a server that hands them out."""
+"""Small imitations of public data sets in their true formats, and a server for them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Members = dict[str, bytes]
 
 @dataclass
 class Server:
-    """What is served at each path, how, and which paths were requested."""
+    """What the server answers to each path, how, and which paths were requested."""
 
     files: Members = field(default_factory=dict)
-    #: Each answer ends after half of what it announces.
+    #: Whether each answer breaks off half way.
     breaks: bool = False
-    requests: list[str] = field(default_factory=list)  # paths
+    requests: list[str] = field(default_factory=list)
 
 
 def publish(
     server: Server, monkeypatch: pytest.MonkeyPatch, name: str, *contents: bytes, pin: bool = True
 ) -> None:
-    """Let the server have the set's files, and the catalogue their hashes."""
+    """Serve the set's files and put their hashes into the catalogue."""
     files = []
     for file, content in zip(catalog.SETS[name].files, contents, strict=True):
         server.files["/" + file.url.removeprefix("https://")] = content
@@ -56,14 +56,14 @@ def zipped(members: Members) -> bytes:
     return out.getvalue()
 
 
-def tarred(members: Members, *odd: tarfile.TarInfo) -> bytes:
+def tarred(members: Members, *special: tarfile.TarInfo) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
-        for info in odd:
+        for info in special:
             archive.addfile(info)
     return out.getvalue()
 
@@ -154,7 +154,7 @@ GLITCHES = [
 
 
 def glitch_views(index: int) -> dict[str, np.ndarray]:
-    """The four views of a glitch, float32 [1, 140, 170]."""
+    """Return the four views of a glitch, float32 [1, 140, 170]."""
     rng = np.random.default_rng(index)
     names = ("0.5.png", "1.0.png", "2.0.png", "4.0.png")
     return {name: rng.random((1, 140, 170), dtype=np.float32) for name in names}
@@ -172,7 +172,7 @@ def gravityspy(folder: Path, *, event_time: bool = False) -> tuple[bytes, bytes]
 
 
 def event(server: Server, folder: Path, name: str = "GW150914", gps: float = 1126259462.4) -> None:
-    """Let the server answer for an event as the event API does, and have its strain."""
+    """Serve an event as the event API does, with its strain."""
     place = f"eventapi/json/GWTC-1-confident/{name}/v3"
     strain = []
     for detector in ("H1", "L1", "V1"):
@@ -191,7 +191,7 @@ def event(server: Server, folder: Path, name: str = "GW150914", gps: float = 112
 
 
 def _strain(folder: Path, detector: str, start: int) -> bytes:
-    """A file of GWOSC with noise in it."""
+    """Write a file of noise in GWOSC's layout."""
     path = folder / f"{detector}.hdf5"
     noise = np.random.default_rng(ord(detector[0])).normal(0, 1e-21, 32 * 4096)
     with h5py.File(path, "w") as file:
@@ -204,7 +204,7 @@ def _strain(folder: Path, detector: str, start: int) -> bytes:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    """On the loopback interface, as a mirror of all publishers."""
+    """A loopback server in place of all publishers."""
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""Public sets from a server on this machine: their tables and their names."""
+"""Public sets from a server on this machine: their tables and names."""
 
 from __future__ import annotations
 
@@ -213,8 +213,8 @@ def test_the_command_lists_fetches_and_refuses(
 
 
 def test_the_published_hashes() -> None:
-    """Those that a library of ours knows too are its own; all have the form of a hash."""
-    spec = importlib.util.find_spec("torchvision")  # its text alone: to import it takes seconds
+    """Hashes that torchvision also knows agree with its own; all have the form of a hash."""
+    spec = importlib.util.find_spec("torchvision")  # importing it takes seconds
     assert spec is not None
     assert spec.origin is not None
     text = "".join(

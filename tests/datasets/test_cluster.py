@@ -1,4 +1,4 @@
-"""Work on a Dask cluster: each item answered once, whatever happens to the workers."""
+"""Work on a Dask cluster: each item is answered once, whatever happens to the workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
-from tests.cluster import halves, here, killed_when, noted, path_of, refused, scheduler_and_workers
+from tests.cluster import halve, here, kill_when, path_of, record, refuse, scheduler_and_workers
 
 pytestmark = pytest.mark.slow
 
@@ -39,17 +39,17 @@ def clips(folder: Path, count: int) -> list[Path]:
 
 
 def test_each_item_is_answered_once(here):
-    work = [[1, 2], [3], [1, 2], [4, 5, 6]]  # the same chunk twice: asked twice, answered twice
-    assert dict(here.map_chunks(halves, work, None)) == {
+    work = [[1, 2], [3], [1, 2], [4, 5, 6]]  # a repeated chunk is asked and answered twice
+    assert dict(here.map_chunks(halve, work, None)) == {
         0: [0.5, 1.0], 1: [1.5], 2: [0.5, 1.0], 3: [2.0, 2.5, 3.0],
     }  # fmt: skip
-    assert list(here.map_chunks(halves, [], None)) == []
+    assert list(here.map_chunks(halve, [], None)) == []
 
 
 def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypatch):
     files = clips(tmp_path / "clips", 20)
     (tmp_path / "clips" / "cut.wav").write_bytes(files[0].read_bytes()[:20])
-    monkeypatch.chdir(tmp_path)  # names as the user gave them, for workers with another folder
+    monkeypatch.chdir(tmp_path)  # relative names, for workers in another folder
     monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: contextlib.nullcontext(here))
     theirs = render(["clips"], "theirs", cache=PictureCache("shared"), cluster="tcp://here:1")
     ours = render(["clips"], "ours", cache=PictureCache("own"), workers=1)
@@ -57,45 +57,45 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
     assert theirs[1] == ours[1]
     assert [path for path, _ in theirs[1]] == ["clips/cut.wav"]
     assert bytes_of(tmp_path / "theirs") == bytes_of(tmp_path / "ours")
-    assert bytes_of(tmp_path / "shared") == bytes_of(tmp_path / "own")  # and no marker is left
+    assert bytes_of(tmp_path / "shared") == bytes_of(tmp_path / "own")  # and no marker file is left
 
 
 def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
-    seen = iter([True])  # by who asks, then not by the worker
-    monkeypatch.setattr(_cluster, "exists", lambda path: next(seen, False))
+    visible = iter([True])  # seen by the client, then not by the worker
+    monkeypatch.setattr(_cluster, "exists", lambda path: next(visible, False))
     with pytest.raises(SecondhandError, match=r"worker \S+ on \S+ does not see /nowhere/2\.wav"):
-        list(here.map_chunks(halves, [[2]], None, path_of=path_of))
+        list(here.map_chunks(halve, [[2]], None, path_of=path_of))
 
 
 def test_a_file_that_nobody_sees_is_left_to_the_task(here):
-    results = here.map_chunks(halves, [[2]], None, path_of=path_of)
+    results = here.map_chunks(halve, [[2]], None, path_of=path_of)
     assert list(results) == [(0, [1.0])]
 
 
 def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_path):
-    gone = contextlib.nullcontext(tmp_path / "elsewhere" / "x.shared")
-    monkeypatch.setattr("datasets.cluster.shared_marker", lambda folder: gone)
+    marker = contextlib.nullcontext(tmp_path / "elsewhere" / "x.shared")
+    monkeypatch.setattr("datasets.cluster.shared_marker", lambda folder: marker)
     with pytest.raises(SecondhandError, match=f"does not see the folder {tmp_path}/elsewhere"):
-        list(here.map_chunks(halves, [[2]], None, folder=tmp_path))
+        list(here.map_chunks(halve, [[2]], None, folder=tmp_path))
 
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
-    monkeypatch.setattr(_cluster, "RENDERER_VERSION", float("nan"))  # as no other's
+    monkeypatch.setattr(_cluster, "RENDERER_VERSION", float("nan"))  # equal to no other version
     with pytest.raises(SecondhandError, match="has another version"):
-        list(here.map_chunks(halves, [[2]], None))
+        list(here.map_chunks(halve, [[2]], None))
 
 
 def test_what_ends_a_run_reaches_the_user(here):
     with pytest.raises(SecondhandError, match="not today"):
-        list(here.map_chunks(refused, [[2]], None))
+        list(here.map_chunks(refuse, [[2]], None))
     with pytest.raises(SecondhandError, match=r"TypeError.*versions"):
-        list(here.map_chunks(halves, [["word"]], None))
+        list(here.map_chunks(halve, [["word"]], None))
 
 
 def test_no_scheduler_is_said_in_time(tmp_path, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts and never answers
         port = silent.getsockname()[1]
-        began = time.monotonic()
+        start = time.monotonic()
         with (
             pytest.raises(SecondhandError, match=f"tcp://127.0.0.1:{port}: no scheduler responds"),
             connect(f"tcp://127.0.0.1:{port}", timeout=1),
@@ -106,7 +106,7 @@ def test_no_scheduler_is_said_in_time(tmp_path, capsys):
         connect(f"tcp://127.0.0.1:{port}", timeout=1),
     ):
         pass
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("address", ["", "10.0.0.1:8786", "http://10.0.0.1:8786", "tcp://host"])
@@ -129,13 +129,13 @@ def test_a_killed_worker_costs_nothing(tmp_path):
     with scheduler_and_workers(tmp_path) as (address, workers):
         shared = PictureCache(tmp_path / "shared")
         half = partial(drawn_at_least, shared.root, 20)
-        with killed_when(half, workers[0]) as killer:
+        with kill_when(half, workers[0]) as killer:
             rendered, rejected = render(files, tmp_path / "theirs", cache=shared, cluster=address)
-            assert not killer.is_alive()  # it died on the way, not afterwards
-        # The other one alone; what it had done before is not asked of it again.
+            assert not killer.is_alive()  # it died during the job, not afterwards
+        # The other worker alone; finished chunks are not asked again.
         with connect(address) as cluster:
             work = [[n, n + 1] for n in range(0, 20, 2)]
-            answers = dict(cluster.map_chunks(partial(noted, log), work, None))
+            answers = dict(cluster.map_chunks(partial(record, log), work, None))
     single_cache = PictureCache(tmp_path / "own")
     ours, _ = render(files, tmp_path / "ours", cache=single_cache, workers=2)
     assert rejected == []
@@ -160,7 +160,7 @@ def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
             for process in [me, *me.children(recursive=True)]
         }
         work = [[1, 2], [3, -1, 5], [7], [8, 9]]
-        answers = dict(cluster.map_chunks(halves, work, "died"))
+        answers = dict(cluster.map_chunks(halve, work, "died"))
     assert len([process for process in listening if listening[process]]) == 3
     assert set().union(*listening.values()) == {"127.0.0.1"}
     assert answers == {0: [0.5, 1.0], 1: [1.5, "died", 2.5], 2: [3.5], 3: [4.0, 4.5]}
@@ -174,7 +174,7 @@ def test_no_workers_is_said_in_time(tmp_path):
         with connect(address, patience=3) as cluster:
             workers[0].kill()
             with pytest.raises(SecondhandError, match="no workers for 3 s"):
-                list(cluster.map_chunks(halves, [[1], [2]], None))
+                list(cluster.map_chunks(halve, [[1], [2]], None))
         with pytest.raises(SecondhandError, match="has no workers"), connect(address, patience=1):
             pass
 
@@ -184,7 +184,7 @@ def drawn_at_least(root: Path, count: int) -> bool:
 
 
 def bytes_of(folder: Path) -> dict[Path, bytes]:
-    """Every file but the hashes known by path."""
+    """Return the contents of every file but the path hashes."""
     return {
         path.relative_to(folder): path.read_bytes()
         for path in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""Imports run one way and through fronts, help is light, our name hides nobody's package."""
+"""Imports go one way, through `__init__`; help is light; our names hide no other package."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Each may import itself and what stands after it.
+#: Each may import itself and those after it.
 LAYERS = ("secondhand", "app", "learners", "datasets")
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
-#: Read and imported file by file: they have no front.
+#: Packages that are imported file by file, without an exporting `__init__`.
 OPEN = ("learners.scratch", "learners.cli", "learners.tasks", "datasets.core")
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
@@ -25,7 +25,7 @@ HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", 
 
 
 def imported(path: Path) -> set[str]:
-    """Modules of ours that a file imports, also inside functions."""
+    """Return our modules that a file imports, also inside functions."""
     names: set[str] = set()
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -35,7 +35,7 @@ def imported(path: Path) -> set[str]:
             base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
             module = ".".join(filter(None, (base, node.module)))
             files = {f"{module}.{alias.name}" for alias in node.names}
-            # What is taken from a package may be a file of it: then the package itself is not meant.
+            # A name imported from a package may be a file; then the package itself is not imported.
             names |= files & MODULES or {module}
     return {name for name in names if name.split(".")[0] in LAYERS}
 
@@ -56,15 +56,15 @@ def test_no_file_is_in_a_circle() -> None:
     assert not edges, f"in circles, or above one: {sorted(edges)}"
 
 
-def room_of(module: str) -> str:
-    """The package that a module is in, if that is a room: ``learners.model`` of its ``bundle``."""
+def package_of(module: str) -> str:
+    """Return the exporting package of a module: ``learners.model`` for its ``bundle``."""
     room = ".".join(module.split(".")[:2])
     return room if (ROOT / room.replace(".", "/") / "__init__.py").is_file() else ""
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("/__init__.py")])
 def test_a_front_hides_no_file_of_its_room(name: str) -> None:
-    """Where a front exports a function by the name of its file, the file cannot be imported."""
+    """A file cannot be imported if its package exports a function of the same name."""
     path = ROOT / name
     files = {file.stem for file in path.parent.glob("*.py")}
     exported = {
@@ -78,14 +78,14 @@ def test_a_front_hides_no_file_of_its_room(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_room_is_entered_by_its_front(name: str) -> None:
-    """Its front is what ``__init__`` exports; its files, and names with an underscore, are its own."""
+    """Only what ``__init__`` exports is public; files and names with an underscore are internal."""
     path = ROOT / name
-    own_room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    own_room = package_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
     wrong = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.ImportFrom) or not node.module or node.level:
             continue
-        if (room := room_of(node.module)) in ("", own_room, *OPEN):
+        if (room := package_of(node.module)) in ("", own_room, *OPEN):
             continue
         private = [alias.name for alias in node.names if alias.name.startswith("_")]
         if node.module != room or private:
@@ -94,16 +94,16 @@ def test_a_room_is_entered_by_its_front(name: str) -> None:
 
 
 def python(code: str, *words: str) -> str:
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, *words],
         cwd=ROOT, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """Which is what keeps each under a second of CPU time."""
+    """This keeps each help under a second of CPU time."""
     code = (
         "import contextlib, io, runpy, sys\n"
         f"for command in {COMMANDS}:\n"

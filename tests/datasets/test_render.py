@@ -103,7 +103,7 @@ def test_kind_given_overrules_the_name(tmp_path, options):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("flags", "message"),
     [
         (["--window", "-1"], "window=-1.0"),
         (["--colour", "pink"], "colour='pink'"),
@@ -112,18 +112,18 @@ def test_kind_given_overrules_the_name(tmp_path, options):
         (["--size", "[5,5]"], "size=(5, 5)"),
     ],
 )
-def test_wrong_settings_are_named_and_the_status_is_2(tmp_path, options, capsys, wrong, message):
+def test_wrong_settings_are_named_and_the_status_is_2(tmp_path, options, capsys, flags, message):
     path = write(tmp_path / "a.wav")
-    assert main([str(path), *options, *wrong]) == 2
+    assert main([str(path), *options, *flags]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--windo", "1"], ["--level", "loud"], ["--kind", "video"], ["--at", "noon"]]
+    "flags", [["--windo", "1"], ["--level", "loud"], ["--kind", "video"], ["--at", "noon"]]
 )
-def test_wrong_calls_end_with_2(tmp_path, options, wrong):
+def test_wrong_calls_end_with_2(tmp_path, options, flags):
     with pytest.raises(SystemExit, match="2"):
-        main([str(write(tmp_path / "a.wav")), *options, *wrong])
+        main([str(write(tmp_path / "a.wav")), *options, *flags])
 
 
 def test_out_must_be_a_folder(tmp_path, options, capsys):

@@ -33,7 +33,7 @@ def table(kind: str, folder: Path) -> pd.DataFrame:
         names = ("Blip_sim", "Chirp_sim")
         rows = glitches.write_demo(folder, per_class=3, classes=names, duration=16)
     frame = pd.DataFrame(rows).assign(split=["train", "train", "valid"] * 2)
-    if kind == "sound":  # the window is the file's middle, and one is a span of its own
+    if kind == "sound":  # the window is the middle of the file; one item is a span
         frame["start"], frame["end"] = [np.nan] * 5 + [0.5], [np.nan] * 5 + [1.0]
     return frame
 
@@ -83,16 +83,16 @@ def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int
     expected = torch.as_tensor((np.stack(fitted) / 255.0 - mean) / std, dtype=torch.float32)
     dls = loaders(case, strength=1.0, workers=workers)
     for loader in (dls.valid, dls.test_dl(item_rows(part), with_labels=True)):
-        seen = torch.cat([torch.Tensor(x) for x, _ in loader])
-        torch.testing.assert_close(seen, expected, atol=1e-6, rtol=1e-6)
+        batch = torch.cat([torch.Tensor(x) for x, _ in loader])
+        torch.testing.assert_close(batch, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_training_is_varied_and_without_strength_is_not(case: Any) -> None:
     frame, spectrogram, cache = case
-    many = pd.concat([frame.head(1)] * 8 + [frame.tail(1)])
+    repeated = pd.concat([frame.head(1)] * 8 + [frame.tail(1)])
     for strength, different in ((1.0, 6), (0.0, 1)):
         set_seed(0)
-        x, _ = loaders((many, spectrogram, cache), strength, bs=8).train.one_batch()
+        x, _ = loaders((repeated, spectrogram, cache), strength, bs=8).train.one_batch()
         distinct = len({tuple(one.flatten().tolist()) for one in torch.Tensor(x)})
         assert distinct >= different
         assert distinct == 1 or strength

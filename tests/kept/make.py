@@ -1,11 +1,11 @@
-"""Writes what later versions 1.x must still read: ``python -m tests.kept.make``, once, with 1.0.
+"""Write what later versions 1.x must still read: ``python -m tests.kept.make``, once, with 1.0.
 
 ``model/``
     a model folder, trained by the command on three classes of tones.
 ``answers.json``
-    what it predicts for the clips of `write_clips`.
+    its predictions for the clips of `write_clips`.
 ``interface.json``
-    flags of each command, columns of a table of predictions, and the names of the Python package.
+    the flags of each command, the columns of predictions, and the names of the Python package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TONES = {"high": 2000.0, "low": 400.0, "middle": 1000.0}
 
 
 def tone(hertz: float, seconds: float = 1.0, seed: int | None = None) -> np.ndarray:
-    """A tone, in noise if it has a seed: float [samples]."""
+    """Return a tone, float [samples]; with a seed it is in noise."""
     signal = 0.3 * np.sin(2 * np.pi * hertz * np.arange(seconds * RATE) / RATE)
     if seed is None:
         return signal
@@ -39,8 +39,8 @@ def tone(hertz: float, seconds: float = 1.0, seed: int | None = None) -> np.ndar
 
 
 def write_clips(folder: Path) -> list[Path]:
-    """Each class, a tone between two, a long recording, silence and a file that is no sound; none needs a
-    random number."""
+    """Write clips without random numbers: classes, a tone between two, long, silent and broken
+    ones."""
     long = np.concatenate([tone(TONES["low"], 2), tone(TONES["high"], 2)])
     clips = {name: tone(hertz) for name, hertz in TONES.items()}
     clips |= {"between": tone(1400.0), "long": long, "silence": np.zeros(RATE)}
@@ -51,23 +51,23 @@ def write_clips(folder: Path) -> list[Path]:
 
 
 def answers(model: Path, folder: Path) -> list[dict[str, Any]]:
-    """The predictions for the clips: label, best, probability (4 digits), reason."""
+    """Return the predictions for the clips: label, best, probability (4 digits), reason."""
     from learners.inference import Predictor
 
     paths = write_clips(folder)
-    found = Predictor(model, device="cpu").predict(paths)
+    predictions = Predictor(model, device="cpu").predict(paths)
     return [
         {
             "clip": path.stem, "label": row.label, "best": row.best,
             "probability": None if row.probability != row.probability else round(row.probability, 4),
             "reason": row.reason.partition(":")[0], "windows": [part.label for part in row.windows],
         }
-        for path, row in zip(paths, found, strict=True)
+        for path, row in zip(paths, predictions, strict=True)
     ]  # fmt: skip
 
 
 def interface() -> dict[str, Any]:
-    """Flags of each command, columns of a table of predictions, and the names of the Python package."""
+    """Return the commands' flags, the columns of predictions, and the names of the package."""
     import secondhand
     from docs.flags import parser_of
     from learners.predict import main
@@ -86,7 +86,7 @@ def interface() -> dict[str, Any]:
 
 
 def train(folder: Path) -> Path:
-    """The model folder of a small training with a test network of timm; its body starts at random."""
+    """Train a small timm network from random weights, and write its model folder."""
     import timm
     import torch
     from safetensors.torch import save_file

@@ -1,4 +1,4 @@
-"""How often a function is called, wherever it was imported to."""
+"""Count the calls of a function, wherever it was imported to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from learners.inference.predictor import Predictor
 
 
 def count_answering(patch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts ``predictors`` made and ``judged`` evaluations, as long as the patch lasts."""
+    """Count how many ``predictors`` and ``judged`` evaluations are made while the patch lasts."""
     calls: Counter[str] = Counter()
 
     def counted(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What a model folder holds of its confidence, without a calibration behind them."""
+"""The JSON of confidences without calibration data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from learners.uncertainty import Confidence, Outputs
 
 
 def settings(classes: int, *, temperature: float = 1.0, threshold: float = 0.95) -> Confidence:
-    nothing = Outputs(np.empty((0, classes)), np.empty(0, dtype=int))
-    fitted = Confidence.fit(nothing, settings=ConfidenceSettings(threshold=threshold))
+    empty = Outputs(np.empty((0, classes)), np.empty(0, dtype=int))
+    fitted = Confidence.fit(empty, settings=ConfidenceSettings(threshold=threshold))
     scaled = replace(fitted.calibrator.temperature, value=temperature)
     return replace(fitted, calibrator=replace(fitted.calibrator, temperature=scaled))

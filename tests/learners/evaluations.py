@@ -28,17 +28,17 @@ def make_bundle(
     size: int = 32,
     seed: int = 0,
 ) -> Bundle:
-    """A network with random weights; its temperature and distance come from made-up items."""
+    """Return a network with random weights, calibrated on made-up items."""
     torch.manual_seed(seed)
     spec = NetworkSpec("test_resnet", len(classes), size=size)
     network, spec, preprocessing = build(spec, pretrained=False)
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, len(classes), 150)
     logits, features = outputs(labels, len(classes), rng)
-    held = Outputs(1.5 * logits, labels, features if distance else None)  # too sure of itself
+    held_out = Outputs(1.5 * logits, labels, features if distance else None)  # too confident
     kinds = rng.integers(0, len(classes), 200)
     near, body = outputs(kinds, len(classes), rng)
-    fitted = Confidence.fit(held, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8))
+    fitted = Confidence.fit(held_out, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8))
     return Bundle(
         network=network.eval(),
         spec=spec,
@@ -52,7 +52,7 @@ def make_bundle(
 def outputs(
     labels: np.ndarray, classes: int, rng: np.random.Generator, *, strange: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logits that are right most of the time, and features that lie by class."""
+    """Return logits that are mostly right, and features that cluster by class."""
     logits = rng.normal(0, 1.5, (len(labels), classes)).astype(np.float32)
     features = rng.normal(0, 0.5, (len(labels), WIDTH)).astype(np.float32)
     if not strange:
@@ -71,15 +71,15 @@ def make_evaluation(
     seed: int = 1,
     paths: Sequence[Path] | None = None,
 ) -> Evaluation:
-    """Answers as the predictor would give them; the last ``silent`` of each part without logits."""
+    """Return answers as the predictor gives them; the last ``silent`` of each part lack logits."""
     rng = np.random.default_rng(seed)
     confidence = bundle.decider
     names = bundle.classes if confidence.tree is None else confidence.tree.names
     rows, all_logits, all_features = [], [], []
     for split, count in (("valid", valid), ("calibration", calibration), ("unknown", ood)):
         labels = rng.integers(0, len(bundle.classes), count)
-        strange = split == "unknown"
-        logits, features = outputs(labels, len(bundle.classes), rng, strange=strange)
+        unknown = split == "unknown"
+        logits, features = outputs(labels, len(bundle.classes), rng, strange=unknown)
         decided = confidence.decide(
             logits, None if confidence.distance.reference is None else features
         )
@@ -95,7 +95,7 @@ def make_evaluation(
                 row |= {"label": "unknown", "best": "", "probability": np.nan}
                 row |= {"reason": "no signal", "distance_p": np.nan}
                 logits[n] = features[n] = np.nan
-            truth = "unknown" if strange else bundle.classes[labels[n]]
+            truth = "unknown" if unknown else bundle.classes[labels[n]]
             rows.append(row | {"truth": truth, "split": split, "gps": None})
         all_logits.append(logits)
         all_features.append(features)
@@ -105,9 +105,9 @@ def make_evaluation(
 
 
 def make_table(evaluation: Evaluation, *, source: str = "made-up") -> ItemTable:
-    """The item table that an evaluation's answers are of."""
+    """Return the item table of an evaluation's answers."""
     frame = evaluation.predictions.rename(columns={"truth": "label"})
     frame = frame[["path", "split"]].assign(label=evaluation.predictions["truth"])
     frame = frame.assign(group="", fold="", start=np.nan, end=np.nan, gps=np.nan)
-    strange = frame["split"].eq("unknown")
-    return ItemTable(frame.loc[~strange], frame.loc[strange], "picture", source)
+    unknown = frame["split"].eq("unknown")
+    return ItemTable(frame.loc[~unknown], frame.loc[unknown], "picture", source)

@@ -1,4 +1,4 @@
-"""Small models of every make, for the tests of what does their arithmetic elsewhere."""
+"""Small models of every kind, for tests of other programs that compute their answers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ SIZE = 32
 
 VIEWS = (TTAView(), TTAView(mirror=True), TTAView(zoom=1.15, x=-1, y=1))
 
-#: backbone, head, members: one of each kind, as small as there are, with weights drawn at random.
-#: A ResNet by itself is what `bundle` makes.
+#: backbone, head, members: a small one of each kind, with random weights. `bundle` makes a ResNet.
 NETWORKS = {
     "embedded": ("embedded", "auto", 1),
     "transformer": ("test_vit", "auto", 1),
@@ -33,7 +32,7 @@ def bundle(backbone: str = "test_resnet", head: str = "auto", members: int = 1) 
     torch.manual_seed(0)
     spec = NetworkSpec(backbone, len(CLASSES), size=SIZE, head=head, members=members)
     network, spec, preprocessing = build(spec, pretrained=False)
-    for module in network.modules():  # averages as after some training: not those of a fresh norm
+    for module in network.modules():  # running averages as after training, not a new norm's
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 2)
@@ -47,7 +46,7 @@ def bundle(backbone: str = "test_resnet", head: str = "auto", members: int = 1) 
 
 
 def plain_bundle() -> Bundle:
-    """It takes pictures of its own size as they are."""
+    """Return a model that takes pictures of its own size."""
     model = bundle()
     return replace(model, preprocessing=replace(model.preprocessing, crop=1.0, resize="squash"))
 
@@ -62,5 +61,5 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return np.asarray(e / e.sum(axis=1, keepdims=True))
 
 
-def close(found: np.ndarray, wanted: np.ndarray) -> None:
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * max(1, np.abs(wanted).max()))
+def close(actual: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()))

@@ -1,4 +1,4 @@
-"""Runs that are stopped: where, and what two runs must have in common."""
+"""Interrupt runs, and compare two runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs
 
 
 class Stopped(BaseException):
-    """A kill, as far as a test in one process can have it."""
+    """A simulated kill within the test's process."""
 
 
 class Stop(Callback):
-    """Does something at the so-manyth training batch, or as that epoch ends: stops, if not told."""
+    """Run an action at the n-th training batch or at the end of that epoch; by default, stop."""
 
     order = 90
 
@@ -47,26 +47,26 @@ class Stop(Callback):
 
 
 def with_callback(monkeypatch: pytest.MonkeyPatch, callback: Callback, words: list[str]) -> int:
-    """The command with one callback more; the next command is without."""
+    """Run the command with an additional callback; the next command runs without it."""
     real = members.make_learner
 
-    def make(*given: Any, cbs: list[Callback], **named: Any) -> Any:
-        return real(*given, cbs=[*cbs, callback], **named)
+    def make(*args: Any, cbs: list[Callback], **kwargs: Any) -> Any:
+        return real(*args, cbs=[*cbs, callback], **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(members, "make_learner", make)
         return main(words)
 
 
-def stopped(monkeypatch: pytest.MonkeyPatch, stop: Stop, words: list[str]) -> None:
+def interrupt(monkeypatch: pytest.MonkeyPatch, stop: Stop, words: list[str]) -> None:
     with pytest.raises(Stopped):
         with_callback(monkeypatch, stop, words)
 
 
-def stopped_in(
+def interrupt_in(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, words: list[str], *, of: str = ""
 ) -> None:
-    """Stopped as this function is called (after it has worked for others than ``of``)."""
+    """Stop when this function is called (after it has worked for others than ``of``)."""
     real = getattr(owner, name)
 
     def called(first: Any, *others: Any) -> None:
@@ -81,13 +81,13 @@ def stopped_in(
             main(words)
 
 
-def newest(run: Path) -> Path:
-    """The newest checkpoint's JSON file."""
+def newest_state(run: Path) -> Path:
+    """Return the newest checkpoint's JSON file."""
     return sorted(run.glob("checkpoint/state-*.json"))[-1]
 
 
-def same(first: Path, second: Path) -> None:
-    """Two runs gave the same model, answers and history, but for the time they took."""
+def assert_same(first: Path, second: Path) -> None:
+    """Check that two runs gave the same model, answers and history, except for durations."""
     models = [(run / "model/model.safetensors").read_bytes() for run in (first, second)]
     assert models[0] == models[1]
     answers = [pd.read_csv(run / "predictions.csv") for run in (first, second)]

@@ -1,4 +1,4 @@
-"""What makes a network quicker unless it is switched off, calls side by side, threads and memory of a process."""
+"""Speed-ups of a network unless switched off; parallel calls, threads and memory of a process."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_all_of_it_can_be_switched_off(folder, tmp_path, monkeypatch, switch, ad
 
 def test_each_chunk_has_a_thread_of_its_own():
     cores = SingleThreadPool()
-    together = threading.Barrier(3, timeout=30)
+    barrier = threading.Barrier(3, timeout=30)
 
     def task(chunk: int) -> tuple[int, int]:
-        together.wait()
+        barrier.wait()
         time.sleep(0.01 * (3 - chunk))
         return 10 * chunk, torch.get_num_threads()
 
@@ -67,8 +67,7 @@ def switched_on(monkeypatch):
 
 @pytest.mark.slow
 def test_memory_is_kept_between_steps(switched_on):
-    """In a process of its own: page faults of blocks that are allocated again and again, before and
-    after, and in another thread, whose arena would be too small to keep them."""
+    """A separate process counts page faults of repeated allocations, also in another thread."""
     program = """if True:
         import resource, threading, torch
         from learners.acceleration import keep_memory
@@ -89,19 +88,19 @@ def test_memory_is_kept_between_steps(switched_on):
         plain = faults(touch)
         print(int(keep_memory()), plain, faults(touch), faults(in_a_thread))
     """
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
+    completed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
                          text=True, timeout=120)  # fmt: skip
-    kept, plain, keeping, elsewhere = map(int, ran.stdout.split())
+    kept, plain, keeping, other_thread = map(int, completed.stdout.split())
     if not kept:
         pytest.skip("this C library has no mallopt")
     assert keeping < plain / 3
-    assert elsewhere < 5 * 5_000_000 * 4 / 4096 / 2, "not half of the five are touched anew"
+    assert other_thread < 5 * 5_000_000 * 4 / 4096 / 2, "not half of the five are touched anew"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["predict", "finetune", "evaluate", "export"])
 def test_commands_let_waiting_threads_sleep(switched_on, module):
-    """Before torch and NumPy are there, for they read it once; what the user set stays."""
+    """Torch and NumPy read the variables once, when they are imported; what the user set stays."""
     program = (
         "import os, sys\n"
         "class Watch:\n"
@@ -116,8 +115,8 @@ def test_commands_let_waiting_threads_sleep(switched_on, module):
         f"print([os.environ[name] for name in {list(SLEEPING)}])\n"
     )
     clean = {name: value for name, value in os.environ.items() if name not in SLEEPING}
-    for own, expected in (({}, SLEEPING), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
-        expected = expected or {**SLEEPING, **own}
-        ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env={**clean, **own},
+    for environment, expected in (({}, SLEEPING), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
+        expected = expected or {**SLEEPING, **environment}
+        completed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env={**clean, **environment},
                              check=True, capture_output=True, text=True, timeout=120)  # fmt: skip
-        assert ran.stdout.strip().splitlines()[-1] == str(list(expected.values()))
+        assert completed.stdout.strip().splitlines()[-1] == str(list(expected.values()))

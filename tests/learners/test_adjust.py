@@ -22,7 +22,7 @@ from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder alone, with the metrics that a run writes."""
+    """A model folder without its run, with the metrics that a run writes."""
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
     table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
@@ -57,7 +57,7 @@ def test_the_rule_that_was_asked_is_marked(model: Path, capsys) -> None:
 def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "adjusted"
     assert main([str(model), "--keep-known", "0.95", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     copy, origin = load_bundle(out), load_bundle(model)
     assert (out / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
     rng = np.random.default_rng(5)
@@ -68,8 +68,8 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     assert copy.provenance["lineage"][-1]["model"] == "copied"
     before, now = OperatingPoints.of(origin.metrics), OperatingPoints.of(copy.metrics)
     assert now.own.rule == "--keep-known 0.95"
-    assert f"It answered      {before.own.answered} of 60" in said
-    assert f"Now it answers   {now.own.answered} of 60" in said
+    assert f"It answered      {before.own.answered} of 60" in output
+    assert f"Now it answers   {now.own.answered} of 60" in output
     assert copy.metrics["calibration_coverage"] == now.own.answered / 60
     assert copy.metrics["calibration_accuracy"] == origin.metrics["calibration_accuracy"]
     assert "valid_coverage" not in copy.metrics, "which is that of the other rule"
@@ -121,8 +121,8 @@ def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, 3, 300)
     logits, features = outputs(numbers, 3, rng)
-    held = Outputs(logits, numbers, features)
+    items = Outputs(logits, numbers, features)
     target = ConfidenceSettings(target_accuracy=0.8)
-    save_bundle(replace(bundle, confidence=Confidence.fit(held, held, target)), tmp_path / "sure")
+    save_bundle(replace(bundle, confidence=Confidence.fit(items, items, target)), tmp_path / "sure")
     with pytest.raises(SecondhandError, match=r"--target-accuracy.*--threshold"):
         main([str(tmp_path / "sure"), "--keep-known", "0.9", "--out", str(tmp_path / "out")])

@@ -67,14 +67,14 @@ def test_labels_give_the_accuracy_and_a_model_for_the_site(
     frame = fill(table)
     capsys.readouterr()
     assert main(["run/model", "--labels", str(table), "--out", str(tmp_path / "site")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     answered = frame["answer"].ne("unknown")
-    assert "Labelled: 16 of the 16 files drawn from 30." in said
+    assert "Labelled: 16 of the 16 files drawn from 30." in output
     weights = frame["files"].astype(int) / frame.groupby("stratum")["path"].transform("count")
     value = round(100 * (weights * frame["guess"].eq(frame["label"])).sum() / weights.sum())
-    assert f"Right here: {value} % (95 % limits" in said
-    strange = round(100 * (weights * frame["label"].eq("unknown")).sum() / weights.sum())
-    assert f"Files of unknown classes: {strange} % (95 % limits" in said
+    assert f"Right here: {value} % (95 % limits" in output
+    percent_unknown = round(100 * (weights * frame["label"].eq("unknown")).sum() / weights.sum())
+    assert f"Files of unknown classes: {percent_unknown} % (95 % limits" in output
     assert answered.any()
 
     site, model = load_bundle(tmp_path / "site"), load_bundle(world / "run/model")
@@ -100,10 +100,10 @@ def test_rows_that_were_not_drawn_are_listed_and_do_not_count(
     other = frame.iloc[0].to_dict() | {"path": "pool/red/other.jpg", "label": "blue"}
     pd.concat([frame, pd.DataFrame([other, frame.iloc[1].to_dict()])]).to_csv(table, index=False)
     assert main(["run/model", "--labels", str(table)]) == 3
-    said = capsys.readouterr()
-    assert "pool/red/other.jpg: was not drawn by this audit (row 18 of audit.csv)" in said.err
-    assert f"{frame['path'][1]}: is listed twice (row 19 of audit.csv)" in said.err
-    assert "Labelled: 16 of the 16" in said.out
+    output = capsys.readouterr()
+    assert "pool/red/other.jpg: was not drawn by this audit (row 18 of audit.csv)" in output.err
+    assert f"{frame['path'][1]}: is listed twice (row 19 of audit.csv)" in output.err
+    assert "Labelled: 16 of the 16" in output.out
 
 
 def test_what_a_spreadsheet_does_to_the_table_is_read(table: Path, capsys) -> None:
@@ -173,8 +173,8 @@ def test_windows_of_recordings_are_drawn(tmp_path, monkeypatch, capsys) -> None:
 
 
 def test_a_multi_label_model_is_refused(tmp_path, monkeypatch) -> None:
-    several = replace(sites.colours(), confidence=Confidence.uncalibrated(3, exclusive=False))
-    save_bundle(several, tmp_path / "model")
+    bundle = replace(sites.colours(), confidence=Confidence.uncalibrated(3, exclusive=False))
+    save_bundle(bundle, tmp_path / "model")
     write_pictures(tmp_path / "pool", per_class=1)
     with pytest.raises(SecondhandError, match="multi-label"):
         main([str(tmp_path / "model"), str(tmp_path / "pool"), "--out", str(tmp_path / "a.csv")])

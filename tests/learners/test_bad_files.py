@@ -1,5 +1,4 @@
-"""A run over a folder of digits of which a fifth is bad, each in a way of its own: it ends as the run without
-them does."""
+"""A run on a folder of which a fifth is bad ends as the run without the bad files."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def write_digits(root: Path, good: int, bad: int, *, seed: int = 0) -> dict[str,
         out = io.BytesIO()
         Image.fromarray(grey).resize((32, 32), Image.Resampling.BICUBIC).save(out, form)
         ending = {"PNG": ".png", "JPEG": ".jpg"}[form]
-        # In the listing they lie between the good ones.
+        # In a listing they lie between the good ones.
         path = folder / f"{index:04d}{ending}"
         if n < good:
             path.write_bytes(out.getvalue())
@@ -74,13 +73,13 @@ def _renamed(path: Path, data: bytes, rng: Rng) -> Path:
 
 
 def _huge(data: bytes, rng: Rng) -> bytes:
-    """A PNG whose header, checksum and all, claims 10 000 million pixels."""
+    """Return a PNG whose valid header claims 10 000 million pixels."""
     head = b"IHDR" + struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n\0\0\0\r" + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
 
 
 def _broken_stream(data: bytes, rng: Rng) -> bytes:
-    """A PNG of the right size whose compressed pixels are noise."""
+    """Return a PNG of the right size whose compressed pixels are noise."""
     head = b"IHDR" + struct.pack(">IIBBBBB", 32, 32, 8, 0, 0, 0, 0)
     body = b"IDAT" + rng.bytes(400)
     chunks = ((len(c) - 4, c) for c in (head, body, b"IEND"))
@@ -90,7 +89,7 @@ def _broken_stream(data: bytes, rng: Rng) -> bytes:
     )
 
 
-#: What is done to a file; those that write it elsewhere say where.
+#: How a file is damaged; functions that write it elsewhere return the path.
 DAMAGES: dict[str, Callable[[Path, bytes, Rng], Path | None]] = {
     "half of it": _write(lambda data, rng: data[: len(data) // 2]),
     "empty": _write(lambda data, rng: b""),
@@ -122,17 +121,17 @@ def test_every_damage_is_refused(tmp_path: Path) -> None:
 def test_a_fifth_of_the_folder_is_bad(tmp_path: Path) -> None:
     damaged = write_digits(tmp_path / "mixed", 160, 40)
     write_digits(tmp_path / "good", 160, 0)
-    found = {}
+    reports = {}
     for name in ("mixed", "good"):
         out = tmp_path / "runs" / name
         assert main(["--data", str(tmp_path / name), "--out", str(out), *QUICK]) == 0
-        found[name] = json.loads((out / "model" / "config.json").read_text())["metrics"]
+        reports[name] = json.loads((out / "model" / "config.json").read_text())["metrics"]
     rejected = pd.read_csv(tmp_path / "runs" / "mixed" / "rejected.csv")
     assert set(rejected["path"]) == {*damaged}
     assert len(rejected) == 40
     assert rejected["reason"].str.len().min() > 5
-    # The same files are left, so the same run is: to the last bit of every figure.
-    assert found["mixed"].keys() == found["good"].keys()
-    for key, value in found["good"].items():
+    # The good files are the same, so all figures agree exactly.
+    assert reports["mixed"].keys() == reports["good"].keys()
+    for key, value in reports["good"].items():
         if isinstance(value, float) and "seconds" not in key:
-            assert np.isclose(found["mixed"][key], value, rtol=0, atol=0, equal_nan=True), key
+            assert np.isclose(reports["mixed"][key], value, rtol=0, atol=0, equal_nan=True), key

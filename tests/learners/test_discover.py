@@ -1,4 +1,4 @@
-"""The command: a table whose clusters are named once, which training reads, and a sheet with a section a cluster."""
+"""The command: a table of clusters to name, and a sheet with a section per cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.pictures import write_pictures
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of colours that has a distance, and pictures of its classes and of one that it does not know."""
+    """A model of colours with distances, and pictures of its classes and of an unknown one."""
     folder = tmp_path_factory.mktemp("world")
     write_pictures(folder / "pool", per_class=8, unknown=12)
     bundle = sites.colours()
@@ -39,11 +39,11 @@ def test_a_named_cluster_is_a_class_of_the_next_training(world, tmp_path, capsys
     monkeypatch.chdir(world)
     out = tmp_path / "found.csv"
     assert main(["run/model", "pool", "--out", str(out), "--fdr", "0.3"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     rows = list(csv.DictReader(out.open()))
     assert [*rows[0]] == ["path", "label", "cluster", "new", "p_value", "why", "guess"]
-    assert "Refused:" in said
-    assert "Cluster 1: " in said
+    assert "Refused:" in output
+    assert "Cluster 1: " in output
     page = (tmp_path / "found" / "index.html").read_text()
     assert page.count("<img") == min(len(rows), page.count("<img"))
     assert "<h2>Cluster 1: " in page
@@ -51,7 +51,7 @@ def test_a_named_cluster_is_a_class_of_the_next_training(world, tmp_path, capsys
     assert {Path(row["path"]).parent.name for row in first} == {"unknown"}
     assert len(first) >= 5
 
-    # One name for the cluster; another label for one of its files; no other row has one.
+    # Name the cluster, and label one of its files differently; leave the other rows empty.
     first[2]["label"], first[1]["label"] = "grey", "red"
     first[0]["label"] = "grey"
     with out.open("w", newline="") as file:

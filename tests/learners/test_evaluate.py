@@ -1,4 +1,4 @@
-"""Evaluate as a user calls it: other data, unknown classes, bad files, labels the model does not have."""
+"""The evaluate command: other data, unknown classes, bad files, labels the model does not have."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def table(folder: Path) -> pd.DataFrame:
 def bundle(
     folder: Path, names: Sequence[str] = CLASSES, tree: Tree | None = None, **settings: object
 ) -> Bundle:
-    """An untrained network, whose answers are as good as any for counting; ``names`` of its classes."""
+    """Write an untrained model, which suffices for counting, with classes ``names``."""
     torch.manual_seed(0)
     network, spec, preprocessing = build(
         NetworkSpec("test_resnet", 3, 32, head="linear"), pretrained=False
     )
-    made = Bundle(network.eval(), spec, list(names), preprocessing)
+    untrained = Bundle(network.eval(), spec, list(names), preprocessing)
     rows = table(folder).replace({"label": dict(zip(CLASSES, names, strict=True))})
     options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]
-    calibrate(Predictor(made), rows, rows, options, TrainSettings(), tree)
-    return made
+    calibrate(Predictor(untrained), rows, rows, options, TrainSettings(), tree)
+    return untrained
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def others(folder: Path, tmp_path: Path) -> Path:
-    """Of each class three files that calibration did not see; unknown classes apart."""
+    """Three new files of each class, with unknown classes in a separate folder."""
     for name in CLASSES:
         (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(3):
@@ -91,13 +91,13 @@ class Judged(NamedTuple):
     page: str
 
 
-def judged(
+def run_evaluate(
     model: object, others: Path, *words: object, data: str = "data", out: str = "r", status: int = 0
 ) -> Judged:
-    """What the command wrote into the folder ``out``, of the data that lie beside it."""
+    """Run the command on data in this folder, and return what it wrote into ``out``."""
     folder = others / out
-    called = [model, "--data", others / data, "--out", folder, *words]
-    assert main([*map(str, called)]) == status
+    arguments = [model, "--data", others / data, "--out", folder, *words]
+    assert main([*map(str, arguments)]) == status
     answers = pd.read_csv(folder / "predictions.csv")
     report = json.loads((folder / "report.json").read_text())
     return Judged(answers, report, (folder / "index.html").read_text())
@@ -105,7 +105,7 @@ def judged(
 
 def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, monkeypatch):
     calls = count_answering(monkeypatch)
-    answers, report, page = judged(model, others, "--unknown", others / "strange")
+    answers, report, page = run_evaluate(model, others, "--unknown", others / "strange")
     assert calls == {"predictors": 1, "judged": 1}
     printed = capsys.readouterr().out
     assert answers["split"].value_counts().to_dict() == {"test": 9, "unknown": 5}
@@ -139,7 +139,7 @@ def test_an_older_report_is_kept_unless_told_otherwise(model, others):
 
 def test_bad_files_are_listed_and_leave_with_3(model, others, capsys):
     (others / "data" / "red" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    answers, report, _ = judged(model, others, status=3)
+    answers, report, _ = run_evaluate(model, others, status=3)
     assert "broken.jpg: bad file" in capsys.readouterr().err
     assert len(answers) == 10
     assert report["metrics"]["test_items"] == 9
@@ -156,19 +156,19 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
     more = pd.DataFrame({"path": [str(copy), str(twice)], "label": ["blue", "green"]})
     pd.concat([rows, rows, more]).to_csv(others / "rows.csv", index=False)
     words = [] if labels else ["--no-labels"]
-    answers, report, _ = judged(model, others, *words, data="rows.csv")
+    answers, report, _ = run_evaluate(model, others, *words, data="rows.csv")
     left_out = pd.read_csv(others / "r" / "rejected.csv")
     assert f"a copy of {files[0]}" in left_out["reason"].tolist()
-    # Without labels there are no two that differ.
-    alone = files[:8] if labels else files
-    assert answers["path"].tolist() == [str(file) for file in alone]
-    assert len(left_out) == 2 * len(files) + 2 - len(alone)
+    # Without labels, copies cannot differ in their labels.
+    unique = files[:8] if labels else files
+    assert answers["path"].tolist() == [str(file) for file in unique]
+    assert len(left_out) == 2 * len(files) + 2 - len(unique)
     if labels:
         metrics = report["metrics"]
         assert metrics["test_items"] == 8
         right = int((answers["best"] == answers["truth"]).sum())
-        wanted = scipy.stats.binomtest(right, 8).proportion_ci(method="exact")
-        assert metrics["test_accuracy_interval"] == pytest.approx(list(wanted))
+        expected = scipy.stats.binomtest(right, 8).proportion_ci(method="exact")
+        assert metrics["test_accuracy_interval"] == pytest.approx(list(expected))
         both = left_out.loc[left_out["path"].isin([str(files[8]), str(twice)]), "reason"]
         assert len(both) == 3
         assert both.str.startswith("the same content is labelled 'green' and 'red'").all()
@@ -177,7 +177,7 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
 def test_labels_the_model_does_not_have_count_as_unknown_classes(model, others, capsys):
     (others / "data" / "mauve").mkdir()
     shutil.copy(others / "strange" / "deep" / "unknown_000.jpg", others / "data" / "mauve")
-    answers, _, _ = judged(model, others)
+    answers, _, _ = run_evaluate(model, others)
     assert "'mauve'); 1 file counts as unknown classes" in capsys.readouterr().out
     assert answers["split"].eq("unknown").sum() == 1
     (others / "data" / "red").rename(others / "data" / "Red")
@@ -192,8 +192,8 @@ def test_labels_the_model_does_not_have_count_as_unknown_classes(model, others, 
     assert not (others / "r2").exists()
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_classes_of_any_name_are_those_of_the_data(folder, others, listed):
+@pytest.mark.parametrize("as_table", [False, True])
+def test_classes_of_any_name_are_those_of_the_data(folder, others, as_table):
     names = ["Caf\u00e9", "NA", "nan"]
     model = save_bundle(bundle(folder, names), others / "model")
     for colour, name in zip(CLASSES, ("Cafe\u0301", "NA", "nan"), strict=True):
@@ -201,7 +201,7 @@ def test_classes_of_any_name_are_those_of_the_data(folder, others, listed):
     files = sorted((others / "data").glob("*/*.png"))
     rows = pd.DataFrame({"path": map(str, files), "label": [f.parent.name for f in files]})
     rows.to_csv(others / "rows.csv", index=False)
-    judged(model, others, data="rows.csv" if listed else "data")
+    run_evaluate(model, others, data="rows.csv" if as_table else "data")
     answers = pd.read_csv(others / "r/predictions.csv", keep_default_na=False)
     assert answers["truth"].value_counts().to_dict() == dict.fromkeys(names, 3)
     assert set(answers["split"]) == {"test"}
@@ -211,9 +211,9 @@ def test_files_of_another_kind_are_told_by_it(model, tmp_path):
     for name in ("a/0.wav", "b/1.wav", "b/notes.docx"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         sound(tmp_path / name) if name.endswith("wav") else (tmp_path / name).write_text("x")
-    with pytest.raises(SecondhandError) as caught:
+    with pytest.raises(SecondhandError) as error:
         main([model, "--data", str(tmp_path), "--out", str(tmp_path / "r")])
-    message = str(caught.value)
+    message = str(error.value)
     assert "no files of kind picture" in message
     assert f"of kind sound. The first file left out: {tmp_path}/a/0.wav: not a picture" in message
 
@@ -221,26 +221,26 @@ def test_files_of_another_kind_are_told_by_it(model, tmp_path):
 def test_training_files_among_the_data_are_noticed(model, folder, others, capsys):
     shutil.copy(folder / "red" / "red_001.jpg", others / "data" / "red")
     shutil.copy(folder / "blue" / "blue_001.jpg", others / "data" / "blue")
-    judged(model, others, "--bs", "3")
+    run_evaluate(model, others, "--bs", "3")
     assert "2 files have the same features" in capsys.readouterr().out
 
 
 def test_of_data_that_name_their_parts_the_test_part_counts(model, folder, others, capsys):
     rows = table(folder).assign(split=["test", "train", "valid"] * 8)
     rows.to_csv(others / "rows.csv", index=False)
-    answers, _, _ = judged(model, others, data="rows.csv")
+    answers, _, _ = run_evaluate(model, others, data="rows.csv")
     assert "its split 'test': 8 items; 16 not used" in capsys.readouterr().out
     assert len(answers) == 8
 
 
 def test_a_bundle_without_reference_features_says_what_is_off(folder, others, capsys):
-    made = bundle(folder)
-    model = save_bundle(made, others / "model")
+    untrained = bundle(folder)
+    model = save_bundle(untrained, others / "model")
     config = json.loads((model / CONFIG).read_text())
     save_file({}, model / REFERENCE)
     config["hashes"][REFERENCE] = sha256(model / REFERENCE)
     (model / CONFIG).write_text(json.dumps(config))
-    _, report, _ = judged(model, others, "--unknown", others / "strange")
+    _, report, _ = run_evaluate(model, others, "--unknown", others / "strange")
     printed = capsys.readouterr().out
     assert "no reference features" in printed
     assert "score combined needs reference features; the model uses msp" in printed
@@ -253,7 +253,7 @@ def test_another_threshold_and_score(model, folder, others):
     command = [model, "--data", str(others / "data"), "--unknown", str(others / "strange")]
     for threshold, accepted in (("0", None), ("1", 0.0)):
         words = ["--unknown", others / "strange", "--threshold", threshold, "--score", "knn"]
-        answers, report, _ = judged(model, others, *words, out=threshold)
+        answers, report, _ = run_evaluate(model, others, *words, out=threshold)
         if accepted is None:  # only the distance refuses
             assert set(answers["reason"].fillna("")) <= {"", "out of distribution"}
         else:
@@ -269,20 +269,20 @@ def test_another_threshold_and_score(model, folder, others):
 
 @pytest.mark.parametrize("score", ["combined", "rmds", "knn"])
 def test_a_model_fitted_with_any_score_comes_back_with_it(folder, tmp_path, score):
-    made = bundle(folder, score=score, keep_known=0.5, threshold=1e-6)
+    model = bundle(folder, score=score, keep_known=0.5, threshold=1e-6)
     files = list(table(folder)["path"])
-    before = list(Predictor(made).predict(files))
-    after = list(Predictor(save_bundle(made, tmp_path / "model")).predict(files))
+    before = list(Predictor(model).predict(files))
+    after = list(Predictor(save_bundle(model, tmp_path / "model")).predict(files))
     assert [a.label for a in before] == [a.label for a in after]
-    assert made.confidence.score_gate.name == score
+    assert model.confidence.score_gate.name == score
     assert 0 < sum(a.label != "unknown" for a in after) < len(files)
 
 
 def test_logits_that_are_not_finite_are_refused_with_the_file(folder, others):
-    made = bundle(folder)
+    untrained = bundle(folder)
     with torch.no_grad():
-        made.network[-1][-1].weight.fill_(3e38)
-    model = save_bundle(made, others / "model")
+        untrained.network[-1][-1].weight.fill_(3e38)
+    model = save_bundle(untrained, others / "model")
     with pytest.raises(SecondhandError, match=r"\.png: the network's logits are not finite"):
         main([str(model), "--data", str(others / "data"), "--out", str(others / "r")])
     assert not (others / "r").exists()
@@ -304,17 +304,17 @@ def test_data_named_twice_are_an_error():
 
 
 def test_without_labels_it_says_what_accuracy_to_expect(folder, others, capsys):
-    made = bundle(folder)
-    made.metrics |= {
+    untrained = bundle(folder)
+    untrained.metrics |= {
         "calibration_items": 200,
         "calibration_accuracy": 0.9,
         "calibration_accuracy_interval": [0.85, 0.94],
     }
-    model = save_bundle(made, others / "model")
+    model = save_bundle(untrained, others / "model")
     (others / "data/red/broken.jpg").write_bytes(b"\xff\xd8 no picture")
     (others / "data/notes.txt").write_text("mine")
     command = [str(model), "--data", str(others / "data"), "--no-labels"]
-    answers, report, page = judged(model, others, "--no-labels", status=3)
+    answers, report, page = run_evaluate(model, others, "--no-labels", status=3)
     printed = capsys.readouterr()
     assert "broken.jpg: bad file" in printed.err
     assert len(answers) == 10
@@ -344,7 +344,7 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     data.mkdir()
     for file in (others / "data").glob("*/*.png"):
         shutil.copy(file, data)
-    _, report, _ = judged(model, others, "--no-labels", data="flat")
+    _, report, _ = run_evaluate(model, others, "--no-labels", data="flat")
     assert (
         "The accuracy cannot be estimated: the model folder has no figures"
         in capsys.readouterr().out
@@ -353,39 +353,39 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
 
 
 def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
-    """By the command that answers and by the one that judges."""
-    made = bundle(folder, target_accuracy=0.05, per_class=True)
-    each = dict(zip(CLASSES, made.decider.threshold_gate.guarantees, strict=True))
-    model, data = save_bundle(made, others / "model"), str(others / "data")
-    answers, report, page = judged(model, others)
+    """In predictions and in the evaluation."""
+    source = bundle(folder, target_accuracy=0.05, per_class=True)
+    each = dict(zip(CLASSES, source.decider.threshold_gate.guarantees, strict=True))
+    model, data = save_bundle(source, others / "model"), str(others / "data")
+    answers, report, page = run_evaluate(model, others)
     printed = capsys.readouterr().out
     shown = report["tables"]["Each class's threshold"]
     assert [row["class"] for row in shown] == CLASSES
     assert [row["guaranteed"] for row in shown] == [
         None if cut.message else 0.05 for cut in each.values()
     ]
-    said = set(answers["label"]) - {"unknown"}
-    assert said
-    assert all(f"Answered as {name}: " in printed for name in said)
+    answered_classes = set(answers["label"]) - {"unknown"}
+    assert answered_classes
+    assert all(f"Answered as {name}: " in printed for name in answered_classes)
     assert "Its probability reaches the threshold of its class" in page
     assert predict([str(model), data, "--format", "csv"]) == 0
-    told = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert sorted(told["label"]) == sorted(answers["label"])
-    some = others / "some.csv"
-    some.write_text("label,threshold\nred,0\n")
-    assert predict([str(model), data, "--threshold-per-class", str(some), "--format", "csv"]) == 0
+    predicted = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert sorted(predicted["label"]) == sorted(answers["label"])
+    subset = others / "some.csv"
+    subset.write_text("label,threshold\nred,0\n")
+    assert predict([str(model), data, "--threshold-per-class", str(subset), "--format", "csv"]) == 0
     now = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert (now["label"] == told["label"])[now["best"] != "red"].all()
+    assert (now["label"] == predicted["label"])[now["best"] != "red"].all()
 
 
 def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
-    """By the command that answers and by the one that judges; a file is labelled by its class."""
+    """In predictions and in the evaluation; a file's label is its class."""
     tree = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)
-    made = bundle(folder, tree=tree, threshold=0.5, keep_known=1.0)
-    model, data = str(save_bundle(made, others / "model")), others / "data"
-    answers, report, page = judged(model, others, "--threshold", "0.5")
+    source = bundle(folder, tree=tree, threshold=0.5, keep_known=1.0)
+    model, data = str(save_bundle(source, others / "model")), others / "data"
+    answers, report, page = run_evaluate(model, others, "--threshold", "0.5")
     above = {"blue": ("blue", "cold"), "green": ("green", "cold"), "red": ("red",)}
-    taken = answers["label"].ne("unknown")
+    answered = answers["label"].ne("unknown")
     assert answers["label"].eq("cold").any()
     for row in answers.loc[answers["label"].eq("cold")].itertuples():
         assert row.reason in ("ambiguous", "unusual")
@@ -395,44 +395,44 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
         assert sure >= 0.5 > leaf
     right = [a in above[t] for a, t in zip(answers["label"], answers["truth"], strict=True)]
     assert report["metrics"]["test_accuracy_of_accepted"] == pytest.approx(
-        np.mean(np.array(right)[taken])
+        np.mean(np.array(right)[answered])
     )
     assert "<h2>How precise are its answers?</h2>" in page
     assert report["tree"]["depths"][0]["answers"] == answers["label"].eq("cold").sum()
-    assert f"here {100 * np.mean(np.array(right)[taken]):.3g} %" in capsys.readouterr().out
+    assert f"here {100 * np.mean(np.array(right)[answered]):.3g} %" in capsys.readouterr().out
     (row,) = [
         r for r in report["tables"]["Does its confidence hold here?"] if "depth 1" in r["what"]
     ]
     cold = answers["label"].eq("cold")
     assert (row["here"], row["items"]) == (np.mean(np.array(right)[cold]), cold.sum())
-    asked = [model, str(data), "--threshold", "0.5"]
-    assert predict([*asked, "--format", "csv"]) == 0
-    told = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert sorted(row["label"] for row in told) == sorted(answers["label"])
-    assert sorted(row["branch"] for row in told) == sorted(answers["branch"])
+    arguments = [model, str(data), "--threshold", "0.5"]
+    assert predict([*arguments, "--format", "csv"]) == 0
+    predicted = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert sorted(row["label"] for row in predicted) == sorted(answers["label"])
+    assert sorted(row["branch"] for row in predicted) == sorted(answers["branch"])
     for other in (["--sets"], ["--events"], ["--threshold-per-class", "x.csv"]):
         with pytest.raises(SecondhandError, match=r"--sets|tree of classes"):
-            predict([*asked, *other])
+            predict([*arguments, *other])
     (data / "red").rename(data / "cold")
     with pytest.raises(SecondhandError, match=r"label 'cold' is a group"):
         main([model, "--data", str(data), "--out", str(others / "r"), "--overwrite"])
 
 
 def test_limits_count_what_belongs_together(model, others, capsys):
-    """Of nine pictures in three groups, and of one picture's three rows."""
+    """Nine pictures in three groups, and three rows of each picture."""
     rows = sorted((others / "data").rglob("*.png"))
-    whole = {}
+    results = {}
     for name, groups in (("alone", [""] * 9), ("bursts", list("aaabbbccc"))):
         data = pd.DataFrame({"path": rows, "label": [p.parent.name for p in rows], "group": groups})
         data.to_csv(others / f"{name}.csv", index=False)
-        answers, whole[name], _ = judged(model, others, data=f"{name}.csv", out=name)
+        answers, results[name], _ = run_evaluate(model, others, data=f"{name}.csv", out=name)
         right = answers["best"].eq(answers["truth"])
-        assert whole[name]["metrics"]["test_accuracy_interval"] == pytest.approx(
+        assert results[name]["metrics"]["test_accuracy_interval"] == pytest.approx(
             fraction(right, answers["unit"])[1:]
         )
         assert answers["unit"].nunique() == len(set(groups)) or name == "alone"
     (low, high), (burst_low, burst_high) = (
-        whole[name]["metrics"]["test_accuracy_interval"] for name in whole
+        results[name]["metrics"]["test_accuracy_interval"] for name in results
     )
     assert burst_high - burst_low > high - low
     checked = re.findall(r"Prediction sets .* here \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
@@ -441,13 +441,13 @@ def test_limits_count_what_belongs_together(model, others, capsys):
 
 
 def test_calibration_counts_what_belongs_together(folder):
-    """A target that 24 pictures can support, as three groups of them cannot."""
+    """24 pictures can support the target; three groups of them cannot."""
     rows, notes = table(folder).assign(split="calibration"), []
     rows = pd.concat([rows, table(folder).assign(split="train")], ignore_index=True)
     for group in ("", rows["label"]):
-        made = bundle(folder)
+        model = bundle(folder)
         settings = ConfidenceSettings(target_accuracy=0.05)
-        calibrate(Predictor(made), rows.assign(group=group), rows, settings, TrainSettings())
-        notes.append(" ".join(made.decider.notes))
+        calibrate(Predictor(model), rows.assign(group=group), rows, settings, TrainSettings())
+        notes.append(" ".join(model.decider.notes))
     assert "which count as" not in notes[0]
     assert "which count as" in notes[1]

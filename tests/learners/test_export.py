@@ -1,4 +1,4 @@
-"""Exported models: asked by their own runtimes, from arrays made here, against the predictor."""
+"""Exported models in their own runtimes, on arrays made here, against the predictor."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def small() -> Bundle:
 
 @pytest.fixture(scope="module")
 def written(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder in which the command was at work, and what it printed."""
+    """The output folder of the command, and what it printed."""
     root = tmp_path_factory.mktemp("files")
     folder = save_bundle(small, root / "run" / "model")
-    with redirect_stdout(io.StringIO()) as said:
+    with redirect_stdout(io.StringIO()) as output:
         assert export([str(folder)]) == 0
         assert export([str(folder), "--out", str(root / "new" / "v1.2.onnx")]) == 0
-    return root, said.getvalue()
+    return root, output.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def onnx_file(written: tuple[Path, str]) -> Path:
 
 
 def shallow(size: int, n_classes: None) -> vit.ViT:
-    """``scratch/vit_b_16`` with two layers of its twelve, which are alike."""
+    """Use ``scratch/vit_b_16`` with two of its twelve equal layers."""
     return vit.ViT(size=size, width=48, depth=2, heads=3, hidden=96, n_classes=n_classes)
 
 
@@ -111,7 +111,7 @@ def test_the_file_answers_as_the_predictor(
 def test_the_readme_asks_the_file_as_the_predictor_does(
     small: Bundle, onnx_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exactly as it is printed, over files of all makes."""
+    """The README's code runs as printed, on models of all kinds."""
     (example,) = re.findall(r"^```\n(import json, onnxruntime\n.*?)^```", README, re.S | re.M)
     monkeypatch.chdir(tmp_path)
     Path("runs/photos").mkdir(parents=True)
@@ -119,23 +119,23 @@ def test_the_readme_asks_the_file_as_the_predictor_does(
     predictor = Predictor(small, device="cpu", top=4)
     for name, content in odd_pictures().items():
         Path("a.jpg").write_bytes(content)
-        said = io.StringIO()
-        there: dict[str, Any] = {}
-        with redirect_stdout(said):
-            exec(example, there)
+        output = io.StringIO()
+        namespace: dict[str, Any] = {}
+        with redirect_stdout(output):
+            exec(example, namespace)
         (answer,) = predictor.predict(["a.jpg"], workers=1)
-        assert said.getvalue() == f"{answer.best}\n", name
-        (row,) = there["probabilities"]
-        found = dict(zip(CLASSES, row, strict=True))
-        assert found == pytest.approx(dict(answer.top), abs=1e-4), name
+        assert output.getvalue() == f"{answer.best}\n", name
+        (row,) = namespace["probabilities"]
+        probabilities = dict(zip(CLASSES, row, strict=True))
+        assert probabilities == pytest.approx(dict(answer.top), abs=1e-4), name
 
 
 @pytest.mark.slow
 def test_the_file_carries_what_makes_its_input(onnx_file: Path, tmp_path: Path) -> None:
-    """A program that has NumPy and Pillow alone."""
+    """For a program with only NumPy and Pillow."""
     session = onnxruntime.InferenceSession(onnx_file)
-    told = session.get_modelmeta().custom_metadata_map
-    (tmp_path / "onnx_input.py").write_text(told["secondhand.onnx_input"])
+    metadata = session.get_modelmeta().custom_metadata_map
+    (tmp_path / "onnx_input.py").write_text(metadata["secondhand.onnx_input"])
     (tmp_path / "a.jpg").write_bytes(odd_pictures()["upright by EXIF"])
     code = """
 import json, sys
@@ -144,18 +144,18 @@ from onnx_input import model_input
 model_input("a.jpg", json.loads(sys.argv[1])).tofile("pixels")
 print(*sorted({"datasets", "learners", "torch", "pandas"} & set(sys.modules)))
 """
-    how = told["secondhand.preprocessing"]
-    command = [sys.executable, "-I", "-c", code, how]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert ran.stdout == "\n"
-    look = Preprocessing(**{k: tuple(v) if k in ("mean", "std") else v
-                            for k, v in json.loads(how).items()})  # fmt: skip
-    wanted = pixels(look.fit(open_picture(tmp_path / "a.jpg", at_least=look.needs)))
-    assert (tmp_path / "pixels").read_bytes() == wanted.tobytes()
+    steps = metadata["secondhand.preprocessing"]
+    command = [sys.executable, "-I", "-c", code, steps]
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert completed.stdout == "\n"
+    settings = Preprocessing(**{k: tuple(v) if k in ("mean", "std") else v
+                            for k, v in json.loads(steps).items()})  # fmt: skip
+    expected = pixels(settings.fit(open_picture(tmp_path / "a.jpg", at_least=settings.needs)))
+    assert (tmp_path / "pixels").read_bytes() == expected.tobytes()
 
 
 def odd_pictures() -> dict[str, bytes]:
-    """Files that look different to a program that resizes what Pillow opens."""
+    """Write files that look different after Pillow opens and resizes them."""
     rng = np.random.default_rng(0)
 
     def photo(width: int, height: int) -> Image.Image:
@@ -189,15 +189,15 @@ def odd_pictures() -> dict[str, bytes]:
 def test_what_the_file_tells_of_itself(onnx_file: Path) -> None:
     model = onnx.load(onnx_file)
     onnx.checker.check_model(model)
-    every = {p.key: p.value for p in model.metadata_props}
-    told = {key.removeprefix("secondhand."): value for key, value in every.items()}
-    assert json.loads(told["format"]) == 1
-    assert json.loads(told["classes"]) == CLASSES
-    assert json.loads(told["temperature"]) == TEMPERATURE
-    assert json.loads(told["threshold"]) == 0.5
-    assert told["threshold_on"] == "probability"
-    assert json.loads(told["spectrogram"]) is None
-    assert json.loads(told["preprocessing"])["mean"] == [0.4, 0.5, 0.6]
+    all_metadata = {p.key: p.value for p in model.metadata_props}
+    own = {key.removeprefix("secondhand."): value for key, value in all_metadata.items()}
+    assert json.loads(own["format"]) == 1
+    assert json.loads(own["classes"]) == CLASSES
+    assert json.loads(own["temperature"]) == TEMPERATURE
+    assert json.loads(own["threshold"]) == 0.5
+    assert own["threshold_on"] == "probability"
+    assert json.loads(own["spectrogram"]) is None
+    assert json.loads(own["preprocessing"])["mean"] == [0.4, 0.5, 0.6]
     (pixels,) = model.graph.input
     assert pixels.name == "pixels"
     assert pixels.type.tensor_type.elem_type == onnx.TensorProto.UINT8
@@ -216,21 +216,21 @@ def test_no_file_tells_where_it_was_made(onnx_file: Path) -> None:
 
 @pytest.mark.parametrize("spectrogram", [MelSettings(rate=8000, window=1.0), QScanSettings()])
 def test_models_of_signals_carry_their_recipe(spectrogram: Any, small: Bundle) -> None:
-    heard = replace(small, spectrogram=spectrogram.to_dict())
-    told = json.loads(metadata(heard)["secondhand.spectrogram"])
-    assert spectrogram_from_dict(told).fingerprint() == spectrogram.fingerprint()
-    assert "rendered spectrograms" in export_limitations(heard)[0]
+    sound_model = replace(small, spectrogram=spectrogram.to_dict())
+    stored = json.loads(metadata(sound_model)["secondhand.spectrogram"])
+    assert spectrogram_from_dict(stored).fingerprint() == spectrogram.fingerprint()
+    assert "rendered spectrograms" in export_limitations(sound_model)[0]
     assert export_limitations(small) == []
 
 
 def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 5))
-    held = Outputs(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
-    fitted = Confidence.fit(held, held)
+    held_out = Outputs(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
+    fitted = Confidence.fit(held_out, held_out)
     model = replace(small, tta_views=VIEWS, confidence=fitted)
-    once, near = export_limitations(model)
-    assert "mean of 3 variants" in once
+    limitations, near = export_limitations(model)
+    assert "mean of 3 variants" in limitations
     assert "does not compare files with the training files" in near
 
 
@@ -243,7 +243,7 @@ class Forgetful(learners.inference.exporting.ExportedModel):
 
 
 class OfTwo(learners.inference.exporting.ExportedModel):
-    """Right for two pictures alone."""
+    """Is right for two pictures only."""
 
     def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         p, logits, features = super().forward(pixels)
@@ -260,7 +260,7 @@ class Branching(learners.inference.exporting.ExportedModel):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("model_class", "words"),
     [
         (Forgetful, "probabilities of the ONNX file"),
         (OfTwo, "torch.export does not support this network|a batch of 1 picture"),
@@ -268,15 +268,15 @@ class Branching(learners.inference.exporting.ExportedModel):
     ],
 )
 def test_what_answers_differently_is_thrown_away(
-    wrong: type, words: str, small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_class: type, words: str, small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learners.inference.exporting, "ExportedModel", wrong)
-    kept = tmp_path / "it"
-    kept.write_bytes(b"what was there")
+    monkeypatch.setattr(learners.inference.exporting, "ExportedModel", model_class)
+    target = tmp_path / "it"
+    target.write_bytes(b"what was there")
     with pytest.raises(SecondhandError, match=words):
-        export_onnx(small, kept)
-    assert kept.read_bytes() == b"what was there"
-    assert list(tmp_path.iterdir()) == [kept]
+        export_onnx(small, target)
+    assert target.read_bytes() == b"what was there"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -284,16 +284,16 @@ def test_what_answers_differently_is_thrown_away(
 
 @pytest.mark.slow
 def test_the_command(written: tuple[Path, str]) -> None:
-    root, said = written
+    root, output = written
     folder = root / "run" / "model"
-    assert said == f"{folder}.onnx\n{root}/new/v1.2.onnx\n"
+    assert output == f"{folder}.onnx\n{root}/new/v1.2.onnx\n"
     with pytest.raises(SecondhandError, match=r"model\.onnx .*--overwrite"):
         export([str(folder)])
     with pytest.raises(SecondhandError, match=r"--out .*v1\.2 .*\.onnx"):
         export([str(folder), "--out", str(root / "new" / "v1.2")])
     assert [p.name for p in (root / "new").iterdir()] == ["v1.2.onnx"]
     assert sorted(p.name for p in folder.parent.iterdir()) == ["model", "model.onnx"]
-    Predictor(folder)  # nothing in it was touched
+    Predictor(folder)  # the folder still opens
 
 
 def test_a_missing_package_is_named(
@@ -309,7 +309,7 @@ def test_a_missing_package_is_named(
 
 # --- an archive -----------------------------------------------------------------------------------
 
-#: As where none of this project is installed.
+#: Runs as if this project were not installed.
 ALONE = """
 import runpy, sys
 for name in ("secondhand", "app", "learners", "datasets", "torch", "timm", "fastai", "scipy"):
@@ -327,47 +327,47 @@ def test_an_archive_answers_as_its_model_does(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By NumPy, Pillow and ONNX Runtime alone; and there is nothing in it but what is said."""
+    """It needs only NumPy, Pillow and ONNX Runtime, and contains only documented files."""
     monkeypatch.setattr(
         learners.inference, "export_onnx", lambda _, file: shutil.copy(onnx_file, file)
     )
     model = onnx_file.with_suffix("")
     (tmp_path / "report.html").write_text("<p>report</p>")
-    there = tmp_path / "shared.zip"
-    there.write_text("older")
-    words = [str(model), "--zip", str(there), "--report", str(tmp_path / "report.html")]
+    archive_file = tmp_path / "shared.zip"
+    archive_file.write_text("older")
+    words = [str(model), "--zip", str(archive_file), "--report", str(tmp_path / "report.html")]
     with pytest.raises(SecondhandError, match=r"already exists. Give --overwrite"):
         share(words)
-    for said, status in ("n\n", 1), ("y\n", 0):
-        monkeypatch.setattr(sys, "stdin", terminal := io.StringIO(said))
+    for reply, status in ("n\n", 1), ("y\n", 0):
+        monkeypatch.setattr(sys, "stdin", terminal := io.StringIO(reply))
         terminal.isatty = lambda: True  # type: ignore[method-assign]
-        assert there.read_text() == "older"
+        assert archive_file.read_text() == "older"
         assert share(words) == status
     assert "Replace it?" in capsys.readouterr().err
-    with zipfile.ZipFile(there) as archive:
+    with zipfile.ZipFile(archive_file) as archive:
         archive.extractall(tmp_path)
     inside = {path.name for path in (tmp_path / "shared").iterdir()}
     assert inside == {"README.md", "predict.py", "model.onnx", "picture.py", "report.html"}
     assert "python predict.py" in (tmp_path / "shared/README.md").read_text()
     assert len((tmp_path / "shared/predict.py").read_text().splitlines()) <= 65
 
-    odd = {"a.png": "alpha", "b.jpg": "upright by EXIF", "c.jpg": "grey", "=d.png": "alpha"}
-    for name, kind in odd.items():
+    formats = {"a.png": "alpha", "b.jpg": "upright by EXIF", "c.jpg": "grey", "=d.png": "alpha"}
+    for name, kind in formats.items():
         (tmp_path / name).write_bytes(odd_pictures()[kind])
     (tmp_path / "d.png").write_text("no picture")
     files = [str(tmp_path / name) for name in ("a.png", "b.jpg", "c.jpg")]
-    asked = [
+    paths = [
         tmp_path / "shared",
         tmp_path / "shared/predict.py",
         *files,
         tmp_path / "d.png",
         "=d.png",
     ]
-    words = [sys.executable, "-c", ALONE, *map(str, asked)]
-    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert ran.returncode == 3, ran.stderr
-    assert f"{tmp_path / 'd.png'}: bad file: " in ran.stderr
-    *rows, last = csv.DictReader(io.StringIO(ran.stdout))
+    words = [sys.executable, "-c", ALONE, *map(str, paths)]
+    completed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert completed.returncode == 3, completed.stderr
+    assert f"{tmp_path / 'd.png'}: bad file: " in completed.stderr
+    *rows, last = csv.DictReader(io.StringIO(completed.stdout))
     assert last == {**rows[0], "path": "'=d.png"}, "no spreadsheet computes it"
     answers = list(Predictor(model, device="cpu").predict(files))
     assert [row["path"] for row in rows] == files
@@ -380,20 +380,20 @@ def test_an_archive_answers_as_its_model_does(
 def test_what_is_not_shared_is_refused_at_once_with_the_way_that_works(
     small: Bundle, tmp_path: Path
 ) -> None:
-    heard = replace(small, spectrogram=MelSettings(rate=8000, window=1.0).to_dict())
-    model = save_bundle(heard, tmp_path / "model")
-    (tmp_path / "a.zip").write_text("older")  # nobody is asked whether to replace it
+    sound_model = replace(small, spectrogram=MelSettings(rate=8000, window=1.0).to_dict())
+    model = save_bundle(sound_model, tmp_path / "model")
+    (tmp_path / "a.zip").write_text("older")  # it is replaced without a question
     with pytest.raises(SecondhandError, match=r"model for sound.* Share the model folder"):
         share([str(model), "--zip", str(tmp_path / "a.zip")])
     with pytest.raises(SecondhandError, match=r"Give an archive, such as model\.zip"):
         share([str(model), "--zip", str(tmp_path / "a")])
-    several = Confidence.uncalibrated(len(CLASSES), exclusive=False)
-    model = save_bundle(replace(small, confidence=several), tmp_path / "several")
-    for words, said in (
+    multi_label = Confidence.uncalibrated(len(CLASSES), exclusive=False)
+    model = save_bundle(replace(small, confidence=multi_label), tmp_path / "several")
+    for words, message in (
         (["--zip", str(tmp_path / "a.zip")], r"multi-label model.* Share the model folder"),
         (["--zip", str(tmp_path / "a.zip"), "--private"], r"--private is for models on the hub"),
         (["a/b", "--report", "x.html"], r"--report x\.html: .*--zip"),
     ):
-        with pytest.raises(SecondhandError, match=said):
+        with pytest.raises(SecondhandError, match=message):
             share([str(model), *words])
     assert [file.read_text() for file in tmp_path.glob("*.zip")] == ["older"]

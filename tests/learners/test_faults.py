@@ -1,7 +1,7 @@
 """What may go wrong around a run: disks, files, processes, clocks, signals, a second run.
 
-Each ends in a right result or in one message that names the file or folder and the remedy; nothing
-that was there is lost, and the run goes on from where it was.
+Each ends in a right result or in one message that names the file and the remedy. No existing file
+is lost, and the run can continue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from learners.runs import stages
 from learners.runs.folder import resume_command, run_folder
 from learners.runs.stages import report
 from tests.forks import Program, until
-from tests.learners.stops import QUICK, Stop, same, stopped, with_callback
+from tests.learners.stops import QUICK, Stop, assert_same, interrupt, with_callback
 from tests.pictures import write_pictures
 
 SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5, size=(64, 64))
@@ -52,7 +52,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing disturbs."""
+    """An undisturbed run."""
     out = tmp_path_factory.mktemp("runs") / "whole"
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
     return out
@@ -70,8 +70,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def fill(place: Path, leave: int = 0) -> Path:
-    """Fill the file system, but for so many bytes."""
+def fill_disk(place: Path, leave: int = 0) -> Path:
+    """Fill the file system, except for so many bytes."""
     ballast = place / "ballast"
     free = shutil.disk_usage(place).free
     with open(ballast, "wb") as file:
@@ -87,31 +87,33 @@ def tones(folder: Path, count: int) -> list[Path]:
 
 
 def test_a_disk_that_fills_up_in_training(pictures, whole, disk, monkeypatch, capsys):
-    """With room for half a checkpoint, then, as it goes on, with none."""
+    """There is room for half a checkpoint; then, when the run continues, for nothing."""
     out = disk / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
     for batches, leave in ((7, 3 << 20), (2, 0)):
-        full = Stop(batches, what=lambda leave=leave: fill(disk, leave))
+        full = Stop(batches, what=lambda leave=leave: fill_disk(disk, leave))
         with pytest.raises(SystemExit) as end:
             console.run(lambda full=full, words=words: with_callback(monkeypatch, full, words))
         assert end.value.code == 1
-        said = capsys.readouterr().err
-        assert f"Resume it: {resume_command(out)}" in said
-        last = said.strip().splitlines()[-1]
+        output = capsys.readouterr().err
+        assert f"Resume it: {resume_command(out)}" in output
+        last = output.strip().splitlines()[-1]
         assert last.startswith(f"error: {out}")
         assert "No space left on device. Free some space" in last
         assert not list(out.rglob("*.part"))
         (disk / "ballast").unlink()
         words = ["--resume", str(out)]
     assert main(words) == 0
-    same(whole, out)
+    assert_same(whole, out)
 
 
 def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monkeypatch, capsys):
     out = disk / "run"
     real = stages.save_bundle
     monkeypatch.setattr(
-        stages, "save_bundle", lambda *given, **more: fill(disk, 1 << 20) and real(*given, **more)
+        stages,
+        "save_bundle",
+        lambda *args, **kwargs: fill_disk(disk, 1 << 20) and real(*args, **kwargs),
     )
     with pytest.raises(SystemExit) as end:
         console.run(lambda: main(["--data", str(pictures), *QUICK, "--out", str(out)]))
@@ -122,22 +124,22 @@ def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monk
     monkeypatch.undo()
     (disk / "ballast").unlink()
     assert main(["--resume", str(out)]) == 0
-    same(whole, out)
+    assert_same(whole, out)
 
 
 def test_a_full_disk_under_the_cache_makes_no_file_a_bad_one(disk, tmp_path):
     clips = tones(tmp_path, 60)
     store = PictureCache(disk / "cache")
     store.get(clips[0], SPECTROGRAM_SETTINGS)
-    ballast = fill(disk, 64 << 10)
+    ballast = fill_disk(disk, 64 << 10)
     for workers in (1, 2):
         with pytest.raises(SecondhandError, match=r"the cache .*No space left.*--cache-dir"):
             PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS, workers=workers)
     assert not list((disk / "cache/tmp").iterdir())
     assert PictureCache(disk / "cache").verify()[1] == []
     ballast.unlink()
-    found, bad = PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS, workers=1)
-    assert (len(set(found)), bad) == (60, [])
+    rendered, bad = PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS, workers=1)
+    assert (len(set(rendered)), bad) == (60, [])
 
 
 def test_an_output_that_may_not_be_written(pictures, disk, capsys):
@@ -172,7 +174,7 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
 def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
     tmp_path, monkeypatch, workers
 ):
-    monkeypatch.setattr(stages, "report", report)  # files are missing there too
+    monkeypatch.setattr(stages, "report", report)  # files are missing for the report too
     data, out = write_pictures(tmp_path / "data"), tmp_path / "run"
     words = ["--data", str(data), *QUICK, "--workers", workers, "--out", str(out)]
     split: dict[str, list[Path]] = {}
@@ -186,9 +188,9 @@ def test_files_that_vanish_or_change_are_listed_and_the_run_ends_well(
             files[1].write_bytes(b"\xff\xd8\xff\xe0 cut short")
 
     assert with_callback(monkeypatch, Stop(1, "after_epoch", disturb), words) == 0
-    said = (out / "log.txt").read_text()
-    assert f"{split['train'][0]}: left out of this epoch, there is no such file" in said
-    assert f"{split['valid'][1]}: left out of this epoch, damaged" in said
+    log = (out / "log.txt").read_text()
+    assert f"{split['train'][0]}: left out of this epoch, there is no such file" in log
+    assert f"{split['valid'][1]}: left out of this epoch, damaged" in log
     answers = pd.read_csv(out / "predictions.csv").set_index("path")
     for name in ("valid", "calibration"):
         assert answers.loc[str(split[name][0]), "reason"] == "bad file: there is no such file"
@@ -204,20 +206,20 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     assert main(["--data", str(data), *QUICK, "--out", str(tmp_path / "whole")]) == 0
     out = tmp_path / "run"
     words = ["--data", str(data), *QUICK, "--out", str(out)]
-    gone = Stop(1, "after_epoch", lambda: data.rename(tmp_path / "away"))
+    removal = Stop(1, "after_epoch", lambda: data.rename(tmp_path / "away"))
     with pytest.raises(SecondhandError, match=r"^No training file can be read any more"):
-        with_callback(monkeypatch, gone, words)
+        with_callback(monkeypatch, removal, words)
     assert f"Resume it: {resume_command(out)}" in capsys.readouterr().err
     with pytest.raises(SecondhandError, match="there is no such folder"):
         main(["--resume", str(out)])
     assert list(out.glob("checkpoint/state-*.json")), "nothing is lost by trying"
     (tmp_path / "away").rename(data)
     assert main(["--resume", str(out)]) == 0
-    same(tmp_path / "whole", out)
+    assert_same(tmp_path / "whole", out)
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (
             lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -227,18 +229,18 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     ],
     ids=["dies", "more memory than the machine has"],
 )
-def test_a_loading_worker_fails(pictures, whole, tmp_path, monkeypatch, fault, said):
+def test_a_loading_worker_fails(pictures, whole, tmp_path, monkeypatch, fault, message):
     out = tmp_path / "run"
-    in_workers(monkeypatch, out, fault)
-    with pytest.raises(SecondhandError, match=said):
+    change_workers(monkeypatch, out, fault)
+    with pytest.raises(SecondhandError, match=message):
         main(["--data", str(pictures), *QUICK, "--workers", "1", "--out", str(out)])
     monkeypatch.undo()
     assert main(["--resume", str(out), "--workers", "0"]) == 0
-    same(whole, out)
+    assert_same(whole, out)
 
 
-def in_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], object]) -> None:
-    """What a process that loads items does from the second epoch of the run on."""
+def change_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], object]) -> None:
+    """Change what workers do from the second epoch on."""
     real = SeededDL.do_item
 
     def opened(self, number):
@@ -250,7 +252,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[], o
 
 
 def test_a_rendering_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
-    """What it had in hand is rendered by another."""
+    """Another worker renders the files it was working on."""
     clips = tones(tmp_path, 40)
     killed: list[int] = []
 
@@ -260,25 +262,25 @@ def test_a_rendering_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
             killed.append(int(children.split()[-1]))
             os.kill(killed[0], signal.SIGKILL)
 
-    found, bad = PictureCache(tmp_path / "cache").render_all(
+    rendered, bad = PictureCache(tmp_path / "cache").render_all(
         clips, SPECTROGRAM_SETTINGS, workers=2, progress=progress
     )
     assert killed
     assert bad == []
-    assert len(set(found)) == 40
+    assert len(set(rendered)) == 40
     assert PictureCache(tmp_path / "cache").verify() == (40, [])
 
 
 def test_clocks_may_jump(pictures, whole, tmp_path, monkeypatch):
-    """By a day, to and fro, also over a stop."""
+    """By a day in either direction, also between a stop and the continuation."""
     rng, real = random.Random(0), time.time
     monkeypatch.setattr(time, "time", lambda: real() + rng.choice([-86400, 0, 86400]))
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    stopped(monkeypatch, Stop(8), words)
+    interrupt(monkeypatch, Stop(8), words)
     assert len(list(out.glob("checkpoint/state-*.json"))) == 1
     assert main(["--resume", str(out)]) == 0
-    same(whole, out)
+    assert_same(whole, out)
     assert pd.read_csv(out / "history.csv")["seconds"].between(0, 120).all()
 
 
@@ -300,15 +302,15 @@ console.run(finetune.main)
 def test_a_signal_while_the_model_is_saved(pictures, whole, tmp_path, number, status):
     out = tmp_path / "run"
     words = ["--data", str(pictures), *QUICK, "--out", str(out)]
-    ended = Program("-c", SIGNALLED, str(int(number)), *words)
-    _, said = ended.communicate(timeout=200)
-    assert ended.returncode == status, said
-    assert "Traceback" not in said
-    assert f"Resume it: {resume_command(out)}" in said
+    program = Program("-c", SIGNALLED, str(int(number)), *words)
+    _, output = program.communicate(timeout=200)
+    assert program.returncode == status, output
+    assert "Traceback" not in output
+    assert f"Resume it: {resume_command(out)}" in output
     assert not (out / "model").exists()
     assert not list(out.glob(".*")), "nothing half-written is left"
     assert main(["--resume", str(out)]) == 0
-    same(whole, out)
+    assert_same(whole, out)
 
 
 HOLDS = """
@@ -324,31 +326,31 @@ with locked(Path(sys.argv[1])):
 
 
 def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path):
-    """By a lock that dies with its owner, though a child of it lives on."""
+    """The lock is released when its owner dies, even if a child process survives."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     (run / "checkpoint/finished.json").unlink()
     owner = Program("-c", HOLDS, str(run))
     try:
         until(lambda: owner.out == "locked\n")
         before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
-        said = rf"{run} is in use by process {owner.pid} on .*Wait"
+        message = rf"{run} is in use by process {owner.pid} on .*Wait"
         words = ["--data", str(pictures), *QUICK, "--out", str(run), "--overwrite"]
-        with pytest.raises(SecondhandError, match=said):
+        with pytest.raises(SecondhandError, match=message):
             main(words)
-        with pytest.raises(SecondhandError, match=said):
+        with pytest.raises(SecondhandError, match=message):
             main(["--resume", str(run)])
         assert {file: file.stat().st_mtime_ns for file in run.rglob("*")} == before
         owner.kill()
         owner.wait()
         assert main(["--resume", str(run)]) == 0
-        same(whole, run)
+        assert_same(whole, run)
         assert not (run / LOCK).exists()
     finally:
         os.killpg(owner.pid, signal.SIGKILL)
 
 
 def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, caplog):
-    def none(*given: object) -> None:
+    def none(*args: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.lockf", none)
@@ -357,7 +359,7 @@ def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, 
 
 
 def test_what_was_set_aside_by_a_killed_overwrite_comes_back(tmp_path):
-    """An old run, overwritten by one that was killed, overwritten by one that fails."""
+    """A killed run had replaced an old run; a later run that fails restores it."""
     out = tmp_path / "run"
     (out / "report").mkdir(parents=True)
     (out / "config.yaml").write_text("mine: 1")
@@ -377,5 +379,5 @@ def test_a_half_made_folder_does_not_stand_in_the_way(pictures, whole, tmp_path)
     for name in (LOCK, ".config.yaml.part"):
         (out / name).write_text("killed before it wrote anything")
     assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
-    same(whole, out)
+    assert_same(whole, out)
     assert len(list(Predictor(out / "model").predict(pictures.rglob("red_000.jpg")))) == 1

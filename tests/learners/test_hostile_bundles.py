@@ -1,6 +1,6 @@
-"""Model folders made to do harm: each refused, in a process whose every deed is written down.
+"""Malicious model folders: each is refused, in a process whose actions are recorded.
 
-`test_bundle.py` has the values that are merely wrong; here somebody means it.
+`test_bundle.py` tests values that are merely wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.forks import Program
 from tests.fuzzing import Judged
 from tests.learners.model.test_bundle import make
 
-#: A fresh interpreter, for what it opens is written down.
+#: A fresh interpreter, because the files that it opens are recorded.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc"),
@@ -36,14 +36,14 @@ Spoil = Callable[[Path], None]
 
 
 class Bomb:
-    """Unpickled, it runs a command."""
+    """An object that runs a command when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return os.system, ("touch PICKLE-WAS-OPENED",)
 
 
 def put(folder: Path, name: str, content: bytes) -> None:
-    """A file with the hash that belongs to it: whoever changes the one changes the other."""
+    """Write a file together with its hash, as an attacker would."""
     (folder / name).write_bytes(content)
     config = json.loads((folder / CONFIG).read_text())
     config["hashes"][name] = hashlib.sha256(content).hexdigest()
@@ -51,7 +51,7 @@ def put(folder: Path, name: str, content: bytes) -> None:
 
 
 def config(**changes: Any) -> Spoil:
-    """Other values in config.json; of an object only those that are given."""
+    """Change values in config.json; of an object only those that are given."""
 
     def spoil(folder: Path) -> None:
         content = json.loads((folder / CONFIG).read_text())
@@ -73,7 +73,7 @@ def text(change: Callable[[str], str]) -> Spoil:
 def tensors(
     name: str, change: Callable[[dict[str, Any]], Any], *, length: int | None = None
 ) -> Spoil:
-    """A safetensors file whose header says something else."""
+    """Write a safetensors file with another header."""
 
     def spoil(folder: Path) -> None:
         data = (folder / name).read_bytes()
@@ -180,7 +180,7 @@ REFUSED: dict[str, Spoil] = {
 
 
 def page(folder: Path) -> None:
-    """What lies beside the model is not even looked at."""
+    """Other files beside the model are not even opened."""
     (folder / CARD).write_text(
         "---\nlicense: x\n---\n<script src=http://127.0.0.1:9/x.js></script>"
     )
@@ -226,16 +226,16 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
     for name, spoil in {**LOADED, **REFUSED}.items():
         folders[name] = Path(shutil.copytree(saved, root / str(len(folders))))
         spoil(folders[name])
-    here = root / "here"
-    here.mkdir()
-    (asked := root / "asked.json").write_text(json.dumps([str(f) for f in folders.values()]))
+    home = root / "here"
+    home.mkdir()
+    (paths_file := root / "asked.json").write_text(json.dumps([str(f) for f in folders.values()]))
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = Program("-c", PROGRAM, str(asked), str(ROOT), cwd=here, env=environment)
-    out, err = ran.communicate(timeout=280)
-    assert ran.returncode == 0, err
-    assert list(here.iterdir()) == [], "something was written"
-    said = json.loads(out)
-    return {name: Judged(*said[str(folder)]) for name, folder in folders.items()}
+    program = Program("-c", PROGRAM, str(paths_file), str(ROOT), cwd=home, env=environment)
+    out, err = program.communicate(timeout=280)
+    assert program.returncode == 0, err
+    assert list(home.iterdir()) == [], "something was written"
+    results = json.loads(out)
+    return {name: Judged(*results[str(folder)]) for name, folder in folders.items()}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""Importing a module of ours changes nothing in the process, and no class of ours is of a library's
-private making."""
+"""Importing our modules changes nothing in the process; no private method is overridden."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ FILES = sorted(path for name in OURS for path in (ROOT / name).rglob("*.py"))
 MODULES = sorted(
     str(path.relative_to(ROOT)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for path in FILES
-    if path.name != "shared_program.py"  # a program of its own, which travels in an archive
+    if path.name != "shared_program.py"  # a separate program for archives
 )
 
 PROGRAM = """
@@ -131,7 +130,7 @@ import pathlib, datasets
 assert pathlib.Path(datasets.__file__).parent.parent == pathlib.Path.cwd(), "another is installed"
 """
 
-#: They look for Hugging Face's package `datasets`, and find ours. Each at something that it does.
+#: Libraries that look for Hugging Face's package `datasets` and find ours, each with a use of it.
 LIBRARIES = """
 import timm, torch, timm.data
 net = timm.create_model('resnet10t', num_classes=3).eval()
@@ -154,47 +153,49 @@ assert page.fn('a') == 'A'
 """
 
 
-def imported_on_top(path: Path) -> set[str]:
-    """The modules of other makers that a file imports as it is imported."""
-    found = set()
+def other_imports(path: Path) -> set[str]:
+    """Return the third-party modules that a file imports when it is imported."""
+    modules = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return {name for name in found if name.split(".")[0] not in OURS}
+            modules.add(node.module)
+    return {name for name in modules if name.split(".")[0] not in OURS}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_import_changes_nothing_needs_no_posix_and_no_private_method_is_overridden() -> None:
-    """In one interpreter, for to import them is what takes long, after what the libraries themselves
-    do as they are imported. They work beside our `datasets`; but for the Trainer, which minds, as the
-    README says. (That it trains where ours is out of its sight, the test of ``bench_epoch`` shows.)"""
-    theirs = sorted({"matplotlib", "torch"}.union(*map(imported_on_top, FILES)) - {"__future__"})
-    ran = subprocess.run(
+    """All is tested in one interpreter, because imports take long.
+
+    The libraries work beside our `datasets`, except for the Trainer, as the README says. (The test
+    of ``bench_epoch`` shows that it trains without ours on the path.)
+    """
+    theirs = sorted({"matplotlib", "torch"}.union(*map(other_imports, FILES)) - {"__future__"})
+    completed = subprocess.run(
         [sys.executable, "-c", f"{PROGRAM}\n{ALONE}\n{LIBRARIES}\n{TRAINER}"], input=json.dumps([theirs, MODULES]), cwd=ROOT,
         capture_output=True, text=True, timeout=580,
         env={name: value for name, value in os.environ.items() if name not in SLEEPING},
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    *_, first, said = ran.stdout.splitlines()
+    assert completed.returncode == 0, completed.stderr
+    *_, first, report = completed.stdout.splitlines()
     changed, overrides = json.loads(first)
     assert changed == {}, "set it in the commands, by learners.acceleration or learners.cli.console"
     assert overrides == {}, "use a documented method, or datasets/core/upstream.py with the reason"
-    assert said == "module 'datasets' has no attribute 'Dataset'"
+    assert report == "module 'datasets' has no attribute 'Dataset'"
 
 
 @pytest.mark.slow
 def test_a_run_of_one_process_needs_no_accelerate() -> None:
-    """Forked from one that has imported all of a run (`tests.preloaded`)."""
+    """Forked from a process that has imported all of a run (`tests.preloaded`)."""
     code = "import sys; print('learners.runs.stages' in sys.modules, 'accelerate' in sys.modules)"
     assert Program("-c", code).communicate(60) == ("True False\n", "")
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.count(".") == 1])
 def test_a_front_gives_what_it_imports(name: str) -> None:
-    """Also where it opens its files on demand; and nothing else."""
+    """Packages that import on demand do too, and export nothing else."""
     front = importlib.import_module(name)
     for node in ast.walk(ast.parse(inspect.getsource(front))):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{name}."):
@@ -206,7 +207,7 @@ def test_a_front_gives_what_it_imports(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_data_are_read_before_torch_is_imported(tmp_path: Path) -> None:
-    """Which takes seconds: what is wrong with them is said without it."""
+    """Importing torch takes seconds, so errors in the data are reported before it."""
     program = (
         "import sys\n"
         "from learners.finetune import main\n"
@@ -219,20 +220,20 @@ def test_the_data_are_read_before_torch_is_imported(tmp_path: Path) -> None:
         "run.load_items = load_items\n"
         "main(['--data', sys.argv[1], '--out', sys.argv[2] + '/run'])"
     )
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program, str(write_pictures(tmp_path / "data")), str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert ran.returncode == 0, ran.stderr
-    count, imported = ran.stdout.splitlines()
+    assert completed.returncode == 0, completed.stderr
+    count, imported = completed.stdout.splitlines()
     assert int(count) == 60
     assert imported == "[]"
 
 
 def test_threads_and_gpus_are_told_without_torch():
-    """Where no driver of a GPU is; with one torch itself is asked."""
+    """This applies if there is no GPU driver; otherwise torch is asked."""
     program = (
         "import sys\n"
         "from learners import machine\n"
@@ -242,6 +243,6 @@ def test_threads_and_gpus_are_told_without_torch():
         "    print(before, machine.threads(), end=' ')\n"
         "print(machine.threads(), machine.has_cuda(), 'torch' in sys.modules)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
+    completed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
                          text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "3"})  # fmt: skip
-    assert ran.stdout.split() == ["3", "1", "3", "False", "False"]
+    assert completed.stdout.split() == ["3", "1", "3", "False", "False"]

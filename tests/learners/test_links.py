@@ -1,4 +1,4 @@
-"""Folders that hold links: every command finds the same files in them, and none goes in circles."""
+"""Folders with links: every command finds the same files, and none loops."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from tests.pictures import write_pictures
 
 @pytest.fixture
 def linked(tmp_path: Path) -> Path:
-    """Two class folders, one of them a link, with in the other a link to a file and to a folder, and
-    links that lead in circles."""
-    elsewhere = write_pictures(tmp_path / "elsewhere", per_class=3)
+    """Two class folders, one of them a link, with links to a file, to a folder, and in circles."""
+    target = write_pictures(tmp_path / "elsewhere", per_class=3)
     root = write_pictures(tmp_path / "root", per_class=3, classes=1, size=48)
-    (root / "green").symlink_to(elsewhere / "green")
-    (root / "red" / "more").symlink_to(elsewhere / "red")
-    (root / "red" / "one.jpg").symlink_to(elsewhere / "blue" / "blue_000.jpg")
+    (root / "green").symlink_to(target / "green")
+    (root / "red" / "more").symlink_to(target / "red")
+    (root / "red" / "one.jpg").symlink_to(target / "blue" / "blue_000.jpg")
     (root / "red" / "up").symlink_to(root)
-    (elsewhere / "red" / "round").symlink_to(root / "red")
+    (target / "red" / "round").symlink_to(root / "red")
     (root / "again").symlink_to(tmp_path)
     return root
 
@@ -49,7 +48,7 @@ def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
 
 
 def test_a_folder_that_is_a_link_itself_is_read(linked: Path) -> None:
-    """Named by the user, it is where they mean."""
+    """The user has named it explicitly."""
     files, bad = files_below(linked / "green")
     assert len(files) == 3
     assert bad == []

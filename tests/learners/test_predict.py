@@ -1,4 +1,4 @@
-"""The command: a header and a row a file on standard output, everything else beside it."""
+"""The command: a header and a row per file on standard output, the rest on standard error."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def test_csv_has_a_header_and_a_row_a_file(model, folder, capsys):
 
 def test_quiet_says_only_what_is_wrong(model, folder, capsys, monkeypatch):
     for name in (console.QUIET, console.VERBOSE):
-        monkeypatch.setenv(name, "")  # which is put back afterwards
+        monkeypatch.setenv(name, "")  # so that it is restored afterwards
     log = logging.getLogger("learners")
-    for words, said in (([], "told\nwarning: wrong\n"), (["--quiet"], "warning: wrong\n")):
+    for words, expected in (([], "told\nwarning: wrong\n"), (["--quiet"], "warning: wrong\n")):
         assert main([model, str(folder), *words]) == 0
         log.info("told")
         log.warning("wrong")
         out, err = capsys.readouterr()
         assert len(out.splitlines()) == 10
-        assert err.endswith(said)
-    assert err == said
+        assert err.endswith(expected)
+    assert err == expected
     log.debug("detail")
     assert main([model, str(folder), "--verbose"]) == 0
     log.debug("detail")
@@ -192,9 +192,9 @@ def test_photos_of_phones_are_answered_as_the_same_pixels_elsewhere(model, tmp_p
 
 def test_no_file_at_all_is_a_wrong_call(model, tmp_path):
     done = Program("-m", "learners.predict", model, str(tmp_path))
-    out, said = done.communicate(timeout=120)
+    out, output = done.communicate(timeout=120)
     assert done.returncode == 2
-    assert str(tmp_path) in said
+    assert str(tmp_path) in output
     assert not out
 
 
@@ -231,8 +231,8 @@ def test_a_reader_that_has_enough_is_no_error(model, folder):
 
 def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     rng = np.random.default_rng(0)
-    held = Outputs(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60))
-    fitted = Confidence.fit(held, settings=ConfidenceSettings(coverage=0.8))
+    held_out = Outputs(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60))
+    fitted = Confidence.fit(held_out, settings=ConfidenceSettings(coverage=0.8))
     model = saved(tmp_path / "model", fitted)
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
@@ -241,9 +241,9 @@ def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
     assert list(rows[0])[-6:-4] == ["set", "at"]
     assert rows[-1]["set"] == "[]"
     for row in rows[:-1]:
-        top, found = json.loads(row["top"]), json.loads(row["set"])
-        assert found
-        assert found == [name for name, _ in top][: len(found)]
+        top, prediction_set = json.loads(row["top"]), json.loads(row["set"])
+        assert prediction_set
+        assert prediction_set == [name for name, _ in top][: len(prediction_set)]
     main([model, str(folder), "--sets", "--format", "jsonl"])
     lines = lines_of(capsys)
     assert [line["set"] for line in lines] == [json.loads(row["set"]) for row in rows[:-1]]
@@ -278,20 +278,20 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
 
 def test_what_makes_no_sense_is_a_wrong_call(model, folder):
     example = str(folder / "red/red_000.jpg")
-    for command, words, said in (
+    for command, words, message in (
         (main, [str(folder), "--overwrite"], "--overwrite: there is no --out"),
         (search, [example, str(folder), "--overwrite"], "--overwrite: there is no --out"),
         (main, [str(folder), "--sets"], "--sets: .*--coverage"),
     ):
-        with pytest.raises(SecondhandError, match=said):
+        with pytest.raises(SecondhandError, match=message):
             command([model, *words])
 
 
 def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys):
     names = tmp_path / "list.txt"
     names.write_text("green\n\nred\n")
-    for said in (str(names), "green, red"):
-        main([model, str(folder), "--threshold", "0", "--classes", said])
+    for classes in (str(names), "green, red"):
+        main([model, str(folder), "--threshold", "0", "--classes", classes])
         rows = rows_of(capsys)
         for row in rows:
             shares = dict(json.loads(row["top"]))
@@ -316,10 +316,10 @@ def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
     assert len({row["best"] for row in rows} & {"red"}) < len({row["best"] for row in rows})
     for row in rows:
         assert row["label"] == ("unknown" if row["best"] == "red" else row["best"])
-    main(call)  # blue has the model's own, 0.95
+    main(call)  # blue keeps the model's own, 0.95
     for row in rows_of(capsys):
         assert (row["label"] == "unknown") == (row["best"] != "green")
-    for text, said in {
+    for text, message in {
         "label,cut\nred,1\n": "columns label, cut; it needs the columns label and threshold",
         "label,threshold\ngrey,1\n": "no class grey. Its classes are blue, green, red",
         "label,threshold\nred,1\nred,0\n": "'red' has two rows",
@@ -327,7 +327,7 @@ def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
         "label,threshold\nred,nan\n": "'nan' of 'red' is not a number",
     }.items():
         table.write_text(text)
-        with pytest.raises(SecondhandError, match=said):
+        with pytest.raises(SecondhandError, match=message):
             main(call)
     table.write_bytes(b"label,threshold\nr\xe9d,1\n")
     with pytest.raises(SecondhandError, match="cannot be read as text in UTF-8"):

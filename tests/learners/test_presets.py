@@ -1,4 +1,4 @@
-"""Every preset is a document that works: its settings, its spectrogram settings, the command on top of it."""
+"""Every preset works as documented: its settings, its spectrogram settings, and its commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(words: list[str]) -> Settings:
 
 
 def launch_lines(file: Path) -> list[list[str]]:
-    """The commands in a preset's comments, split as a shell does."""
+    """Return the commands in a preset's comments, split as a shell does."""
     lines = re.findall(r"^# (python -m learners\.finetune .*)$", file.read_text(), re.M)
     return [shlex.split(line) for line in lines]
 
@@ -42,26 +42,26 @@ def launch_lines(file: Path) -> list[list[str]]:
 @each
 def test_its_values_arrive(file: Path) -> None:
     check_names(file, read_settings(file), list(Settings().flat()))
-    wanted = yaml.safe_load(file.read_text())
-    got = read(["--preset", file.stem]).flat()
-    if "spectrogram" in wanted:
-        wanted["spectrogram"] = spectrogram_text(wanted["spectrogram"])
-    assert {name: got[name] for name in wanted} == wanted
+    expected = yaml.safe_load(file.read_text())
+    actual = read(["--preset", file.stem]).flat()
+    if "spectrogram" in expected:
+        expected["spectrogram"] = spectrogram_text(expected["spectrogram"])
+    assert {name: actual[name] for name in expected} == expected
     default = Settings().flat()
-    assert any(default[name] != value for name, value in wanted.items())
+    assert any(default[name] != value for name, value in expected.items())
 
 
 @each
 def test_its_recipe_is_built(file: Path) -> None:
     signal = read(["--preset", file.stem]).signal
     kind = KINDS[file.stem]
-    given = signal.of(kind)
+    settings = signal.of(kind)
     if kind == "picture":
-        assert given == {}
+        assert settings == {}
         return
-    spectrogram = SPECTROGRAM_KINDS[kind](**given)
+    spectrogram = SPECTROGRAM_KINDS[kind](**settings)
     written = spectrogram.to_dict()
-    for name, value in given.items():
+    for name, value in settings.items():
         assert written[name] == (list(value) if isinstance(value, tuple) else value)
 
 
@@ -76,7 +76,7 @@ def test_its_launch_line_names_it_and_is_understood(file: Path) -> None:
         assert settings.data.data
         data = settings.data.data
         kind = "picture" if data == "gravityspy" else KINDS[file.stem]
-        settings.signal.of(kind)  # no setting that such data do not have
+        settings.signal.of(kind)  # only settings that this kind of data has
         if data in catalog.SETS and settings.data.fold:
             assert f"--fold 1 to {10 if data == 'urbansound8k' else 5}" in catalog.SETS[data].note
 

@@ -1,4 +1,4 @@
-"""The command on sound and strain: the path that pictures take, from the rendering on."""
+"""The command on sound and strain: the same path as for pictures, after rendering."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Low and high tones in noise: mostly short, some of several seconds, one of them silent."""
+    """Low and high tones in noise, mostly short, some of several seconds, one silent."""
     root = tmp_path_factory.mktemp("tones")
     rng = np.random.default_rng(0)
     for label, hertz in (("low", 400), ("high", 2500)):
@@ -59,7 +59,7 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sound_is_cut_trained_on_and_answered(
     tones: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_state, "SETTLED", 0.0)  # as if the files had been there for a while
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)  # treat the files as written a while ago
     out = tmp_path / "run"
     flags = ["--overlap", "0.5", "--spectrogram", "{window: 1, n_mels: 32, picture: [32, 48]}"]
     assert main(["--data", str(tones), "--out", str(out), *flags, *QUICK]) == 0
@@ -79,9 +79,9 @@ def test_sound_is_cut_trained_on_and_answered(
     assert "windows" in (out / "log.txt").read_text()
     answers = pd.read_csv(out / "predictions.csv").set_index("path")
     assert answers.index.is_unique, "a recording is one answer"
-    held = items.loc[items["split"].ne("train"), "path"].tolist()
+    held_out = items.loc[items["split"].ne("train"), "path"].tolist()
     predictor = Predictor(out / "model")
-    for path, row in zip(held, predictor.predict(held), strict=True):
+    for path, row in zip(held_out, predictor.predict(held_out), strict=True):
         assert row.probability == pytest.approx(answers.loc[path, "probability"], abs=1e-5)
         assert bool(row.windows) == (soundfile.info(path).duration > 1.1)
     monkeypatch.setattr(MelSettings, "read", None)  # all has been rendered
@@ -95,17 +95,17 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     tones: Path, tmp_path: Path
 ) -> None:
     save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64, global_pool="avg")
-    own = {"rate": 4000, "n_fft": 256, "hop": 60, "n_mels": 64, "fmin": 50, "fmax": 2000}
-    said = {"mean": [-6.0], "std": [3.0]}
-    change(tmp_path / "ears", mel={**own, "log": "ln"}, pretrained_cfg=said)
+    recipe = {"rate": 4000, "n_fft": 256, "hop": 60, "n_mels": 64, "fmin": 50, "fmax": 2000}
+    normalisation = {"mean": [-6.0], "std": [3.0]}
+    change(tmp_path / "ears", mel={**recipe, "log": "ln"}, pretrained_cfg=normalisation)
     ears, out = f"local-dir:{tmp_path / 'ears'}", tmp_path / "run"
     (tmp_path / "own.yaml").write_text("n_mels: 48\nhop: 50\n")
     words = ["--data", str(tones), "--epochs", "0", "--workers", "0"]
     words += ["--spectrogram", str(tmp_path / "own.yaml")]
     assert main([*words, "--out", str(out), "--backbone", ears]) == 0
     config = json.loads((out / "model" / "config.json").read_text())
-    settings = {name: config["spectrogram"][name] for name in own}
-    assert settings == {**own, "n_mels": 48, "hop": 50}
+    settings = {name: config["spectrogram"][name] for name in recipe}
+    assert settings == {**recipe, "n_mels": 48, "hop": 50}
     assert config["spectrogram"]["level"] == "fixed"
     assert config["spectrogram"]["window"] == 63 * 60 / 4000
     assert config["network"]["backbone"] == "test_vit?global_pool=avg"
@@ -119,9 +119,9 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     assert "spectrogram settings differ from the backbone's training: " in log
     assert "n_mels 48 instead of 64" in log
     assert "hop 50 instead of 60" in log
-    shutil.rmtree(tmp_path / "ears")  # the model needs it no more
-    asked = sorted((tones / "low").glob("low*.wav"))[:3]
-    for answer in Predictor(out / "model", threshold=0).predict(map(str, asked)):
+    shutil.rmtree(tmp_path / "ears")  # the model no longer needs it
+    files = sorted((tones / "low").glob("low*.wav"))[:3]
+    for answer in Predictor(out / "model", threshold=0).predict(map(str, files)):
         assert answer.best in ("low", "high")
     assert not np.isnan(answer.probability)
 
@@ -141,11 +141,11 @@ def test_a_backbone_whose_input_is_no_square_is_trained_saved_and_asked(
         assert (config[part]["size"], config[part]["width"]) == (128, 1024)
     assert "Input: 128 x 1024 pixels" in (out / "model" / "README.md").read_text()
     predictor = Predictor(out / "model")
-    asked = sorted(str(path) for path in (tones / "low").glob("low*.wav"))[:3]
-    opened = predictor.open(asked[0])
+    files = sorted(str(path) for path in (tones / "low").glob("low*.wav"))[:3]
+    opened = predictor.open(files[0])
     assert isinstance(opened, np.ndarray)
     assert opened.shape == (3, 128, 1024)
-    assert all(not answer.reason.failed for answer in predictor.predict(asked))
+    assert all(not answer.reason.failed for answer in predictor.predict(files))
     pictures = write_pictures(tmp_path / "pictures", classes=2, per_class=8)
     with pytest.raises(SecondhandError, match=r"--backbone .* of kind pic"):
         main(["--data", str(pictures), *ears, "--out", str(tmp_path / "no")])
@@ -180,7 +180,7 @@ def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
     table = load_table("demo:glitches", strain=own[0]["path"])
     assert "SIMULATED glitches" in table.note
     assert own[0]["path"] in table.note
-    # Events lie in that strain: at its own times, not at the simulation's.
+    # The events are in that strain, at its times.
     assert (table.frame["gps"] - own[0]["gps"]).abs().max() <= 32
     with pytest.raises(SecondhandError, match=r"--strain .*: no strain file"):
         load_table("demo:glitches", strain=str(tmp_path / "nothing"))
@@ -202,9 +202,9 @@ def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: 
 
 
 def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> None:
-    drawn = "{durations: [1], context: 20, rate: 8000}"
+    settings = "{durations: [1], context: 20, rate: 8000}"
     with pytest.raises(SecondhandError, match="--spectrogram durations, context, --detectors"):
-        SignalSettings(spectrogram=drawn, detectors="together").of("sound")
+        SignalSettings(spectrogram=settings, detectors="together").of("sound")
     with pytest.raises(SecondhandError, match="--spectrogram level"):
         SignalSettings(spectrogram="pcen").of("picture")
     with pytest.raises(SecondhandError, match="--spectrogram hop"):
@@ -218,7 +218,7 @@ def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_fold_that_chooses_nothing(tones: Path, tmp_path: Path) -> None:
-    """The others are all trained on, all of the fold is answered, and the last epoch is kept."""
+    """The other folds are trained on, the whole fold is answered, and the last epoch is kept."""
     files = sorted(tones.glob("*/*[0-9].wav"))
     names = [file.parent.name for file in files]
     folds = ["a" if number % 3 else "b" for number in range(len(files))]

@@ -1,4 +1,4 @@
-"""The command: rows of what is like an example, as CSV, as JSON lines, and as a sheet."""
+"""The command: rows of the files most like an example, as CSV, as JSON lines, and as a sheet."""
 
 from __future__ import annotations
 
@@ -32,36 +32,38 @@ def rows(text: str) -> list[dict[str, str]]:
 
 def test_the_nearest_are_listed_once_embedded(world, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(world)
-    kept = tmp_path / "pool.parquet"
-    asked = ["model", "pool/red/red_000.jpg", "pool", "--top", "3"]
-    assert main(asked) == 0
+    store = tmp_path / "pool.parquet"
+    arguments = ["model", "pool/red/red_000.jpg", "pool", "--top", "3"]
+    assert main(arguments) == 0
     plain = capsys.readouterr().out
-    found = rows(plain)
-    assert [*found[0]] == ["path", "similarity", "start", "end", "at"]
-    assert {Path(row["path"]).parent.as_posix() for row in found} == {"pool/red"}
+    nearest = rows(plain)
+    assert [*nearest[0]] == ["path", "similarity", "start", "end", "at"]
+    assert {Path(row["path"]).parent.as_posix() for row in nearest} == {"pool/red"}
     assert "pool/red/red_000.jpg" not in plain
     assert not list(world.glob("*.parquet"))
 
-    assert main([*asked, "--embeddings", str(kept)]) == 0
-    said = capsys.readouterr()
-    assert said.out == plain
-    assert "files embedded now 12, earlier 0" in said.err
+    assert main([*arguments, "--embeddings", str(store)]) == 0
+    output = capsys.readouterr()
+    assert output.out == plain
+    assert "files embedded now 12, earlier 0" in output.err
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
-    assert main([*asked[:3], str(broken), "--top", "3", "--embeddings", str(kept)]) == 3
-    said = capsys.readouterr()
-    assert said.out == plain
-    assert "files embedded now 0, earlier 12" in said.err
-    assert f"{broken}: " in said.err
-    assert "1 of 13 files could not be used" in said.err
+    assert main([*arguments[:3], str(broken), "--top", "3", "--embeddings", str(store)]) == 3
+    output = capsys.readouterr()
+    assert output.out == plain
+    assert "files embedded now 0, earlier 12" in output.err
+    assert f"{broken}: " in output.err
+    assert "1 of 13 files could not be used" in output.err
 
-    # Without files all that it holds is searched.
-    assert main([*asked[:2], "--top", "3", "--embeddings", str(kept), "--format", "jsonl"]) == 0
+    # Without files, all stored embeddings are searched.
+    assert (
+        main([*arguments[:2], "--top", "3", "--embeddings", str(store), "--format", "jsonl"]) == 0
+    )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["path"] for line in lines] == [str(world / row["path"]) for row in found]
-    assert [*lines[0]] == [*found[0]]
+    assert [line["path"] for line in lines] == [str(world / row["path"]) for row in nearest]
+    assert [*lines[0]] == [*nearest[0]]
     assert lines[0]["start"] is None
-    assert main([*asked[:2], "pool/blue", "--embeddings", str(kept)]) == 0
+    assert main([*arguments[:2], "pool/blue", "--embeddings", str(store)]) == 0
     assert {row["path"].split("/")[1] for row in rows(capsys.readouterr().out)} == {"blue"}
 
 
@@ -92,8 +94,8 @@ def test_wrong_calls(world, tmp_path, monkeypatch):
         "pictures, which have no time": [example, "pool", "--at", "3"],
         "does not exist": [example, "--embeddings", str(tmp_path / "none.parquet")],
     }
-    for said, words in wrong.items():
-        with pytest.raises(SecondhandError, match=said):
+    for message, words in wrong.items():
+        with pytest.raises(SecondhandError, match=message):
             main(["model", *words])
 
 

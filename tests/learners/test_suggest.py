@@ -29,9 +29,9 @@ def test_a_table_to_fill_in_and_a_sheet(world, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(world)
     out = tmp_path / "next.csv"
     assert main(["run/model", "pool", "--n", "5", "--out", str(out)]) == 0
-    said = capsys.readouterr()
-    assert "To label: 5 of 16" in said.out
-    assert "skipped 1 file of another kind: 1 .txt" in said.err
+    output = capsys.readouterr()
+    assert "To label: 5 of 16" in output.out
+    assert "skipped 1 file of another kind: 1 .txt" in output.err
     rows = list(csv.DictReader(out.open()))
     assert [*rows[0]] == ["path", "label", "score", "why", "guess"]
     assert {row["label"] for row in rows} == {""}
@@ -41,7 +41,8 @@ def test_a_table_to_fill_in_and_a_sheet(world, tmp_path, capsys, monkeypatch):
     assert page.count("<img") == 5
     assert all(row["why"] in page for row in rows)
 
-    # Filled in, all but one, it is a table to train on; the paths are the working directory's.
+    # Filled in except for one row, the table can be trained on; its paths are relative to the
+    # working directory.
     filled = pd.read_csv(out, dtype=str)
     filled["label"] = ["a", "b", "a", "b", None]
     filled.to_csv(out, index=False)
@@ -80,9 +81,9 @@ def test_bad_files_are_listed_and_a_pool_of_them_is_an_error(world, tmp_path, ca
     model, good = str(world / "run" / "model"), str(world / "pool" / "red")
     out = ["--out", str(tmp_path / "next.csv")]
     assert main([model, good, str(tmp_path / "a.jpg"), *out]) == 3
-    said = capsys.readouterr()
-    assert f"{tmp_path}/a.jpg: " in said.err
-    assert "1 of 5 files could not be used" in said.err
+    output = capsys.readouterr()
+    assert f"{tmp_path}/a.jpg: " in output.err
+    assert "1 of 5 files could not be used" in output.err
     with pytest.raises(SecondhandError, match="no file can be used"):
         main([model, str(tmp_path / "*.jpg"), *out, "--overwrite"])
     assert len(pd.read_csv(tmp_path / "next.csv")) == 4
@@ -113,7 +114,7 @@ def test_strain_is_suggested_at_its_loudest_moment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_bundle(sites.bursts(), tmp_path / "run" / "model")
     files = [str(sites.strain(tmp_path / f"{n}.hdf5", n)) for n in (100, 200)]
-    # What has a label at another moment is another item.
+    # A label at another moment belongs to another item.
     items = f"path,label,gps\n{files[0]},a,{sites.MOMENT}\n{files[1]},a,{sites.MOMENT - 5}\n"
     Path("run/items.csv").write_text(items)
     assert main(["run/model", *files]) == 0

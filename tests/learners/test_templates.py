@@ -1,4 +1,4 @@
-"""What is put into a template is text there."""
+"""Values in templates are escaped."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_outside_texts_are_never_markup():
 
 
 def test_drawings_stay_as_they_are():
-    drawn = Markup("<svg>\n</svg>")
-    assert filled("{{ drawn }}{{ words }}", drawn=drawn, words="5\u00a0%") == f"{drawn}5\u00a0%"
+    svg = Markup("<svg>\n</svg>")
+    assert filled("{{ drawn }}{{ words }}", drawn=svg, words="5\u00a0%") == f"{svg}5\u00a0%"
 
 
 def test_what_is_not_given_is_an_error():
@@ -44,12 +44,12 @@ def test_texts_are_cut_and_fractions_rounded():
 
 
 def test_an_installed_package_has_what_is_read_beside_its_code():
-    (told,) = re.findall(
+    (patterns,) = re.findall(
         r"^DATA = ({.*?})", (ROOT / "setup.py").read_text(encoding="utf-8"), re.M | re.S
     )
     packed = {
         path
-        for package, pattern in ast.literal_eval(told).items()
+        for package, pattern in ast.literal_eval(patterns).items()
         for path in (ROOT / package.replace(".", "/")).glob(pattern)
     }
     files = {

@@ -1,7 +1,7 @@
-"""Runs notebooks from a clean kernel and writes them down with what they print and draw.
+"""Run notebooks in a new kernel, and store them with their output.
 
-A notebook is a pair: ``NAME.py`` in jupytext's percent format, which is what one edits, and
-``NAME.ipynb``, made from it by
+A notebook is a pair: ``NAME.py`` in jupytext's percent format, which is edited, and ``NAME.ipynb``,
+which this command makes from it:
 
     python -m tests.notebooks.execute [NAME...]
 """
@@ -27,7 +27,7 @@ CELL_SECONDS = 300
 
 
 def names() -> list[str]:
-    """All notebooks, by either half of the pair."""
+    """Return the names of all notebooks, by either half of the pair."""
     files = [*NOTEBOOKS.glob("*.py"), *NOTEBOOKS.glob("*.ipynb")]
     return sorted({file.stem for file in files})
 
@@ -40,7 +40,7 @@ def execute(script: Path) -> nbformat.NotebookNode:
     nbclient.exceptions.CellExecutionError : a cell raised an error.
     """
     notebook = jupytext.read(script)
-    # The packages beside this file are meant, not those of another copy that is installed.
+    # The packages beside this file, not those of another installed copy.
     environment = {**SLEEPING, **os.environ}  # as the commands set it for themselves
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
@@ -54,8 +54,8 @@ def execute(script: Path) -> nbformat.NotebookNode:
     )
     client.execute(env=environment)
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # the times of day of the run: noise in every diff
-        if cell.cell_type == "code":  # libraries' warnings, with the folders of this machine
+        cell.metadata.pop("execution", None)  # times of the run would change every diff
+        if cell.cell_type == "code":  # warnings contain folders of this machine
             cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
             for data in (o.data for o in cell.outputs if "image/png" in o.get("data", {})):
                 lighten(data)
@@ -64,7 +64,7 @@ def execute(script: Path) -> nbformat.NotebookNode:
 
 
 def lighten(data: dict[str, str]) -> None:
-    """A drawing with a palette of 256 colours, or, where that is smaller, as with noise, as JPEG."""
+    """Reduce a drawing to 256 colours, or write JPEG if that is smaller, as for noise."""
     png, jpeg = io.BytesIO(), io.BytesIO()
     picture = Image.open(io.BytesIO(base64.b64decode(data.pop("image/png")))).convert("RGB")
     picture.quantize(256, dither=Image.Dither.NONE).save(png, "PNG", optimize=True)
@@ -73,8 +73,8 @@ def lighten(data: dict[str, str]) -> None:
     data[f"image/{kind}"] = base64.b64encode(small.getvalue()).decode()
 
 
-def main(wanted: list[str]) -> None:
-    for name in wanted or names():
+def main(chosen: list[str]) -> None:
+    for name in chosen or names():
         notebook = execute(NOTEBOOKS / f"{name}.py")
         nbformat.write(notebook, NOTEBOOKS / f"{name}.ipynb")
         print(f"notebooks/{name}.ipynb")

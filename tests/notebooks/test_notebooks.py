@@ -1,4 +1,4 @@
-"""Every notebook runs, and the one that is kept is the one that was run.
+"""Every notebook runs, and the stored outputs belong to the script.
 
 A cell that asserts a figure fails its notebook here.
 """
@@ -15,13 +15,13 @@ from nbclient.exceptions import CellExecutionError
 from tests.forks import ROOT, Program
 from tests.notebooks.execute import NOTEBOOKS, execute, names
 
-#: Pictures are kept small enough that a notebook opens at once.
+#: Pictures are kept so small that a notebook opens at once.
 MOST_BYTES = 1 << 20
 
 
-def stale(script: Path, kept: Path) -> str:
-    """Why the kept notebook is not the script's; "" where it is."""
-    notebook = nbformat.read(kept, as_version=4)
+def stale(script: Path, file: Path) -> str:
+    """Return why the stored notebook differs from the script, or ""."""
+    notebook = nbformat.read(file, as_version=4)
     cells = [[(cell.cell_type, cell.source.strip()) for cell in n.cells]
              for n in (jupytext.read(script), notebook)]  # fmt: skip
     if cells[0] != cells[1]:
@@ -40,16 +40,16 @@ def test_there_are_notebooks() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_the_pair_is_whole_and_fresh(name: str) -> None:
-    script, kept = NOTEBOOKS / f"{name}.py", NOTEBOOKS / f"{name}.ipynb"
-    assert script.exists(), f"{kept.name} has no {script.name}: notebooks are edited as text"
+    script, file = NOTEBOOKS / f"{name}.py", NOTEBOOKS / f"{name}.ipynb"
+    assert script.exists(), f"{file.name} has no {script.name}: notebooks are edited as text"
     again = f"run `python -m tests.notebooks.execute {name}`"
-    assert kept.exists(), f"{script.name} has no {kept.name}: {again}"
-    reason = stale(script, kept)
-    assert not reason, f"{kept.name}: {reason}; {again}"
-    assert kept.stat().st_size < MOST_BYTES, f"{kept.name}: draw smaller pictures"
+    assert file.exists(), f"{script.name} has no {file.name}: {again}"
+    reason = stale(script, file)
+    assert not reason, f"{file.name}: {reason}; {again}"
+    assert file.stat().st_size < MOST_BYTES, f"{file.name}: draw smaller pictures"
 
 
-#: Figures are drawn where a kernel would show them.
+#: Draw figures where a kernel would show them.
 DRAWN = """
 import io, runpy, sys
 from matplotlib import pyplot
@@ -68,11 +68,10 @@ runpy.run_path(sys.argv[1])
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", names())
 def test_it_runs_from_its_first_line_to_its_last(name: str) -> None:
-    """Without a kernel, which a short one has below: most of what one takes is to import anew what
-    others have imported."""
+    """Without a kernel, which would import everything again; a test below uses one."""
     script = Program("-c", DRAWN, str(NOTEBOOKS / f"{name}.py"), cwd=ROOT)
-    printed, said = script.communicate(timeout=800)
-    assert script.returncode == 0, said
+    printed, errors = script.communicate(timeout=800)
+    assert script.returncode == 0, errors
     assert "drawn" in printed.splitlines()
 
 
@@ -89,9 +88,9 @@ print(x)
 
 
 def written(folder: Path, expected: int = 2) -> tuple[Path, Path]:
-    script, kept = folder / "it.py", folder / "it.ipynb"
+    script, file = folder / "it.py", folder / "it.ipynb"
     script.write_text(SCRIPT.format(expected=expected))
-    return script, kept
+    return script, file
 
 
 @pytest.mark.slow
@@ -102,17 +101,17 @@ def test_a_wrong_figure_fails(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_makes_a_pair_stale(tmp_path: Path) -> None:
-    script, kept = written(tmp_path)
+    script, file = written(tmp_path)
     notebook = execute(script)
-    nbformat.write(notebook, kept)
-    assert stale(script, kept) == ""
+    nbformat.write(notebook, file)
+    assert stale(script, file) == ""
     script.write_text(script.read_text().replace("1 + 1", "2"))
-    assert "not those of the script" in stale(script, kept)
+    assert "not those of the script" in stale(script, file)
     script, _ = written(tmp_path)
-    nbformat.write(jupytext.read(script), kept)
-    assert "not run from top to bottom" in stale(script, kept)
+    nbformat.write(jupytext.read(script), file)
+    assert "not run from top to bottom" in stale(script, file)
     notebook.cells[1].outputs = [
         nbformat.v4.new_output("error", ename="E", evalue="", traceback=[])
     ]
-    nbformat.write(notebook, kept)
-    assert stale(script, kept) == "it holds an error"
+    nbformat.write(notebook, file)
+    assert stale(script, file) == "it holds an error"

@@ -9,12 +9,12 @@ import numpy as np
 
 START, SECONDS, RATE = 1_000_000_000, 64, 4096
 BURST = 20.0  # seconds after the start of each file
-#: Of Gravity Spy's columns.
+#: Columns of Gravity Spy's tables.
 CSV = "event_time,ifo,snr,gravityspy_id,ml_label,ml_confidence\n"
 
 
 def frame(folder: Path, detector: str = "H1", start: int = START, gap: slice | None = None) -> Path:
-    """A file of noise with a burst in it in GWOSC's layout, called as they are."""
+    """Write noise with a burst in GWOSC's layout, under a name of GWOSC's form."""
     values = 1e-21 * np.random.default_rng([start, ord(detector[0])]).standard_normal(
         SECONDS * RATE
     )

@@ -1,4 +1,4 @@
-"""Tables in the programs' documented formats become rows; what is wrong in them is listed."""
+"""Tables in other programs' formats become rows; what is wrong in them is listed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def listed(table: ItemTable) -> dict[str, str]:
 
 @pytest.fixture
 def field(tmp_path: Path) -> Path:
-    """Recordings and tables beside them, as a season leaves them."""
+    """Recordings and the tables beside them, as after a field season."""
     folder = tmp_path / "field"
     folder.mkdir()
     for name in ("a.wav", "b.wav", "b.Table.wav", "mute.wav", "alone.wav"):
@@ -141,7 +141,7 @@ def test_a_recording_in_another_folder_is_found_by_its_path(tmp_path: Path) -> N
 
 
 def test_a_copy_beside_the_table_replaces_a_path_in_another_folder(tmp_path: Path) -> None:
-    """The folder that was named is learnt from; what is no copy in it is not said to have no label."""
+    """The named folder's files are used; its other files are not reported as unlabelled."""
     for folder in ("field", "elsewhere"):
         (tmp_path / folder).mkdir()
     head = "Selection\tBegin Time (s)\tEnd Time (s)\tBegin Path\tFile Offset (s)\tAnnotation\n"
@@ -175,15 +175,15 @@ SEEN = (
 )
 
 
-def package(folder: Path, media: str, seen: str) -> Path:
+def package(folder: Path, media: str, observations: str) -> Path:
     folder.mkdir(exist_ok=True)
     names = ("deployments", "media", "observations")
     resources: list[object] = [{"name": name, "path": f"{name}.csv"} for name in names]
-    # As the standard's own example has one, which its tables are not tied to.
+    # The standard's example has such a resource, but its tables do not depend on it.
     resources.append({"name": "individuals", "data": [{"id": 1, "individualName": "Reinaert"}]})
     write(folder / "datapackage.json", json.dumps({"resources": resources}))
     write(folder / "media.csv", MEDIA + media)
-    write(folder / "observations.csv", SEEN + seen)
+    write(folder / "observations.csv", SEEN + observations)
     return folder
 
 
@@ -197,9 +197,9 @@ def test_camtrap_dp_of_pictures(tmp_path: Path) -> None:
     media += f"m8,south,{day.format(8)},https://example.org/8.jpg,image/jpeg\n"
     media += f"m9,south,{day.format(9)},9.jpg,image/jpeg\n"
     at = "{0},{0}".format(day.format(0))
-    seen = "".join([
+    observations = "".join([
         f"o0,north,m0,{at},animal,Vulpes vulpes,human\n",
-        f"o1,north,m0,{at},animal,Vulpes vulpes,human\n",  # a second one of them
+        f"o1,north,m0,{at},animal,Vulpes vulpes,human\n",  # a second species in the picture
         f"o2,north,m1,{at},blank,,human\n",
         f"o3,north,m2,{at},animal,Vulpes vulpes,human\n",
         f"o4,north,m2,{at},animal,Meles meles,human\n",
@@ -208,7 +208,7 @@ def test_camtrap_dp_of_pictures(tmp_path: Path) -> None:
         f"o7,south,m7,{at},blank,,human\n",
         f"o8,south,m8,{at},blank,,human\n",
     ])  # fmt: skip
-    table = load_table(package(folder, media, seen), learned=False)
+    table = load_table(package(folder, media, observations), learned=False)
     rows = {Path(r.path).name: (r.label, r.group) for r in table.frame.itertuples()}
     assert rows == {
         "0.jpg": ("Vulpes vulpes", "north"),
@@ -233,12 +233,12 @@ def test_camtrap_dp_of_sound(tmp_path: Path) -> None:
     sound(folder / "b.wav")
     at = "2024-05-01T06:00:{}Z"
     media = "".join(f"{n},here,{at.format('00')},{n}.wav,audio/wav\n" for n in "ab")
-    whole = "{0},{0}".format(at.format("00"))
-    seen = "".join([
+    whole_span = "{0},{0}".format(at.format("00"))
+    observations = "".join([
         f"1,here,a,{at.format('00.010')},{at.format('00.030')},animal,Parus major,human\n",
-        f"3,here,b,{whole},animal,Parus major,human\n",
+        f"3,here,b,{whole_span},animal,Parus major,human\n",
     ])  # fmt: skip
-    table = load_table(package(folder, media, seen), learned=False)
+    table = load_table(package(folder, media, observations), learned=False)
     times = {(Path(r.path).name, r.label): (r.start, r.end) for r in table.frame.itertuples()}
     assert times["a.wav", "Parus major"] == pytest.approx((0.01, 0.03))
     assert np.isnan(times["b.wav", "Parus major"]).all()

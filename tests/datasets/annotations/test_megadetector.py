@@ -23,7 +23,7 @@ def animal(conf: Any = 0.9, bbox: Any = BOX, category: str = "1", **more: Any) -
 
 
 def photos(folder: Path, names: list[str]) -> None:
-    """Photos of noise, each another."""
+    """Different photos of noise."""
     for number, name in enumerate(names):
         noise = np.random.default_rng(number).integers(0, 256, (40, 60, 3), np.uint8)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def photos(folder: Path, names: list[str]) -> None:
 
 
 def results(folder: Path, images: list[dict[str, Any]], **more: Any) -> Path:
-    """The JSON of a detector, and its photos."""
+    """Write photos and a detector's JSON about them."""
     photos(folder, [image["file"].replace("\\", "/") for image in images])
     file = folder / "detections.json"
     content = {
@@ -150,10 +150,10 @@ def test_a_box_that_cannot_be_used_is_listed_and_does_not_make_its_picture_blank
         {"file": "a.jpg", "detections": [box]},
         {"file": "b.jpg", "detections": [animal(), box]},
     ]
-    found = read_detections(results(tmp_path, images))
-    assert [reason in bad.reason for bad in found.rejected] == [True, True]
-    assert reason in found.frames[str(tmp_path / "a.jpg")].failure
-    assert len(found.boxes(str(tmp_path / "b.jpg"))) == 1
+    detections = read_detections(results(tmp_path, images))
+    assert [reason in bad.reason for bad in detections.rejected] == [True, True]
+    assert reason in detections.frames[str(tmp_path / "a.jpg")].failure
+    assert len(detections.boxes(str(tmp_path / "b.jpg"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Triggers as the field's programs write them find their strain; what is lacking is listed."""
+"""Trigger tables in the field's formats are matched with strain; missing strain is listed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_a_file_is_found_by_the_times_in_its_name(frames: Path) -> None:
     assert [Path(path).name for path, _ in strain_files.rejected] == ["strain.hdf5"]
     for gps, start in ((START, START), (START + 63.9, START), (START + 64, START + 64)):
         assert Path(strain_files.find("H1", gps)).name == f"H-H1_SIM-{start}-64.hdf5"
-    lacking = {
+    missing = {
         ("H1", START + 128.0): f"no strain of H1 at GPS {START + 128}.000",
         ("L1", START - 1.0): f"no strain of L1 at GPS {START - 1}.000",
         ("V1", START): "no strain of the detector 'V1'; there is strain of H1, L1",
         ("", START): "the detector is not named; there is strain of H1, L1",
     }
-    for (detector, gps), why in lacking.items():
-        assert strain_files.find(detector, gps) == Rejected("", why)
+    for (detector, gps), reason in missing.items():
+        assert strain_files.find(detector, gps) == Rejected("", reason)
 
 
 def test_of_files_that_overlap_the_one_with_most_around_it(tmp_path: Path) -> None:
@@ -50,14 +50,14 @@ def test_of_files_that_overlap_the_one_with_most_around_it(tmp_path: Path) -> No
     strain_files = read_frames(str(tmp_path))
     at = {130: "H-H1_A-100-64.gwf", 165: "H-H1_B-140-400.gwf", 161: "H-H1_B-140-400.gwf"}
     assert {gps: Path(strain_files.find("H1", gps)).name for gps in at} == at
-    assert strain_files.find("H2", 160).endswith("H-R-150-20.gwf")  # the site's
+    assert strain_files.find("H2", 160).endswith("H-R-150-20.gwf")  # both of the site
 
 
 def test_a_lal_cache_names_files(frames: Path, tmp_path: Path) -> None:
     file = frames / f"H1/H-H1_SIM-{START}-64.hdf5"
     lines = [
         f"H H1_SIM {START} 64 file://localhost{file}",
-        f"{frames}/L1/L-L1_SIM-{START}-64.hdf5 {START} 64 0 0",  # Virgo's way
+        f"{frames}/L1/L-L1_SIM-{START}-64.hdf5 {START} 64 0 0",  # the format that Virgo writes
         f"H H1_SIM {START + 64} 64 gsiftp://far/H-H1_SIM-{START + 64}-64.hdf5",
     ]
     strain_files = read_frames(str(write(tmp_path / "frames.lcf", "\n".join(lines))))
@@ -127,8 +127,8 @@ OLD_LIGO_LW = """<?xml version='1.0' encoding='utf-8'?>
 
 
 def test_ligo_lw_with_ids_of_text_is_read(tmp_path: Path) -> None:
-    """As it was written before 2020, and as gwpy reads it; also where igwn_ligolw's own class of the
-    table, which refuses it, is imported."""
+    """Files from before 2020 are read as by gwpy, even if igwn_ligolw's stricter class is
+    imported."""
     gwpy = pytest.importorskip("gwpy.table")
     pytest.importorskip("igwn_ligolw.lsctables")
     file = write(tmp_path / "a.xml", OLD_LIGO_LW.format(START))
@@ -140,9 +140,9 @@ def test_ligo_lw_with_ids_of_text_is_read(tmp_path: Path) -> None:
     assert ours["event_id"].tolist() == [f"sngl_burst:event_id:{n}" for n in by_gwpy["event_id"]]
 
 
-@pytest.mark.filterwarnings("ignore")  # astropy's, of the name and of what it leaves out
+@pytest.mark.filterwarnings("ignore")  # astropy warns of the name and of what it leaves out
 def test_what_gwpy_writes_by_default_is_read(tmp_path: Path) -> None:
-    """A data set ``__astropy_table__``, beside it what the columns are."""
+    """It writes a data set ``__astropy_table__`` and the columns' meaning beside it."""
     gwpy = pytest.importorskip("gwpy.table")
     columns = {"event_time": [START + 1.5, START + 2.25], "ifo": ["H1", "L1"], "snr": [8.5, 9.5]}
     table = gwpy.EventTable(columns)
@@ -161,7 +161,7 @@ def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
         f"{START + 70}.5,H1,8,a1,Blip,0.9",
         f"{START + 20},H1,8,a2,Blip,0.8",
         f"{START + 30},L1,8,a3,Tomte,0.7",
-        f"{START + 30},L1,8,a3,Tomte,0.7",  # again
+        f"{START + 30},L1,8,a3,Tomte,0.7",  # a repeated row
         f"{START + 40},L1,8,a4,Tomte,0.7",
         f"{START + 900},H1,8,a5,Blip,0.9",
         f'"{START + 20},5",H1,8,a6,Blip,0.9',
@@ -204,8 +204,8 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
     ]
     answers = write(tmp_path / "all.csv", head + "\n".join(predictions + changed))
     table = load_table(answers, strain=str(frames))
-    taken = zip(table.frame["label"], table.frame["gps"], strict=True)
-    assert sorted(taken) == [
+    rows = zip(table.frame["label"], table.frame["gps"], strict=True)
+    assert sorted(rows) == [
         ("Blip", START + 30), ("Blip", START + 70), ("Tomte", START + 40), ("Tomte", START + 40)
     ]  # fmt: skip
     assert table.unknown_items["gps"].tolist() == [START + 20]
@@ -224,9 +224,9 @@ def test_a_call_that_names_no_triggers_is_said(frames: Path, tmp_path: Path) -> 
         SecondhandError, match=r"no column label or ml_label\. It has gps, ifo, kind"
     ):
         load_table(good, strain=str(frames))
-    named = write(tmp_path / "t.txt", good.read_text())
-    with pytest.raises(SecondhandError, match=rf"^{named}: not a table of triggers"):
-        read_triggers(named)
+    file = write(tmp_path / "t.txt", good.read_text())
+    with pytest.raises(SecondhandError, match=rf"^{file}: not a table of triggers"):
+        read_triggers(file)
     with pytest.raises(SecondhandError, match="a table of triggers, add --strain"):
         load_table(good)
     with pytest.raises(SecondhandError, match="is neither a table of triggers"):
@@ -247,8 +247,8 @@ def test_a_table_is_read_back_by_gwpy_and_by_us(tmp_path: Path, ending: str) -> 
     out = tmp_path / f"a.{ending}"
     check_table(out)
     write_table(TABLE, out)
-    how = {"csv": "ascii.csv", "hdf5": "hdf5", "ecsv": "ascii.ecsv"}[ending]
-    read = table.EventTable.read(out, format=how)
+    formats = {"csv": "ascii.csv", "hdf5": "hdf5", "ecsv": "ascii.ecsv"}[ending]
+    read = table.EventTable.read(out, format=formats)
     assert read.colnames == [*TABLE]
     np.testing.assert_array_equal(read["event_time"], [1126259462.391012345, 1126259463.5])
     assert [*read["rank"]] == [1, -2]
@@ -264,7 +264,7 @@ def test_a_table_is_read_back_by_gwpy_and_by_us(tmp_path: Path, ending: str) -> 
 
 
 def test_a_table_of_inspirals_is_read(tmp_path: Path) -> None:
-    """As igwn_ligolw writes it, whose own reader is the oracle."""
+    """igwn_ligolw writes it, and its reader is the reference."""
     ligolw = pytest.importorskip("igwn_ligolw.ligolw")
     from igwn_ligolw import lsctables, utils
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def features(signal: NDArray[Any], rate: int = 16_000, n_mels: int = 128) -> NDArray[np.float64]:
-    """Natural logarithm of the mel power, [n_mels, frames]; frames of 400 samples, 160 apart."""
+    """Return log mel power, [n_mels, frames], of frames of 400 samples, 160 apart."""
     from transformers import audio_utils
 
     filters = audio_utils.mel_filter_bank(

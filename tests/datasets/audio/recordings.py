@@ -12,10 +12,10 @@ import soundfile
 def recording(
     file: Path, *, guano: str = "", wamd: dict[int, bytes] | None = None, comment: str = ""
 ) -> str:
-    """A tenth of a second of noise, with the given chunks behind the samples."""
+    """Return a WAV file of 0.1 s of noise with the given chunks behind the samples."""
     file.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(0).uniform(-0.5, 0.5, 801)
-    soundfile.write(file, noise, 8000, format="WAV", subtype="PCM_U8")  # of an odd length
+    soundfile.write(file, noise, 8000, format="WAV", subtype="PCM_U8")  # an odd number of bytes
     content = file.read_bytes()
     content += b"\0" * (len(content) % 2)
     fields = b"".join(struct.pack("<HI", n, len(v)) + v for n, v in (wamd or {}).items())

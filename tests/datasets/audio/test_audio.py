@@ -1,4 +1,4 @@
-"""datasets.audio.decode: what is read, how it is cut, and every bad file that must not get through."""
+"""datasets.audio.decode: what is read, how it is cut, and which bad files are refused."""
 
 import io
 import itertools
@@ -62,8 +62,8 @@ def test_a_name_may_be_no_utf_8(tmp_path):
     assert probe(path).rate == read_audio(path)[1] == RATE
 
 
-def by_ffmpeg(path):
-    """All of a recording, float [samples]: FFmpeg's own reader of containers, and its decoder."""
+def ffmpeg(path):
+    """Return all samples of a recording, float [samples], as FFmpeg itself decodes it."""
     with av.open(str(path)) as file:
         parts = [frame.to_ndarray() for frame in file.decode(file.streams.audio[0])]
     values = np.concatenate(parts, axis=1)
@@ -82,18 +82,18 @@ def test_a_recording_of_a_phone_is_read_as_ffmpeg_reads_it(tmp_path, codec, chan
     signal, rate = read_audio(path)
     assert (rate, len(signal)) == (22_050, len(chirp)), "without what the encoder put before it"
     assert probe(path) == AudioInfo(22_050, channels, len(chirp), 3.0)
-    expected = by_ffmpeg(path)[: len(signal)].clip(-1, 1)
+    expected = ffmpeg(path)[: len(signal)].clip(-1, 1)
     np.testing.assert_allclose(signal, expected, atol=tolerance)
     assert np.corrcoef(signal, chirp)[0, 1] > 0.99, "and where it was recorded"
     for start, end in ((0.0, 0.1), (0.03, 0.5), (1.51, 2.2), (2.9, 3.0)):
         part, _ = read_audio(path, start=start, end=end)
-        same = signal[round(start * rate) : round(end * rate)]
-        assert len(part) == len(same)
-        assert np.corrcoef(part, same)[0, 1] > 0.99  # AAC fills bands with noise of its own
+        excerpt = signal[round(start * rate) : round(end * rate)]
+        assert len(part) == len(excerpt)
+        assert np.corrcoef(part, excerpt)[0, 1] > 0.99  # AAC fills bands with generated noise
 
 
-def grown(data, boxes, at, new, old=0):
-    """`old` bytes of a container replaced by others, and the boxes around them made to fit."""
+def replaced(data, boxes, at, new, old=0):
+    """Replace `old` bytes of a container and adjust the sizes of the boxes around them."""
     for name in boxes:
         first = data.index(name) - 4
         (length,) = struct.unpack_from(">I", data, first)
@@ -113,7 +113,7 @@ def test_a_recording_with_a_cover_is_read_as_without(tmp_path):
     path = tmp_path / "a.m4a"
     path.write_bytes(data)
     bare, _ = read_audio(path)
-    path.write_bytes(grown(data, [b"moov"], data.index(b"mvhd") - 4, box))
+    path.write_bytes(replaced(data, [b"moov"], data.index(b"mvhd") - 4, box))
     with av.open(str(path)) as file:
         assert len(file.streams.video) == 1
     np.testing.assert_array_equal(read_audio(path)[0], bare)
@@ -122,10 +122,11 @@ def test_a_recording_with_a_cover_is_read_as_without(tmp_path):
 def test_a_recording_cut_together_is_heard_as_it_was_cut(tmp_path):
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, RATE).astype("f")
     data = m4a(noise, RATE, "alac")
-    parts = struct.pack(">IIiIIiI", 2, 500, 0, 65536, 250, RATE // 2, 65536)  # ms, sample, speed
+    # Two parts: duration in milliseconds, first sample, speed.
+    parts = struct.pack(">IIiIIiI", 2, 500, 0, 65536, 250, RATE // 2, 65536)
     at = data.index(b"elst") + 8
     path = tmp_path / "a.m4a"
-    path.write_bytes(grown(data, [b"moov", b"trak", b"edts", b"elst"], at, parts, 16))
+    path.write_bytes(replaced(data, [b"moov", b"trak", b"edts", b"elst"], at, parts, 16))
     signal, _ = read_audio(path)
     np.testing.assert_allclose(signal, noise[: RATE * 3 // 4], atol=5e-5)
     part, _ = read_audio(path, start=0.45, end=0.6)
@@ -136,20 +137,20 @@ def test_quicktimes_container_is_read_too(tmp_path):
     path = tmp_path / "a.m4a"
     path.write_bytes(m4a(tone(), RATE, container="mov"))
     signal, _ = read_audio(path)
-    np.testing.assert_allclose(signal, by_ffmpeg(path)[: len(signal)].clip(-1, 1), atol=1e-6)
+    np.testing.assert_allclose(signal, ffmpeg(path)[: len(signal)].clip(-1, 1), atol=1e-6)
     assert len(signal) == RATE
 
 
 def test_span_is_the_same_samples_as_the_whole(tmp_path):
     noise = np.random.default_rng(0).uniform(-1, 1, RATE * 3).astype("f")
     path = save(tmp_path / "a.flac", noise)
-    whole, _ = read_audio(path)
+    full, _ = read_audio(path)
     part, _ = read_audio(path, start=1.25, end=2.0)
-    np.testing.assert_array_equal(part, whole[20_000:32_000])
+    np.testing.assert_array_equal(part, full[20_000:32_000])
     middle, _ = read_audio(path, longest=1.0)
-    np.testing.assert_array_equal(middle, whole[RATE : 2 * RATE])
+    np.testing.assert_array_equal(middle, full[RATE : 2 * RATE])
     beyond, _ = read_audio(path, start=2.5, end=99)
-    np.testing.assert_array_equal(beyond, whole[40_000:])
+    np.testing.assert_array_equal(beyond, full[40_000:])
 
 
 def test_many_blocks_make_one_signal(tmp_path, monkeypatch):
@@ -188,9 +189,9 @@ def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog):
 
 
 def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog):
-    many = np.zeros((RATE, 32), "f")
-    many[:, 3] = tone()
-    signal, _ = read_audio(save(tmp_path / "a.wav", many, subtype="FLOAT"))
+    channels = np.zeros((RATE, 32), "f")
+    channels[:, 3] = tone()
+    signal, _ = read_audio(save(tmp_path / "a.wav", channels, subtype="FLOAT"))
     np.testing.assert_allclose(signal, tone() / 32, atol=1e-7)
     assert "cancel" not in caplog.text
 
@@ -199,14 +200,14 @@ def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog)
 
 
 def sound(kind="WAV", samples=None, **options):
-    """A file's bytes."""
+    """Return the bytes of a sound file."""
     buffer = io.BytesIO()
     soundfile.write(buffer, tone() if samples is None else samples, RATE, format=kind, **options)
     return buffer.getvalue()
 
 
-def patched(data, position, layout, value):
-    """With another number in its header, at a place or behind a name."""
+def patch_header(data, position, layout, value):
+    """Overwrite a number in the header, at an offset or behind a name."""
     if isinstance(position, tuple):
         position = data.index(position[0]) + position[1]
     data = bytearray(data)
@@ -214,17 +215,17 @@ def patched(data, position, layout, value):
     return bytes(data)
 
 
-def refused(path, reason):
-    """Before memory is taken."""
+def refuse(path, reason):
+    """Check that a file is refused before much memory is taken."""
     for read in (probe, read_audio):
         tracemalloc.start()
         try:
-            with pytest.raises(BadFile, match=reason) as caught:
+            with pytest.raises(BadFile, match=reason) as error:
                 read(path)
             assert tracemalloc.get_traced_memory()[1] < 20e6
         finally:
             tracemalloc.stop()
-        assert str(path) in str(caught.value)
+        assert str(path) in str(error.value)
 
 
 WAV, PHONE = sound(), m4a(tone(), RATE)
@@ -238,27 +239,27 @@ LIES = 2**31, "its tables claim"
         (b"", "empty file"),
         (sound(samples=np.zeros(0, "f")), "too short: 0 samples"),
         (sound(samples=np.zeros(1, "f")), r"too short: 1 sample \("),
-        (patched(WAV, 24, "<I", 2_000_000_000), "implausible header: 2000000000 Hz"),
-        (patched(WAV, 24, "<I", 1), "implausible header: 1 Hz"),
-        (patched(WAV, 22, "<H", 500), "implausible header: 500 channels"),
-        (patched(WAV, 40, "<I", 0xF0000000), "states 4026531840 bytes"),
-        (patched(sound("RF64"), (b"ds64", 16), "<Q", 80 * 10**9), "states 80000000000 bytes"),
-        (patched(sound("FLAC"), (b"fLaC", 22), ">I", 2**32 - 1), "implausible header: 4294967295 samples"),
+        (patch_header(WAV, 24, "<I", 2_000_000_000), "implausible header: 2000000000 Hz"),
+        (patch_header(WAV, 24, "<I", 1), "implausible header: 1 Hz"),
+        (patch_header(WAV, 22, "<H", 500), "implausible header: 500 channels"),
+        (patch_header(WAV, 40, "<I", 0xF0000000), "states 4026531840 bytes"),
+        (patch_header(sound("RF64"), (b"ds64", 16), "<Q", 80 * 10**9), "states 80000000000 bytes"),
+        (patch_header(sound("FLAC"), (b"fLaC", 22), ">I", 2**32 - 1), "implausible header: 4294967295 samples"),
         (WAV[:9000], "truncated: the header states 32"),
         (sound("AIFF")[:9000], "truncated: the header states 32"),
         *((np.random.default_rng(n).bytes(5000), "decoded|support|too short|implausible") for n in range(5)),
-        # Video.
+        # Videos.
         (b"\x1aE\xdf\xa3" + bytes(1000), "extract its sound"),
         (b"RIFF\0\1\0\0AVI LIST" + bytes(1000), "extract its sound"),
         (b"\0\0\1\xba" + bytes(1000), "extract its sound"),
         (b"OggS" + bytes(24) + b"\x80theora" + bytes(1000), "extract its sound"),
         (PHONE.replace(b"soun", b"vide"), "a video, not an audio file: extract its sound"),
-        # Containers that lie, are in fragments, packed or cut short.
-        *((patched(PHONE, (name, at), ">I", LIES[0]), LIES[1])
+        # Containers that are inconsistent, fragmented, compressed or truncated.
+        *((patch_header(PHONE, (name, at), ">I", LIES[0]), LIES[1])
           for name, at in ((b"stsz", 12), (b"stts", 8), (b"stco", 8), (b"elst", 8))),
-        (patched(PHONE, (b"stsc", 8), ">I", 2**31), "damaged or truncated"),
-        (patched(PHONE, (b"esds", 21), ">B", 0x6B), "mp3.* in an MP4 container is not supported"),
-        (patched(PHONE, (b"moov", 4), ">I", 0), "without sound|contains no sound"),
+        (patch_header(PHONE, (b"stsc", 8), ">I", 2**31), "damaged or truncated"),
+        (patch_header(PHONE, (b"esds", 21), ">B", 0x6B), "mp3.* in an MP4 container is not supported"),
+        (patch_header(PHONE, (b"moov", 4), ">I", 0), "without sound|contains no sound"),
         (PHONE + struct.pack(">I4s", 8, b"moof"), "fragmented MP4"),
         *((PHONE + struct.pack(">I4sI4s", 16, b"udta", 8, name), "compressed tables")
           for name in (b"cmov", b"sidx", b"trex")),
@@ -268,18 +269,18 @@ LIES = 2**31, "its tables claim"
 def test_a_header_beyond_belief_is_refused_at_once(tmp_path, content, reason):
     path = tmp_path / "a.wav"
     path.write_bytes(content)
-    refused(path, reason)
+    refuse(path, reason)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
-    refused(tmp_path / "no.wav", "cannot be opened: No such file")
-    refused(tmp_path, "not a file, but a folder, a pipe")
-    if hasattr(os, "mkfifo"):  # and it does not hang
+    refuse(tmp_path / "no.wav", "cannot be opened: No such file")
+    refuse(tmp_path, "not a file, but a folder, a pipe")
+    if hasattr(os, "mkfifo"):  # opening a pipe must not hang
         os.mkfifo(tmp_path / "a.wav")
-        refused(tmp_path / "a.wav", "not a file, but a folder, a pipe")
+        refuse(tmp_path / "a.wav", "not a file, but a folder, a pipe")
 
 
-def spoilt(value):
+def with_sample(value):
     samples = tone()
     samples[500] = value
     return sound(samples=samples, subtype="FLOAT")
@@ -292,7 +293,7 @@ def spoilt(value):
           for kind in ("WAV", "FLAC", "AIFF", "OGG", "MP3")),
         *((FLAC[: int(kept * len(FLAC))], "truncated") for kept in (0.3, 0.6, 0.95)),
         (sound("MP3", tone(5))[: len(sound("MP3", tone(5))) // 2], "truncated"),
-        *((spoilt(value), "NaN or infinite") for value in (np.nan, np.inf, -np.inf)),
+        *((with_sample(value), "NaN or infinite") for value in (np.nan, np.inf, -np.inf)),
         (sound(samples=tone() * 32768, subtype="FLOAT"), "samples up to 163"),
     ],
     ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else value,
@@ -306,7 +307,7 @@ def test_bad_samples_are_refused_when_they_are_read(tmp_path, content, reason):
 
 def test_a_streamed_wav_of_unstated_length_is_read(tmp_path):
     path = tmp_path / "a.wav"
-    path.write_bytes(patched(WAV, 40, "<I", 0xFFFFFFFF))
+    path.write_bytes(patch_header(WAV, 40, "<I", 0xFFFFFFFF))
     np.testing.assert_allclose(read_audio(path)[0], tone(), atol=4e-5)
 
 
@@ -314,9 +315,9 @@ def test_a_streamed_wav_of_unstated_length_is_read(tmp_path):
     ("tables", "edits"),
     [
         ({"stsz": (1, 2**25), "stsc": (1, 1, 2**25, 1)}, 1),  # packets of one byte
-        ({"stts": (1, 17, 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # of one sample
-        ({"stts": (1, 17, 2**32 - 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # taken for one
-        ({"stsz": (1, 2**16), "stsc": (1, 1, 2**16, 1)}, 2**10),  # each heard again and again
+        ({"stts": (1, 17, 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # packets of one sample
+        ({"stts": (1, 17, 2**32 - 1), "stsc": (1, 1, 2**31 - 1, 1)}, 1),  # read as one sample
+        ({"stsz": (1, 2**16), "stsc": (1, 1, 2**16, 1)}, 2**10),  # an edit list that repeats
     ],
 )
 def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
@@ -331,16 +332,15 @@ def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
     path = tmp_path / "a.m4a"
     path.write_bytes(data)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(path, "damaged or truncated|compressed tables")
+    refuse(path, "damaged or truncated|compressed tables")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "kB"
 
 
 def test_a_container_whose_samples_are_in_another_file(tmp_path):
-    """FFmpeg, where it may, reads the other file; here it may not."""
+    """FFmpeg may read the other file, but here it must not."""
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, (2, RATE)).astype("f")
-    recording, other = (
-        m4a(signal, RATE, "alac") for signal in noise
-    )  # too noisy to pack: one size
+    # Noise does not compress, so all packets have one size.
+    recording, other = (m4a(signal, RATE, "alac") for signal in noise)
     (tmp_path / "other").write_bytes(other)
     name = str(tmp_path / "other").encode()
     tail = struct.pack(">HH", 2, len(name)) + name + b"\0" * (len(name) % 2)
@@ -352,13 +352,13 @@ def test_a_container_whose_samples_are_in_another_file(tmp_path):
     new = struct.pack(">I4sII", 16 + len(entry), b"dref", 0, 1) + entry
     path = tmp_path / "a.m4a"
     boxes = (b"moov", b"trak", b"mdia", b"minf", b"dinf")
-    path.write_bytes(grown(recording, boxes, at, new, old))
+    path.write_bytes(replaced(recording, boxes, at, new, old))
     options = {"enable_drefs": "1", "use_absolute_path": "1"}
     with av.open(str(path), options=options) as file:
         first = next(file.decode(audio=0)).to_ndarray()
     with av.open(str(tmp_path / "other")) as file:
         np.testing.assert_array_equal(first, next(file.decode(audio=0)).to_ndarray())
-    refused(path, "contains no sound")
+    refuse(path, "contains no sound")
 
 
 def test_spans_that_cannot_be(tmp_path, monkeypatch):
@@ -381,7 +381,7 @@ def test_spans_that_cannot_be(tmp_path, monkeypatch):
     ("arguments", "spans"),
     [
         ((20, 5), [(0, 5), (5, 10), (10, 15), (15, 20)]),
-        ((12, 5), [(0, 5), (5, 10), (7, 12)]),  # the last ends with the recording
+        ((12, 5), [(0, 5), (5, 10), (7, 12)]),  # the last window ends with the recording
         ((10, 4, 0.5), [(0, 4), (2, 6), (4, 8), (6, 10)]),
         *(((length, 5), [(0, length)]) for length in (0.2, 5, 5.4)),
     ],
@@ -400,10 +400,10 @@ def test_every_moment_is_covered(length, overlap):
     assert all(b[0] <= a[1] + 1e-9 for a, b in itertools.pairwise(spans))
 
 
-@pytest.mark.parametrize("wrong", [(0, 5), (5, 0), (5, 1, 1), (5, 1, -0.1), (np.inf, 1)])
-def test_windows_that_cannot_be(wrong):
+@pytest.mark.parametrize("arguments", [(0, 5), (5, 0), (5, 1, 1), (5, 1, -0.1), (np.inf, 1)])
+def test_windows_that_cannot_be(arguments):
     with pytest.raises(SecondhandError, match="invalid settings: duration="):
-        windows(*wrong)
+        windows(*arguments)
 
 
 def test_loudness():
@@ -413,4 +413,4 @@ def test_loudness():
     assert loudness(signal, RATE) == pytest.approx(-23.0, abs=0.1)
     assert loudness(np.zeros(100, "f"), RATE) == loudness(np.zeros(0, "f"), RATE) == -np.inf
     noise = np.random.default_rng(0).standard_normal(RATE).astype("f")
-    assert loudness(0.3 + 1e-4 * noise, RATE) < NO_SIGNAL  # an offset is no sound
+    assert loudness(0.3 + 1e-4 * noise, RATE) < NO_SIGNAL  # a constant offset is no signal

@@ -1,4 +1,4 @@
-"""What recorders write into WAV files, by the published layouts."""
+"""What recorders write into WAV files, by their published layouts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_guano_is_read_as_its_specification_has_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("position", "expected"),
     [
         (b"WGS84, 42.5, N, 71.25, W, 12", (42.5, -71.25)),
         (b"WGS84,42.5,S,71.25,E", (-42.5, 71.25)),
@@ -36,8 +36,8 @@ def test_guano_is_read_as_its_specification_has_it(tmp_path: Path) -> None:
         (b"WGS84, 0.0, N, 0.0, W", None),
     ],
 )
-def test_wamd_is_read_as_guano_py_reads_it(tmp_path, place, expected):
-    fields = {0: b"\1\0", 1: b"SM4BAT", 5: b"2014-04-02 22:59:14-05:00", 6: place, 0x0D: b"RIFF"}
+def test_wamd_is_read_as_guano_py_reads_it(tmp_path, position, expected):
+    fields = {0: b"\1\0", 1: b"SM4BAT", 5: b"2014-04-02 22:59:14-05:00", 6: position, 0x0D: b"RIFF"}
     file = recording(tmp_path / "a.wav", wamd=fields)
     assert notes(file) == [("WAMD", "2014-04-02 22:59:14-05:00", expected)]
 
@@ -56,14 +56,14 @@ def test_other_comments_and_damaged_chunks_are_ignored(tmp_path: Path) -> None:
     assert notes(recording(tmp_path / "a.wav", comment="Recorded at home")) == []
     (tmp_path / "no.wav").write_bytes(b"RIFF")
     assert notes(str(tmp_path / "no.wav")) == notes(str(tmp_path / "gone.wav")) == []
-    whole = recording(
+    wav = recording(
         tmp_path / "b.wav",
         guano="Timestamp: 2012-03-29T22:15:08Z\nLoc Position: 1 2",
         wamd={5: b"2014-04-02 22:59:14-05:00", 6: b"WGS84, 42.5, N, 71.25, W"},
         comment="Recorded at 22:15:00 04/06/2019 (UTC+1) by AudioMoth 24",
     )
-    assert [one.source for one in recorder_notes(whole)] == ["GUANO", "WAMD", "AudioMoth's comment"]
-    content, rng = Path(whole).read_bytes(), np.random.default_rng(0)
+    assert [one.source for one in recorder_notes(wav)] == ["GUANO", "WAMD", "AudioMoth's comment"]
+    content, rng = Path(wav).read_bytes(), np.random.default_rng(0)
     begin = content.index(b"LIST")
     for n in range(200):
         damaged = bytearray(content[: rng.integers(begin, len(content))] if n % 2 else content)

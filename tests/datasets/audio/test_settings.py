@@ -1,4 +1,4 @@
-"""datasets.audio.settings: pictures against librosa, settings against what may come from a file."""
+"""datasets.audio.settings: pictures against librosa, and settings from untrusted files."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ RATES = [8000, 16_000, 22_050, 44_100, 48_000]
 
 
 def sounds(rate, seconds=1.0):
-    """Signals of very different dynamic range, float32 in [-1, 1]."""
+    """Return signals of very different dynamic range, float32 in [-1, 1]."""
     t = np.arange(round(seconds * rate)) / rate
     rng = np.random.default_rng(0)
     return {
@@ -53,8 +53,8 @@ def oracle(signal, spectrogram, power=2.0):
 
 
 def start(magnitude, spectrogram):
-    """librosa's `zi`: the state of the average's filter after a long past at the first 0.1 s."""
-    span = 0.4 * spectrogram.rate / spectrogram.hop  # librosa's own default
+    """Return librosa's `zi`: the filter's state after a long past like the first 0.1 s."""
+    span = 0.4 * spectrogram.rate / spectrogram.hop  # librosa's default
     b = (np.sqrt(1 + 4 * span**2) - 1) / (2 * span**2)
     past = magnitude[:, : round(0.1 * spectrogram.rate / spectrogram.hop)].mean(
         axis=1, keepdims=True
@@ -126,9 +126,7 @@ class TestAgainstLibrosa:
         expected = (
             librosa.power_to_db(oracle(signal, spectrogram), ref=np.max, top_db=80.0) / 80 + 1
         )
-        assert (
-            np.abs(spectrogram.levels(signal) - expected).max() < 5e-5
-        )  # a fiftieth of a grey level
+        assert np.abs(spectrogram.levels(signal) - expected).max() < 5e-5  # 1/50 of a grey level
 
 
 class TestLevel:
@@ -149,7 +147,7 @@ class TestLevel:
     @pytest.mark.parametrize("rate", RATES)
     def test_full_scale_sine_is_white(self, rate):
         spectrogram = MelSettings(rate=rate, window=1.0, level="fixed")
-        hz = 8 * rate / spectrogram.n_fft  # a bin's centre, where bands are narrow
+        hz = 8 * rate / spectrogram.n_fft  # the centre of a bin, where bands are narrow
         sine = np.sin(2 * np.pi * hz * np.arange(rate) / rate).astype("f")
         assert spectrogram.levels(sine)[:, 5:-5].max() == pytest.approx(1, abs=0.03)
 
@@ -181,8 +179,8 @@ class TestPicture:
         spectrogram = MelSettings(window=1.0, colour="windows")
         picture = spectrogram.render(signal)
         for channel, n_fft in enumerate((1024, 2048, 4096)):
-            alone = replace(spectrogram, colour="grey", n_fft=n_fft).render(signal)[..., 0]
-            np.testing.assert_array_equal(picture[..., channel], alone)
+            single = replace(spectrogram, colour="grey", n_fft=n_fft).render(signal)[..., 0]
+            np.testing.assert_array_equal(picture[..., channel], single)
         bright = (spectrogram.render(sounds(44_100)["click"])[60] > 0).sum(axis=0)
         assert 0 < bright[0] < bright[1] < bright[2]
 
@@ -239,7 +237,7 @@ class TestInfer:
         spectrogram = MelSettings.infer(paths)
         assert (spectrogram.rate, spectrogram.window) == (8000, 0.5)
         assert MelSettings.infer(paths, rate=22_050).rate == 22_050
-        # One file that is a little longer is held whole, one that is much longer is not.
+        # A file slightly longer than the window is one item; a much longer one is cut.
         for number, (seconds, window) in enumerate(((0.7, 0.7), (0.9, 0.51))):
             longer = write(tmp_path / f"{number}-longer.wav", sounds(8000, seconds)["noise"], 8000)
             assert MelSettings.infer([*paths, longer]).window == pytest.approx(window, abs=0.011)
@@ -300,7 +298,7 @@ class TestSettings:
         assert a.fingerprint() == b.fingerprint()
 
     @pytest.mark.parametrize(
-        ("wrong", "message"),
+        ("changes", "message"),
         [
             ({"rate": 2_000_000_000}, "rate=2000000000"),
             ({"rate": -1}, "rate=-1"),
@@ -325,9 +323,9 @@ class TestSettings:
             ({"level": 3, "hop": None}, r"hop=None.*level=3"),
         ],
     )
-    def test_wrong_values_are_named(self, wrong, message):
+    def test_wrong_values_are_named(self, changes, message):
         with pytest.raises(SecondhandError, match=message):
-            spectrogram_from_dict({**MelSettings().to_dict(), **wrong})
+            spectrogram_from_dict({**MelSettings().to_dict(), **changes})
 
     @pytest.mark.parametrize(
         ("data", "message"),
@@ -366,7 +364,7 @@ class TestSettings:
 
 
 def test_hours_that_only_the_header_claims_are_not_cut(tmp_path):
-    """A FLAC header holds the number of samples in 36 bits; windows of it all would be thousands."""
+    """A FLAC header has 36 bits for the number of samples: it could claim thousands of windows."""
     path = tmp_path / "a.flac"
     soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, 40_000), 8000)
     data = bytearray(path.read_bytes())
@@ -378,7 +376,7 @@ def test_hours_that_only_the_header_claims_are_not_cut(tmp_path):
 
 
 class TestKaldi:
-    """Against the features that transformers computes for its audio spectrogram transformer."""
+    """Against transformers' features for its audio spectrogram transformer."""
 
     def spectrogram(self, **more):
         settings = {

@@ -1,4 +1,4 @@
-"""What a spreadsheet would compute is no such cell in our tables, and comes back as it was."""
+"""Cells that a spreadsheet would compute are guarded in our tables and restored when read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datasets.core.cells import (
     write_rows,
 )
 
-#: All texts of up to four of these, and some of those that people use.
+#: All texts of up to four of these, and some that occur in practice.
 ALPHABET = ("=", "+", "-", "@", "\t", "\r", "'", "1", ".", "x")
 TEXTS = [
     *("".join(text) for n in range(1, 5) for text in itertools.product(ALPHABET, repeat=n)),
@@ -39,7 +39,7 @@ TEXTS = [
 
 
 def computed(cell: str) -> bool:
-    """As OWASP has it; of a number nothing is computed."""
+    """Whether a spreadsheet computes the text, by OWASP's rules; numbers are not computed."""
     if not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d")):
         return False
     try:
@@ -64,7 +64,7 @@ def test_a_number_stays_a_number(number: object) -> None:
 
 
 def test_a_table_comes_back_by_each_way(tmp_path: Path) -> None:
-    """Names of columns, too; what others wrote without a guard is read as it stands."""
+    """Column names too; tables without guards from other programs are read as they are."""
     names = [text for text in TEXTS if "\r" not in text and text == text.strip()][::50]
     frame = pd.DataFrame({"path": names, "=1+1": names[::-1], "n": -1.5})
     expected = frame.astype({"n": str})
@@ -86,7 +86,7 @@ def test_a_table_comes_back_by_each_way(tmp_path: Path) -> None:
 
 
 def test_there_is_no_other_way_to_write_a_table() -> None:
-    """But for numbers alone, names of ours, and formats of others, whose readers know no guard."""
+    """Except for numbers, names of our own, and other programs' formats, which know no guard."""
     others = {
         "datasets/core/cells.py", "datasets/sources/demos.py", "datasets/sources/public.py",
         "learners/predictions/camtrap.py",

@@ -1,4 +1,4 @@
-"""Whether a file is the one it was, however it was put in the other's place."""
+"""Whether a replaced file is noticed, however it was replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def other(file: Path) -> bytes:
-    """As long, and with the same silence."""
+    """Another recording of the same length and with the same silence."""
     content = file.read_bytes()
     return content[:100_000] + os.urandom(200_000) + content[300_000:]
 
@@ -70,7 +70,7 @@ def test_an_untouched_file_is_not_opened(file, monkeypatch):
 
 
 def test_what_is_no_file_that_can_be_read_stays_so(file, tmp_path):
-    os.mkfifo(tmp_path / "pipe.wav")  # which would be waited for
+    os.mkfifo(tmp_path / "pipe.wav")  # reading it would wait
     for name in (tmp_path / "gone.wav", tmp_path, tmp_path / "pipe.wav", "a\0.wav"):
         assert FileState.of(name) is None
         assert is_same(None, name)

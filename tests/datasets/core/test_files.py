@@ -1,4 +1,4 @@
-"""datasets.core.files: what is written is there whole or not at all, whatever comes in between."""
+"""datasets.core.files: files are written completely or not at all, whatever interrupts."""
 
 import ast
 import errno
@@ -22,9 +22,9 @@ def by_bytes(file: Path, content: bytes) -> None:
 
 
 def by_library(file: Path, content: bytes) -> None:
-    with file_beside(file) as beside:
-        assert (beside.name, beside.exists()) == (file.name, False)
-        beside.write_bytes(content)
+    with file_beside(file) as temporary:
+        assert (temporary.name, temporary.exists()) == (file.name, False)
+        temporary.write_bytes(content)
 
 
 WRITERS = pytest.mark.parametrize("write", [by_bytes, by_library])
@@ -46,15 +46,15 @@ def test_a_file_is_replaced_whole(tmp_path, write):
     ("mask", "file_mode", "folder_mode"), [(0o022, 0o644, 0o755), (0o027, 0o640, 0o750)]
 )
 def test_files_have_the_umasks_mode_whoever_wrote_them(tmp_path, mask, file_mode, folder_mode):
-    """safetensors makes its files for their owner alone."""
+    """safetensors creates files that only their owner may read; they get the usual mode."""
 
     def private(file):
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
 
     before = os.umask(mask)
     try:
-        with file_beside(tmp_path / "a") as beside:
-            private(beside)
+        with file_beside(tmp_path / "a") as temporary:
+            private(temporary)
         with folder_beside(tmp_path / "model", replace=True) as folder:
             private(folder / "b")
             (folder / "in").mkdir()
@@ -76,8 +76,8 @@ def test_an_error_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch, w
     file = tmp_path / "a.txt"
     file.write_bytes(b"old")
 
-    def fails(what, *target):
-        raise OSError(number, os.strerror(number), *([] if step == "fsync" else [what, 0, *target]))
+    def fails(old, *target):
+        raise OSError(number, os.strerror(number), *([] if step == "fsync" else [old, 0, *target]))
 
     monkeypatch.setattr(files.os, step, fails)
     with pytest.raises(OSError, match=f"'{file}'") as failed:
@@ -98,8 +98,8 @@ def test_what_can_be_made_again_does_not_wait_for_the_disk(tmp_path, monkeypatch
     synced = []
     monkeypatch.setattr(files.os, "fsync", synced.append)
     write_beside(tmp_path / "a", b"1", durable=False)
-    with file_beside(tmp_path / "b", durable=False) as beside:
-        beside.write_bytes(b"2")
+    with file_beside(tmp_path / "b", durable=False) as temporary:
+        temporary.write_bytes(b"2")
     assert synced == []
     by_bytes(tmp_path / "a", b"1")
     by_library(tmp_path / "b", b"2")
@@ -113,8 +113,8 @@ def test_an_error_of_another_file_keeps_its_name(tmp_path):
 
 
 def fill(folder: Path, replace: bool, name: str, error: type[BaseException] | None = None) -> None:
-    with folder_beside(folder, replace=replace) as beside:
-        (beside / name).write_text("a")
+    with folder_beside(folder, replace=replace) as temporary:
+        (temporary / name).write_text("a")
         if error:
             raise error
 
@@ -134,10 +134,10 @@ def test_a_folder_is_there_whole_or_as_it_was(tmp_path, error):
 
 
 def test_of_two_that_write_the_same_folder_the_first_stays(tmp_path):
-    with folder_beside(tmp_path / "set", replace=False) as late:
-        (late / "a").write_text("late")
-        with folder_beside(tmp_path / "set", replace=False) as early:
-            (early / "a").write_text("early")
+    with folder_beside(tmp_path / "set", replace=False) as second:
+        (second / "a").write_text("late")
+        with folder_beside(tmp_path / "set", replace=False) as first:
+            (first / "a").write_text("early")
     assert (tmp_path / "set/a").read_text() == "early"
     assert os.listdir(tmp_path) == ["set"]
 
@@ -155,32 +155,32 @@ def test_a_kill_leaves_the_old_file(tmp_path):
     assert file.read_bytes() == b"old"
     (remaining,) = set(os.listdir(tmp_path)) - {"a.txt"}
     assert remaining.startswith(".a.txt.")
-    assert remaining.endswith(".part")  # by which a run that goes on finds and removes it
+    assert remaining.endswith(".part")  # a later run finds and removes it by this name
 
 
-def moves(path: Path) -> bool:
-    """Whether it gives a file or folder another name: by os, shutil or pathlib."""
+def renames_file(path: Path) -> bool:
+    """Whether a call renames a file or folder, by os, shutil or pathlib."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             module = getattr(node.func.value, "id", "")
             if (module, node.func.attr) in MOVES:
                 return True
-            # Texts take two arguments here, dataclasses and tables take them by name.
-            alone = (
+            # Text files pass two arguments here, dataclasses and tables named ones.
+            module_level = (
                 len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Dict)
             )
-            if node.func.attr in ("replace", "rename") and alone:
+            if node.func.attr in ("replace", "rename") and module_level:
                 return True
     return False
 
 
 @pytest.mark.slow
 def test_there_is_no_other_way_to_write():
-    """But for a run, which grows in its place."""
+    """Except for runs, which grow in place."""
     ours = [
         path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.py")
     ]
-    assert {str(path.relative_to(ROOT)) for path in ours if moves(path)} == {
+    assert {str(path.relative_to(ROOT)) for path in ours if renames_file(path)} == {
         "datasets/core/files.py",
         "learners/runs/folder.py",
     }

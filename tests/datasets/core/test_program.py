@@ -1,4 +1,4 @@
-"""Every file name can be written, and read back, in whatever locale."""
+"""File names of any spelling are written and read back in any locale."""
 
 from __future__ import annotations
 

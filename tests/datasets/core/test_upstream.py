@@ -1,5 +1,4 @@
-"""What the libraries underneath are counted on for, and that nobody replaces anything of theirs
-elsewhere; where one of these fails after an upgrade, it says what has moved."""
+"""What we rely on in the libraries, and that we replace none of their attributes elsewhere."""
 
 from __future__ import annotations
 
@@ -33,9 +32,9 @@ HERE = "datasets/core/upstream.py"
 FILES = sorted(
     path for name in ("app", "learners", "datasets") for path in (ROOT / name).rglob("*.py")
 )
-#: Private names that are no fastai's, torch's or timm's: of Python's own, and of jsonargparse's parser.
+#: Private names of Python and jsonargparse, not of fastai, torch or timm.
 OTHERS = {"_replace", "_asdict", "_fields", "_make", "_exit", "_processes", "_actions", "_band"}
-#: Classes of theirs whose methods nobody is to replace on an object.
+#: Library classes whose methods must not be replaced on an object.
 CLASSES = (Callback, DataBlock, DataLoader, DataLoaders, Learner, Optimizer, OptimWrapper, Recorder,
            TfmdDL, nn.Module, torch.optim.Optimizer)  # fmt: skip
 METHODS = {name for one in CLASSES for name, value in inspect.getmembers(one) if callable(value)}
@@ -66,7 +65,7 @@ def test_the_workers_seed_comes_from_the_loaders_generator() -> None:
 
 
 def test_the_transform_is_scipys_without_its_import() -> None:
-    """To the last bit; and no part of scipy's front is loaded for it, or by a sound's drawing."""
+    """They agree to the last bit; neither it nor drawing a sound imports scipy's public package."""
     program = (
         "import sys, numpy as np\n"
         "from datasets.core.upstream import real_fft\n"
@@ -111,12 +110,12 @@ def test_the_hub_can_be_told_not_to_ask(tmp_path: Path) -> None:
 def test_timm_tells_of_tensors_that_a_file_lacks(tmp_path: Path) -> None:
     state = timm.create_model("test_resnet", num_classes=0).state_dict()
     first = next(iter(state))
-    for lost in ((), (first,)):
-        file = tmp_path / f"{len(lost)}.safetensors"
-        save_file({name: value for name, value in state.items() if name not in lost}, file)
+    for missing in ((), (first,)):
+        file = tmp_path / f"{len(missing)}.safetensors"
+        save_file({name: value for name, value in state.items() if name not in missing}, file)
         options = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(file)}}
         with upstream.require_all_tensors():
-            if not lost:
+            if not missing:
                 timm.create_model("test_resnet", num_classes=0, **options)
                 continue
             with pytest.raises(RuntimeError, match=re.escape(f"Missing keys ({first})")):
@@ -131,8 +130,8 @@ def test_fastai_asks_the_environment_for_the_number_of_processes(monkeypatch) ->
     assert num_distrib() == 3
 
 
-def replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, text) of what replaces something of the libraries', or names what is private there."""
+def find_replacements(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) wherever a library's attribute is replaced or a private name is used."""
     modules = {
         (alias.asname or alias.name).split(".")[0]
         for node in ast.walk(tree)
@@ -145,7 +144,7 @@ def replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
     }
     defined |= {
         n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)
-    }  # of a class in the same file
+    }  # methods of a class in the same file
     for node in ast.walk(tree):
         is_patch = False
         if isinstance(node, ast.Attribute) and not named(node.value, "self", "cls"):
@@ -157,7 +156,9 @@ def replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
             name = node.args[1]
             is_patch = isinstance(name, ast.Constant) and name.value in METHODS
         elif isinstance(node, ast.FunctionDef):
-            is_patch = any(named(by, "patch", "patch_to") for by in node.decorator_list)
+            is_patch = any(
+                named(decorator, "patch", "patch_to") for decorator in node.decorator_list
+            )
         if is_patch:
             yield node.lineno, ast.unparse(node)
 
@@ -168,7 +169,7 @@ def named(node: ast.AST, *names: str) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_of_the_libraries_is_replaced_in_other_files(path: Path) -> None:
-    replacements = dict(replaced(ast.parse(path.read_text(encoding="utf-8"))))
+    replacements = dict(find_replacements(ast.parse(path.read_text(encoding="utf-8"))))
     if path == ROOT / HERE:
         assert replacements, "the test sees what it is to see"
     else:
@@ -190,4 +191,4 @@ def test_nothing_of_the_libraries_is_replaced_in_other_files(path: Path) -> None
     ],
 )
 def test_a_replacement_is_seen(line: str) -> None:
-    assert dict(replaced(ast.parse(line)))
+    assert dict(find_replacements(ast.parse(line)))

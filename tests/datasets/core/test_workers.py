@@ -1,4 +1,4 @@
-"""Work in processes of which one dies, or never ends: it costs its own file and no other."""
+"""Work in processes of which one crashes or hangs: only its own file is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def length(word: str) -> int:
-    """Longer words take longer; some end the process, one never ends."""
+    """Return a word's length, slowly. Some words crash the process, one hangs it."""
     if word == "segfault":
         crash()
     if word == "abort":
@@ -64,27 +64,27 @@ def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
 
 def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_workers, "TIMEOUT", 1.0)
-    began = time.monotonic()
+    start = time.monotonic()
     assert dict(in_parallel(lengths, [["a", "endless"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     assert [answer for _, answer in calls.ahead(["endless", "a"], 2, of=str)] == [-1, 1]
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 100])
 def test_items_are_taken_as_they_are_needed(chunk: int) -> None:
-    taken: list[int] = []
+    consumed: list[int] = []
 
     def numbers() -> Iterator[int]:
         for number in range(40):
-            taken.append(number)
+            consumed.append(number)
             yield number
 
     calls: IsolatedCalls[int, int] = IsolatedCalls(abs, 2, -1)
     answers = calls.ahead(numbers(), 10, of=lambda number: -number, chunk=chunk)
     for number in range(40):
         assert next(answers) == (number, number)
-        assert len(taken) <= min(40, number + 1 + 10 + 2 * chunk)
+        assert len(consumed) <= min(40, number + 1 + 10 + 2 * chunk)
     assert list(answers) == []
     assert list(calls.ahead([], 10, of=abs)) == []
 
@@ -105,15 +105,15 @@ def _note(name: str) -> None:
     Path(name).touch()
 
 
-@pytest.mark.parametrize("how", ["closed", "let go", "dead"])
-def test_processes_have_ended_when_nobody_can_ask_them_any_more(how: str) -> None:
-    # One that is still ending as the interpreter ends fails there: "Bad file descriptor".
+@pytest.mark.parametrize("ending", ["closed", "let go", "dead"])
+def test_processes_have_ended_when_nobody_can_ask_them_any_more(ending: str) -> None:
+    # A process still ending when the interpreter ends would fail with "Bad file descriptor".
     before = multiprocessing.active_children()
     calls: IsolatedCalls[float, None] = IsolatedCalls(time.sleep, 2, None)
     pending = calls.submit([0.3, 0.3])
-    if how == "closed":
+    if ending == "closed":
         calls.close()
-    elif how == "let go":
+    elif ending == "let go":
         del calls, pending
     else:
         for process in pending.pool._processes.values():  # type: ignore[attr-defined]
@@ -129,10 +129,10 @@ def test_who_works_ahead_lets_the_caller_go_first() -> None:
 
 def test_the_tasks_own_errors_come_back_whole() -> None:
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
-    with pytest.raises(BadFile, match=r"^a\.wav: damaged$") as caught:
+    with pytest.raises(BadFile, match=r"^a\.wav: damaged$") as error:
         list(calls.ahead(["a", "bad"], 2, of=str))
-    assert (caught.value.path, caught.value.reason) == ("a.wav", "damaged")
-    again = pickle.loads(pickle.dumps(caught.value))
+    assert (error.value.path, error.value.reason) == ("a.wav", "damaged")
+    again = pickle.loads(pickle.dumps(error.value))
     assert (again.path, again.reason, str(again)) == ("a.wav", "damaged", "a.wav: damaged")
 
 
@@ -151,15 +151,15 @@ def test_a_picture_whose_decoder_dies_is_listed(
         for label in ("cat", "dog"):
             picture(tmp_path / label / f"{n}.jpg")
     picture(tmp_path / "cat" / "deadly.jpg")
-    whole = images.open_picture
+    open_picture = images.open_picture
 
     def fragile(source, **options):
         if "deadly" in str(source):
             crash()
-        return whole(source, **options)
+        return open_picture(source, **options)
 
     monkeypatch.setattr(images, "open_picture", fragile)
-    monkeypatch.setattr(_workers, "_CHUNK", 8)  # of the few files several lots
+    monkeypatch.setattr(_workers, "_CHUNK", 8)  # several chunks even for few files
     table = load_table(tmp_path)
     assert reasons(table) == {"deadly.jpg": CRASHED}
     assert len(table.frame) == 2 * count
@@ -167,17 +167,17 @@ def test_a_picture_whose_decoder_dies_is_listed(
 
 @pytest.mark.skipif(not _workers.FORKS, reason="processes are not forked here")
 def test_workers_hold_no_connection_of_their_parent() -> None:
-    near, far = socket.socketpair()
+    local, remote = socket.socketpair()
     reader, writer = os.pipe()
-    apart = IsolatedCalls(abs, 1, -1)
-    assert apart.result(apart.submit([-3])) == [3]
-    near.close()
+    workers = IsolatedCalls(abs, 1, -1)
+    assert workers.result(workers.submit([-3])) == [3]
+    local.close()
     os.close(writer)
-    far.settimeout(10)
-    assert far.recv(1) == b"", "the worker is there still, and the connection is over"
+    remote.settimeout(10)
+    assert remote.recv(1) == b"", "the worker is there still, and the connection is over"
     os.set_blocking(reader, False)
     assert os.read(reader, 1) == b"", "and the pipe"
-    assert apart.result(apart.submit([-4])) == [4]
-    apart.close()
-    far.close()
+    assert workers.result(workers.submit([-4])) == [4]
+    workers.close()
+    remote.close()
     os.close(reader)

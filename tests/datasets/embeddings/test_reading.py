@@ -1,4 +1,4 @@
-"""Files of embeddings are read as pyarrow, NumPy and BirdNET-Analyzer write them; damaged ones say what is wrong."""
+"""Files of embeddings from pyarrow, NumPy and BirdNET-Analyzer; damaged ones say what is wrong."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_database_of_hoplite_is_refused_with_the_way_out(tmp_path):
 
 
 def test_vectors_by_another_name_are_an_error(tmp_path):
-    """Else the files that the table names would be learnt from, without the vectors."""
+    """Otherwise the model would be trained on the files themselves, without the vectors."""
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"path": PATHS, "features": fixed(VALUES)}), file)
     with pytest.raises(SecondhandError, match=r"a\.parquet: 'features'.*rename it to embedding"):
@@ -179,13 +179,13 @@ def test_rows_that_cannot_be_used_are_listed_and_the_others_found(tmp_path):
     frame = pd.DataFrame(
         {"path": ["a", "a", "b", "c", "a"], "start": [0.0, 3.0, np.nan, 0.0, 0.0004]}
     )
-    vectors, kept, rejected = vectors_of(file, frame)
+    vectors, used_rows, rejected = vectors_of(file, frame)
     assert [item.path for item in rejected] == ["a", "c", "a"]
     assert [("NaN" in item.reason, "another embedding" in item.reason) for item in rejected] == [
         (True, False), (True, False), (False, True),
     ]  # fmt: skip
     assert "row 3 of a.parquet" in rejected[0].reason
-    assert kept.index.tolist() == [0, 2]
+    assert used_rows.index.tolist() == [0, 2]
     np.testing.assert_array_equal(vectors[Source("a", 0.0)], VALUES[0])
     np.testing.assert_array_equal(vectors[Source("b")], VALUES[2])
     for missing in (Source("a"), Source("z"), Source("a", 3.0)):

@@ -1,4 +1,4 @@
-"""A box is the square around it, of the same pixels wherever it is opened."""
+"""A box is cropped as the square around it, with the same pixels wherever it is opened."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LOOK = Preprocessing(size=32)
 
 @pytest.fixture
 def scene(tmp_path: Path) -> str:
-    """A grey photo, upside down by its EXIF, with a red patch at a box in the upright picture."""
+    """A grey photo, upside down by its EXIF, with a red patch in a box of the upright picture."""
     upright = Image.new("RGB", (800, 400), "grey")
     upright.paste("red", (600, 100, 700, 150))
     exif = Image.Exif()
-    exif[0x112] = 3  # turned by 180 degrees
+    exif[0x112] = 3  # rotated by 180 degrees
     path = tmp_path / "scene.jpg"
     upright.rotate(180).save(path, exif=exif, quality=95)
     return str(path)
@@ -33,7 +33,7 @@ PATCH = Box(600 / 800, 100 / 400, 100 / 800, 50 / 400)
 
 def test_a_crop_is_the_square_around_the_box_with_a_margin(scene: str) -> None:
     crop = np.asarray(PictureOpener(LOOK, 1.0, None).open_for_page(scene, 400, PATCH), float)
-    # 1.2 times the longer side of 100 pixels, and the patch in its middle.
+    # 1.2 times the longer side, 100 pixels, with the patch in its middle.
     assert crop.shape == (120, 120, 3)
     red = (crop[..., 0] > 200) & (crop[..., 1] < 60)
     rows, columns = (np.flatnonzero(red.any(axis=axis)) for axis in (1, 0))

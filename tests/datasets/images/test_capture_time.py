@@ -1,4 +1,4 @@
-"""Times and cameras from EXIF, and the capture sessions that follow from them."""
+"""Times and cameras from EXIF, and the capture sessions derived from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def photo(
     place: bool = False,
     scene: Image.Image | None = None,
 ) -> str:
-    """A small photo with the EXIF that a camera writes."""
+    """Write a small photo with a camera's EXIF."""
     exif = Image.Exif()
     exif[ExifTags.Base.Make], exif[ExifTags.Base.Model] = "Maker", "Nine"
     inner = exif.get_ifd(ExifTags.IFD.Exif)
@@ -90,18 +90,18 @@ def test_a_time_that_is_none_counts_for_nothing(tmp_path, time):
 
 
 def test_damaged_exif_is_no_error(tmp_path):
-    whole = Path(photo(tmp_path / "a.jpg", serial="17")).read_bytes()
-    start = whole.index(b"Exif\0\0")
+    content = Path(photo(tmp_path / "a.jpg", serial="17")).read_bytes()
+    start = content.index(b"Exif\0\0")
     rng = np.random.default_rng(0)
     for n in range(40):
-        damaged = bytearray(whole)
+        damaged = bytearray(content)
         for place in rng.integers(start, start + 150, 8):
             damaged[place] = rng.integers(256)
         (tmp_path / f"{n}.jpg").write_bytes(damaged)
     for file in sorted(tmp_path.glob("?*.jpg")):
         try:
             picture = Image.open(file)
-        except OSError:  # no picture any more
+        except OSError:  # no longer a picture
             continue
         with picture:
             capture_time(picture)

@@ -1,4 +1,4 @@
-"""The store of decoded pictures: the same pixels, decoded once, and never half of them."""
+"""The store of decoded pictures: the same pixels, decoded once, never half a file."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def noise(height: int, width: int, seed: int = 0) -> Image.Image:
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if all files had been there for a while: nobody can set the ctime."""
+    """Treat all files as written a while ago, because a ctime cannot be set."""
     monkeypatch.setattr(file_state, "SETTLED", 0.0)
 
 
 def old(file: Path, seconds: float = 100.0) -> Path:
-    """As if it had been changed a while ago."""
-    then = time.time() - seconds
-    os.utime(file, (then, then))
+    """Set a file's times back."""
+    moment = time.time() - seconds
+    os.utime(file, (moment, moment))
     return file
 
 
@@ -59,8 +59,8 @@ def store(tmp_path: Path) -> DecodedPictures:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were decoded."""
+def decoded_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the files that were decoded."""
     paths: list[str] = []
 
     def spy(path: str, **options: int) -> Image.Image:
@@ -76,7 +76,7 @@ def files(store: DecodedPictures) -> list[Path]:
 
 
 @pytest.mark.parametrize("shape", [(200, 300), (41, 37), (20, 700)])
-def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
+def test_the_pixels_are_those_without_a_store(tmp_path, store, decoded_paths, shape):
     file = tmp_path / "picture.png"
     noise(*shape).save(file)
     old(file)
@@ -85,13 +85,13 @@ def test_the_pixels_are_those_without_a_store(tmp_path, store, opened, shape):
         expected = np.asarray(getattr(plain, name)(str(file)))
         for _ in range(3):
             np.testing.assert_array_equal(np.asarray(getattr(stored, name)(str(file))), expected)
-    assert len(opened) == 2 + 2, "with a store each is decoded once"
+    assert len(decoded_paths) == 2 + 2, "with a store each is decoded once"
     fitted = LOOK.fit(open_picture(file, at_least=LOOK.needs))
     np.testing.assert_array_equal(np.asarray(stored.open_for_validation(str(file))), fitted)
 
 
 def test_no_crop_of_a_kept_picture_is_enlarged(tmp_path, store):
-    """Against the draws themselves: a thousand crops of what is kept, none smaller than the input."""
+    """None of a thousand random crops of a stored picture is smaller than the network's input."""
     from datasets.loaders.augment import TrainCrop
 
     file = tmp_path / "large.png"
@@ -106,40 +106,40 @@ def test_no_crop_of_a_kept_picture_is_enlarged(tmp_path, store):
 
 
 def test_another_preprocessing_is_another_picture(photo, store):
-    seen = {
-        PictureOpener(look, 0.35, store).open_for_validation(str(photo)).tobytes()
-        for look in (LOOK, Preprocessing(size=32, interpolation="bilinear", crop=0.9),
+    pictures = {
+        PictureOpener(preprocessing, 0.35, store).open_for_validation(str(photo)).tobytes()
+        for preprocessing in (LOOK, Preprocessing(size=32, interpolation="bilinear", crop=0.9),
                      Preprocessing(size=32, interpolation="bicubic", crop=0.8),
                      Preprocessing(size=32, interpolation="bicubic", crop=0.9, resize="squash"),
                      Preprocessing(size=32, interpolation="bicubic", crop=0.9, resize="pad"))
     }  # fmt: skip
-    assert len(seen) == len(files(store)) == 5
+    assert len(pictures) == len(files(store)) == 5
 
 
-def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, opened, monkeypatch):
-    look = PictureOpener(LOOK, 0.35, store)
-    before = look.open_for_validation(str(photo)).tobytes()
+def test_a_file_replaced_in_the_middle_of_a_run_is_seen(photo, store, decoded_paths, monkeypatch):
+    opener = PictureOpener(LOOK, 0.35, store)
+    before = opener.open_for_validation(str(photo)).tobytes()
     noise(200, 300, seed=1).save(photo, quality=90)
-    # It may still be being written: not kept yet.
+    # A file that may still be being written is not stored.
     monkeypatch.setattr(file_state, "SETTLED", 2.0)
-    fresh = look.open_for_validation(str(photo)).tobytes()
+    fresh = opener.open_for_validation(str(photo)).tobytes()
     assert fresh != before
     assert len(files(store)) == 1
     monkeypatch.setattr(file_state, "SETTLED", 0.0)
-    assert look.open_for_validation(str(photo)).tobytes() == fresh
-    assert look.open_for_validation(str(photo)).tobytes() == fresh
-    assert len(opened) == 3
+    assert opener.open_for_validation(str(photo)).tobytes() == fresh
+    assert opener.open_for_validation(str(photo)).tobytes() == fresh
+    assert len(decoded_paths) == 3
 
 
 def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):
-    look = PictureOpener(LOOK, 0.35, store)
-    look.open_for_training(str(photo))
+    opener = PictureOpener(LOOK, 0.35, store)
+    opener.open_for_training(str(photo))
     photo.unlink()
     with pytest.raises(BadFile, match="there is no such file"):
-        look.open_for_training(str(photo))
+        opener.open_for_training(str(photo))
     photo.write_bytes(b"no picture")
     with pytest.raises(BadFile, match="not a picture"):
-        look.open_for_training(str(old(photo)))
+        opener.open_for_training(str(old(photo)))
 
 
 @pytest.mark.parametrize(
@@ -153,23 +153,23 @@ def test_a_file_that_is_gone_or_bad_is_said_as_ever(photo, store):
         lambda data: data.replace(b" 32 32 ", b" 64 64 "),
     ],
 )
-def test_half_a_file_is_never_read(photo, store, opened, spoil: Callable[[bytes], bytes]):
-    look = PictureOpener(LOOK, 0.35, store)
-    expected = look.open_for_validation(str(photo)).tobytes()
+def test_half_a_file_is_never_read(photo, store, decoded_paths, spoil: Callable[[bytes], bytes]):
+    opener = PictureOpener(LOOK, 0.35, store)
+    expected = opener.open_for_validation(str(photo)).tobytes()
     (file,) = files(store)
-    whole = file.read_bytes()
-    file.write_bytes(spoil(whole))
-    assert look.open_for_validation(str(photo)).tobytes() == expected
-    assert file.read_bytes() == whole, "it is written again"
-    assert len(opened) == 2
+    content = file.read_bytes()
+    file.write_bytes(spoil(content))
+    assert opener.open_for_validation(str(photo)).tobytes() == expected
+    assert file.read_bytes() == content, "it is written again"
+    assert len(decoded_paths) == 2
 
 
 def _fill(root: Path, photos: list[str]) -> None:
-    look = PictureOpener(LOOK, 0.35, DecodedPictures(root, max_bytes=100 * MIB))
+    opener = PictureOpener(LOOK, 0.35, DecodedPictures(root, max_bytes=100 * MIB))
     while True:
         for photo in photos:
-            look.open_for_training(photo)
-        for file in look.store.root.rglob("*.rgb"):  # type: ignore[union-attr]
+            opener.open_for_training(photo)
+        for file in opener.store.root.rglob("*.rgb"):  # type: ignore[union-attr]
             file.unlink(missing_ok=True)
 
 
@@ -199,17 +199,17 @@ def test_killed_workers_leave_no_half_of_a_picture(tmp_path, store):
     assert not list((tmp_path / "cache/decoded/tmp").glob("*")), "what was left is swept"
 
 
-def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, opened):
+def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, decoded_paths):
     photos = []
     for number in range(8):
         noise(50, 50, number).save(tmp_path / f"{number}.png")
         photos.append(str(old(tmp_path / f"{number}.png")))
     store = DecodedPictures(tmp_path / "cache", max_bytes=4 * (3 * 50 * 50 + 64))
-    look = PictureOpener(LOOK, 0.35, store)
+    opener = PictureOpener(LOOK, 0.35, store)
     for _ in range(2):
-        assert len({look.open_for_training(photo).tobytes() for photo in photos}) == 8
+        assert len({opener.open_for_training(photo).tobytes() for photo in photos}) == 8
     assert len(files(store)) == 4
-    assert len(opened) == 8 + 4
+    assert len(decoded_paths) == 8 + 4
     for expected, fits in ((MIB // 2, True), (2 * MIB, False)):
         assert DecodedPictures(tmp_path, max_bytes=MIB, expected=expected).fits is fits
 
@@ -217,12 +217,12 @@ def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, opened):
 def test_what_was_not_used_for_long_makes_room(tmp_path):
     def run(names: str, **options: int) -> set[str]:
         store = DecodedPictures(tmp_path / "cache", max_bytes=4 * (3 * 50 * 50 + 64), **options)
-        look = PictureOpener(LOOK, 0.35, store)
+        opener = PictureOpener(LOOK, 0.35, store)
         for name in names:
             if not (tmp_path / name).exists():
                 noise(50, 50, ord(name)).save(tmp_path / name, "png")
                 old(tmp_path / name)
-            look.open_for_training(str(tmp_path / name))
+            opener.open_for_training(str(tmp_path / name))
         return {file.name for file in files(store)}
 
     def later() -> None:
@@ -233,15 +233,15 @@ def test_what_was_not_used_for_long_makes_room(tmp_path):
     later()
     second = run("cd")
     later()
-    run("ab")  # used again: c and d are now the oldest
+    run("ab")  # c and d are now the least recently used
     third = run("ef", expected=2 * (3 * 50 * 50 + 64))
     assert first < second
     assert first < third
     assert not (second - first) & third
 
 
-def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
-    """By processes of their own, whatever is bad; the store knows how much they wrote."""
+def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, decoded_paths):
+    """Worker processes decode the pictures in advance, and the store counts their bytes."""
     photos = [str(tmp_path / f"{n}.png") for n in range(40)]
     for n, file in enumerate(photos):
         noise(40, 60, n).save(file)
@@ -249,32 +249,32 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, opened):
     bad = str(tmp_path / "bad.jpg")
     Path(bad).write_bytes(b"\xff\xd8\xff\xe0 cut short")
     prepared = PictureOpener(LOOK, 0.5, store)
-    whole = [(photo, None) for photo in photos]
-    keep_decoded(prepared, [*whole[:30], (bad, None)], [(bad, None), *whole[30:]])
-    assert opened == [], "not in this process"
+    sources = [(photo, None) for photo in photos]
+    keep_decoded(prepared, [*sources[:30], (bad, None)], [(bad, None), *sources[30:]])
+    assert decoded_paths == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
     assert store._bytes[0] == sum(decoded.decoded_store(tmp_path / "cache").sizes()) > 0
     plain = PictureOpener(LOOK, 0.5, None)
     for number, file in enumerate(photos):
-        ways = [one.open_for_training if number < 30 else one.open_for_validation
+        openers = [one.open_for_training if number < 30 else one.open_for_validation
                 for one in (prepared, plain)]  # fmt: skip
-        np.testing.assert_array_equal(*(np.asarray(way(file)) for way in ways))
-    assert opened == photos, "by the plain way alone"
+        np.testing.assert_array_equal(*(np.asarray(open_photo(file)) for open_photo in openers))
+    assert decoded_paths == photos, "by the plain way alone"
 
 
-def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, opened):
+def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, decoded_paths):
     prepared = PictureOpener(LOOK, 0.5, store)
     prepared.keep(str(photo), training=True)
     prepared.open_for_training(str(photo))
     prepared.open_for_validation(str(photo))
-    assert opened == [str(photo)]
+    assert decoded_paths == [str(photo)]
 
 
 def test_a_folder_that_cannot_be_written_ends_nothing(photo, tmp_path, caplog):
     (tmp_path / "cache").write_text("in the way")
-    look = PictureOpener(LOOK, 0.35, DecodedPictures(tmp_path / "cache", max_bytes=MIB))
-    assert look.open_for_validation(str(photo)).size == (32, 32)
-    assert look.open_for_validation(str(photo)).size == (32, 32)
+    opener = PictureOpener(LOOK, 0.35, DecodedPictures(tmp_path / "cache", max_bytes=MIB))
+    assert opener.open_for_validation(str(photo)).size == (32, 32)
+    assert opener.open_for_validation(str(photo)).size == (32, 32)
     assert caplog.text.count("no longer cached") == 1
     with pytest.raises(SecondhandError, match="max_bytes=0"):
         DecodedPictures(tmp_path, max_bytes=0)
@@ -297,9 +297,9 @@ def test_training_sees_the_same_batches_with_and_without(tmp_path, store, worker
         dls = dataloaders(frame, block, ["a", "b"], bs=8, workers=workers)
         return [torch.Tensor(x) for _ in range(2) for loader in dls for x, _ in loader]
 
-    without = seen(None)
-    for _ in range(2):  # an empty store, and a full one
-        for one, two in zip(seen(store), without, strict=True):
+    plain = seen(None)
+    for _ in range(2):  # an empty store, then a full one
+        for one, two in zip(seen(store), plain, strict=True):
             assert torch.equal(one, two)
     assert len(files(store)) == 24
 

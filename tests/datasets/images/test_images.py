@@ -1,4 +1,4 @@
-"""Pictures: upright, RGB, honest greys, and what must be refused."""
+"""Pictures: upright, RGB, correct grey levels, and what is refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def encoded(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes
 
 
 def png_of_size(width: int, height: int) -> bytes:
-    """A PNG whose header guarantees what its data do not hold."""
+    """Return a PNG whose header claims a size that its data do not have."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return (
@@ -57,7 +57,7 @@ def test_exif_orientation_is_honoured(orientation: int, kind: str) -> None:
     expected = ImageOps.exif_transpose(original)
     opened = open_picture(encoded(original, kind, exif=exif))
     assert opened.size == ((90, 60) if orientation < 5 else (60, 90))
-    # Some lose a little; turned the wrong way it would be off by tens.
+    # Lossy formats differ slightly; a wrong orientation would differ by tens.
     allowed = 0.0 if kind in ("PNG", "TIFF") else 5.0
     assert np.abs(np.asarray(opened, float) - np.asarray(expected, float)).mean() <= allowed
 
@@ -73,7 +73,7 @@ def test_heic_has_the_pixels_of_libheif(alpha: bool) -> None:
         white = Image.new("RGBA", expected.size, "white")
         expected = Image.alpha_composite(white, expected).convert("RGB")
     np.testing.assert_array_equal(np.asarray(open_picture(data)), np.asarray(expected))
-    with pytest.raises(UnidentifiedImageError):  # what others open by Pillow is theirs to choose
+    with pytest.raises(UnidentifiedImageError):  # only our own reader limits the formats
         Image.open(io.BytesIO(data))
 
 
@@ -82,7 +82,7 @@ def test_a_photo_of_a_phone_that_is_damaged_or_too_large(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = encoded(Image.fromarray(COLOURED).resize((128, 64)), kind)
-    path = tmp_path / "a.jpg"  # by its content, whatever its name
+    path = tmp_path / "a.jpg"  # by content, whatever the name
     for cut in (13, 40, len(data) // 2, len(data) - 30):
         path.write_bytes(data[:cut])
         with pytest.raises(BadFile, match=r"a\.jpg: (damaged|not a picture)"):
@@ -191,7 +191,7 @@ def test_a_jpeg_is_decoded_smaller_but_not_too_small() -> None:
     data = encoded(Image.fromarray(COLOURED).resize((800, 600)), "JPEG")
     assert open_picture(data).size == (800, 600)
     small = open_picture(data, at_least=100)
-    assert small.size == (200, 150)  # a quarter; an eighth would have 75 pixels
+    assert small.size == (200, 150)  # decoded at a quarter; at an eighth it would have 75 pixels
     near = Image.open(io.BytesIO(data)).resize(small.size, Image.Resampling.BOX)
     assert np.abs(np.asarray(small, float) - np.asarray(near, float)).mean() < 2
 
@@ -217,14 +217,14 @@ def test_bad_bytes_are_refused_by_name(name: str, tmp_path: Path) -> None:
     path = tmp_path / "ünï cödé photo.jpg"
     path.write_bytes(data)
     for at_least in (0, 1):
-        with pytest.raises(BadFile, match=reason) as caught:
+        with pytest.raises(BadFile, match=reason) as error:
             open_picture(path, at_least=at_least)
-        assert caught.value.path == str(path)
-        assert caught.value.reason in str(caught.value)
+        assert error.value.path == str(path)
+        assert error.value.reason in str(error.value)
 
 
 def test_every_truncation_is_a_bad_file_or_a_picture() -> None:
-    """No other error gets out, wherever the file is cut."""
+    """A truncated file never raises another error."""
     for kind in ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"):
         data = encoded(Image.fromarray(COLOURED), kind)
         for end in range(0, len(data), max(1, len(data) // 60)):
@@ -240,7 +240,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_decoding(tmp_path: Path) -> None:
-    """60 000 x 60 000 pixels would take 10.8 GB: another process with room for 1 GB refuses it."""
+    """60 000 x 60 000 pixels would take 10.8 GB; a process limited to 1 GB refuses them."""
     path = tmp_path / "bomb.png"
     path.write_bytes(png_of_size(60_000, 60_000))
     code = (
@@ -253,14 +253,14 @@ def test_a_bomb_is_refused_before_decoding(tmp_path: Path) -> None:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
         "print(time.process_time())\n"
     )
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, path], capture_output=True, text=True, check=True, timeout=60
     )
-    reason, kilobytes, seconds = ran.stdout.splitlines()
+    reason, kilobytes, seconds = completed.stdout.splitlines()
     assert "3,600,000,000 pixels, more than the limit" in reason
     assert f"{MAX_PIXELS:,}" in reason
     assert int(kilobytes) < 20_000
-    assert float(seconds) < 20  # decoding alone would take more
+    assert float(seconds) < 20  # decoding alone would take longer
 
 
 def test_fit_cuts_the_centred_square() -> None:
@@ -282,7 +282,7 @@ def test_pixels_are_channels_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("options", "message"),
     [
         ({"size": 4}, "size 4"),
         ({"size": 22.5}, "size 22.5"),
@@ -293,9 +293,9 @@ def test_pixels_are_channels_first() -> None:
         ({"mean": (0.5, float("nan"), 0.5)}, "mean"),
     ],
 )
-def test_wrong_preprocessing_is_named(wrong: dict[str, object], named: str) -> None:
-    with pytest.raises(SecondhandError, match=named):
-        Preprocessing(**wrong)
+def test_wrong_preprocessing_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(SecondhandError, match=message):
+        Preprocessing(**options)
 
 
 def test_every_wrong_value_is_named_at_once() -> None:
@@ -305,7 +305,7 @@ def test_every_wrong_value_is_named_at_once() -> None:
 
 def test_a_jpeg_of_any_side_may_be_scaled_down_to_a_pixel(tmp_path: Path) -> None:
     file = tmp_path / "it.jpg"
-    for side in (49, 98, 103, 107):  # of which 1 / side * side is less than 1
+    for side in (49, 98, 103, 107):  # sides for which 1 / side * side is less than 1
         Image.new("RGB", (side, side + 20), "red").save(file)
         assert min(open_picture(file, at_least=1).size) >= 1
 
@@ -333,12 +333,12 @@ def squashed(picture: Image.Image, size: int) -> Image.Image:
 def test_a_whole_picture_is_padded_as_by_pillow_or_squashed_as_by_torchvision(
     resize: str, oracle: Callable[..., Image.Image], shape: tuple[int, int], tmp_path: Path
 ) -> None:
-    look = Preprocessing(size=32, resize=resize, mean=(0.2, 0.4, 0.6), interpolation="bicubic")
+    settings = Preprocessing(size=32, resize=resize, mean=(0.2, 0.4, 0.6), interpolation="bicubic")
     picture = noise(shape)
     picture.save(file := str(tmp_path / "it.png"))
-    np.testing.assert_array_equal(look.fit(picture), oracle(picture, 32))
-    # Random crops are cut from a larger one, which is whole, too, and no larger than the file.
-    large = PictureOpener(look, 0.35, None).open_for_training(file)
+    np.testing.assert_array_equal(settings.fit(picture), oracle(picture, 32))
+    # Random crops come from a larger version, which is also whole and no larger than the file.
+    large = PictureOpener(settings, 0.35, None).open_for_training(file)
     np.testing.assert_array_equal(large, oracle(picture, min(63, max(shape))))
 
 
@@ -355,6 +355,6 @@ def test_the_program_of_a_shared_model_makes_the_same_pixels(
     resize: str, shape: tuple[int, int], tmp_path: Path
 ) -> None:
     noise(shape).save(file := tmp_path / "it.png")
-    look = Preprocessing(size=32, resize=resize)
-    expected = pixels(look.fit(open_picture(file)))
-    np.testing.assert_array_equal(model_input(file, look.to_dict())[0], expected)
+    preprocessing = Preprocessing(size=32, resize=resize)
+    expected = pixels(preprocessing.fit(open_picture(file)))
+    np.testing.assert_array_equal(model_input(file, preprocessing.to_dict())[0], expected)

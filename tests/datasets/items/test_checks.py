@@ -1,4 +1,4 @@
-"""What keeps a file out of the table, and what stops the run: each is named with its reason."""
+"""What keeps a file out of the table and what stops the run, each with its reason."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
     write(cat / "text.jpg", "this is no picture")
     write(cat / "notes.docx", "not a kind that is read")
     (cat / "empty.png").touch()
-    whole = picture(cat / "whole.jpg").read_bytes()
-    (cat / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    content = picture(cat / "whole.jpg").read_bytes()
+    (cat / "cut.jpg").write_bytes(content[: len(content) // 2])
     (cat / "broken link.jpg").symlink_to(root / "nowhere.jpg")
     write(root / "beside.jpg", "in no class folder")
     write(cat / ".DS_Store", "the system's")
@@ -50,7 +50,7 @@ def test_bad_files_are_listed_and_the_run_goes_on(root: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["picture", "sound"])
 def test_a_pipe_is_not_opened(root: Path, kind: str) -> None:
-    """Opening one would wait for its writer for ever."""
+    """Opening one would wait for a writer."""
     if kind == "sound":
         for path in sorted(root.rglob("*.jpg")):
             path.unlink()
@@ -96,7 +96,7 @@ def test_copies_across_the_parts_stay_in_training(tmp_path: Path) -> None:
 
 
 def each(pattern: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
-    """A change to each file of the folder that the pattern names."""
+    """Apply a change to each file of the folder that matches the pattern."""
 
     def spoil(root: Path) -> None:
         for path in sorted(root.glob(pattern)):
@@ -145,9 +145,9 @@ def test_a_folder_that_cannot_be_learned_from(
     root: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     spoil(root)
-    with pytest.raises(SecondhandError, match=message) as caught:
+    with pytest.raises(SecondhandError, match=message) as error:
         load_table(root)
-    assert str(root) in str(caught.value)
+    assert str(root) in str(error.value)
 
 
 def test_windows_of_one_recording_are_items_of_their_own(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_windows_of_one_recording_are_items_of_their_own(tmp_path: Path) -> None
     assert [item.reason for item in table.rejected] == ["listed twice"]
 
 
-# Labels said anew: the last counts, and no model's own answer is one
+# Corrected labels: the last one counts, and a model's own answer is not a label
 
 HEAD = "path,label,best,probability,reason,top,distance_p,start,end,at,truth,split\n"
 
@@ -176,13 +176,13 @@ def labels(table) -> dict[str, str]:
 def test_a_later_source_corrects_what_it_has_a_copy_of(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The row of the first source stays, with its split: what was held out is not learnt from."""
+    """The first source's row and split stay, so held-out files are not trained on."""
     caplog.set_level(logging.INFO)
-    kept = tmp_path / "kept" / "files"
-    kept.mkdir(parents=True)
-    shutil.copy(root / "cat" / "0.jpg", kept / "ab12.jpeg")
-    shutil.copy(root / "cat" / "1.jpg", kept / "cd34.jpg")
-    picture(kept / "new.jpg")
+    feedback = tmp_path / "kept" / "files"
+    feedback.mkdir(parents=True)
+    shutil.copy(root / "cat" / "0.jpg", feedback / "ab12.jpeg")
+    shutil.copy(root / "cat" / "1.jpg", feedback / "cd34.jpg")
+    picture(feedback / "new.jpg")
     text = "path,label\nfiles/ab12.jpeg,dog\nfiles/cd34.jpg,cat\nfiles/new.jpg,cow\nfiles/new.jpg,dog\n"
     first = write(
         tmp_path / "items.csv",
@@ -196,15 +196,15 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
     assert rows.loc[str(root / "cat/0.jpg"), ["label", "group", "split"]].tolist() == [
         *("dog", "g0", "valid"),
     ]
-    assert rows.loc[str(kept / "new.jpg"), ["label", "split"]].tolist() == ["dog", ""]
+    assert rows.loc[str(feedback / "new.jpg"), ["label", "split"]].tolist() == ["dog", ""]
     assert reasons(table) == {
         "ab12.jpeg": f"a copy of {root / 'cat/0.jpg'}",
         "cd34.jpg": f"a copy of {root / 'cat/1.jpg'}",
         "new.jpg": "listed twice",
     }
     assert table.corrections.to_dict("records") == [
-        {"path": str(root / "cat/0.jpg"), "span": "", "before": "cat", "label": "dog", "by": str(kept / "ab12.jpeg")},
-        {"path": str(kept / "new.jpg"), "span": "", "before": "cow", "label": "dog", "by": str(kept / "new.jpg")},
+        {"path": str(root / "cat/0.jpg"), "span": "", "before": "cat", "label": "dog", "by": str(feedback / "ab12.jpeg")},
+        {"path": str(feedback / "new.jpg"), "span": "", "before": "cow", "label": "dog", "by": str(feedback / "new.jpg")},
     ]  # fmt: skip
     assert "Corrected labels (the last source counts): 2: " in caplog.text
     assert f"{root}/cat/0.jpg: 'cat', now 'dog'" in caplog.text
@@ -222,7 +222,7 @@ def test_a_correction_settles_what_the_first_source_says_twice(root: Path, tmp_p
 def test_two_files_of_one_content_in_the_last_source_are_taken_out(
     root: Path, tmp_path: Path
 ) -> None:
-    """Neither was said later than the other."""
+    """Neither label is later than the other."""
     copy = shutil.copy(root / "cat" / "0.jpg", tmp_path / "copy.jpg")
     text = f"path,label\n{root}/cat/0.jpg,cat\n{copy},dog\n"
     table = load_table([str(root), str(write(tmp_path / "corrected.csv", text))])
@@ -248,7 +248,7 @@ def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: P
     assert [Path(path).name for path in table.unknown_items["path"]] == ["4.png"]
     reason = "labelled by a model and not corrected"
     assert reasons(table) == {"0.png": reason, "1.png": reason}
-    # To judge a model by, all rows are what they say.
+    # For evaluation, all rows count as labels.
     assert len(load_table(answers, learned=False).frame) == 3
 
 
@@ -258,26 +258,26 @@ def test_the_rows_of_a_model_are_counted_without_a_warning(
     rows = [("a.jpg", "cat", "cat", ""), ("b.jpg", "dog", "cat", ""), ("c.jpg", "cat", "cat", "")]
     frame = pd.DataFrame(rows, columns=["path", "label", "best", "reason"])
     with caplog.at_level(logging.INFO):
-        _, left = corrected_by_hand(frame, "x.csv")
+        _, ignored = corrected_by_hand(frame, "x.csv")
     assert "x.csv: 1 corrected row used, 2 unchanged left out" in caplog.text
-    assert summary(left) == []
+    assert summary(ignored) == []
     bad = Rejected("d.jpg", "damaged")
-    assert summary([*left, bad]) == ["1 file left out:", "  d.jpg: damaged"]
+    assert summary([*ignored, bad]) == ["1 file left out:", "  d.jpg: damaged"]
 
 
 def test_an_answer_above_the_classes_is_the_models_own_until_it_is_changed() -> None:
-    way = '[["pet", 0.99], ["cat", 0.6]]'
+    branch = '[["pet", 0.99], ["cat", 0.6]]'
     rows = [
-        ("a.jpg", "pet", "cat", "ambiguous", way),
-        ("b.jpg", "cat", "cat", "ambiguous", way),
-        ("c.jpg", "dog", "cat", "ambiguous", way),
-        ("d.jpg", "cat", "cat", "", way),
+        ("a.jpg", "pet", "cat", "ambiguous", branch),
+        ("b.jpg", "cat", "cat", "ambiguous", branch),
+        ("c.jpg", "dog", "cat", "ambiguous", branch),
+        ("d.jpg", "cat", "cat", "", branch),
     ]
-    frame, left = corrected_by_hand(
+    frame, ignored = corrected_by_hand(
         pd.DataFrame(rows, columns=["path", "label", "best", "reason", "branch"]), "x"
     )
     assert frame["path"].tolist() == ["b.jpg", "c.jpg"]
-    assert [item.path for item in left] == ["a.jpg", "d.jpg"]
+    assert [item.path for item in ignored] == ["a.jpg", "d.jpg"]
 
 
 def test_answers_that_nobody_corrected_are_refused(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_moment_of_strain_that_was_answered_is_the_one_that_is_learnt() -> Non
 
 
 def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) -> None:
-    """Most likely another was meant, or files of another kind."""
+    """Most likely another source was meant, or the files are of another kind."""
     write(tmp_path / "a.wav", "no sound")
     other = write(tmp_path / "sounds.csv", "path,label\na.wav,cat\n")
     with pytest.raises(
@@ -308,25 +308,25 @@ def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) ->
 def test_times_that_a_program_has_rounded_are_those_of_the_item(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The nearest within a millisecond; a row at no item's time is a new item, and listed."""
+    """The nearest item within a millisecond counts; any other row is listed as a new item."""
     caplog.set_level(logging.INFO)
-    none, moment = float("nan"), 1126259462.0123457
+    nan, moment = float("nan"), 1126259462.0123457
     rows = [
-        (0, "a", "old", 1.897648165999982, 2.5, none), (0, "a", "near", 1.8985, 2.5, none),
-        (0, "a", "apart", 7.0, 8.0, none), (0, "b", "old", none, none, moment),
-        (0, "b", "apart", none, none, moment + 8),
-        (1, "a", "new", 1.898, 2.5001, none), (1, "a", "new", 1.898, 2.5001, none),
-        (1, "a", "exact", 1.8985, 2.5, none), (1, "a", "other", 7.002, 8.0, none),
-        (1, "a", "whole", none, none, none), (1, "b", "new", none, none, 1126259462.0126),
-        (1, "b", "other", none, none, moment + 7.9), (1, "c", "first", 1.0, 2.0, none),
+        (0, "a", "old", 1.897648165999982, 2.5, nan), (0, "a", "near", 1.8985, 2.5, nan),
+        (0, "a", "apart", 7.0, 8.0, nan), (0, "b", "old", nan, nan, moment),
+        (0, "b", "apart", nan, nan, moment + 8),
+        (1, "a", "new", 1.898, 2.5001, nan), (1, "a", "new", 1.898, 2.5001, nan),
+        (1, "a", "exact", 1.8985, 2.5, nan), (1, "a", "other", 7.002, 8.0, nan),
+        (1, "a", "whole", nan, nan, nan), (1, "b", "new", nan, nan, 1126259462.0126),
+        (1, "b", "other", nan, nan, moment + 7.9), (1, "c", "first", 1.0, 2.0, nan),
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
     frame[["x", "y", "width", "height"]] = float("nan")
     corrected, corrections, rejected = apply_corrections(frame)
-    kept = [0, 1, 2, 3, 4, 8, 9, 11, 12]
+    numbers = [0, 1, 2, 3, 4, 8, 9, 11, 12]
     times = ["start", "end", "gps"]
     pd.testing.assert_frame_equal(
-        corrected[times], frame.loc[kept, times].reset_index(drop=True), check_exact=True
+        corrected[times], frame.loc[numbers, times].reset_index(drop=True), check_exact=True
     )
     assert corrected["label"].tolist() == [
         "new", "exact", "apart", "new", "apart", "other", "whole", "other", "first",

@@ -1,4 +1,4 @@
-"""Time and place of files from all sources, and which counts where they contradict each other."""
+"""Time and place of files from all sources, and which source wins when they disagree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def time_of(path: object) -> str:
         ("S4A01234_20190604$221500.wav", "2019-06-04T22:15:00"),
         ("SM3_0+1_20190604_221500_000.flac", "2019-06-04T22:15:00"),
         ("IMG_20190604_221500.jpg", "2019-06-04T22:15:00"),
-        ("20190604.WAV", ""),  # hexadecimal digits of 1987
+        ("20190604.WAV", ""),  # digits that read as hexadecimal give 1987
         ("5CF6EA04.jpg", ""),
         ("20191304_221500.WAV", ""),
         ("120190604_221500.WAV", ""),
@@ -96,20 +96,20 @@ def test_a_table_of_deployments_gives_place_zone_and_name(tmp_path: Path) -> Non
         "east/x.wav": ("", None, ""),
     }
     for name, (time, latitude, deployment) in rows.items():
-        found = clock.of(str(tmp_path / name))
-        assert (iso(found.time), found.deployment) == (time, deployment), name
-        assert found.latitude == latitude or (latitude is None and math.isnan(found.latitude))
+        record = clock.of(str(tmp_path / name))
+        assert (iso(record.time), record.deployment) == (time, deployment), name
+        assert record.latitude == latitude or (latitude is None and math.isnan(record.latitude))
     recorded = recording(tmp_path / "S4A01_20190604_221500.wav", comment=COMMENT)
     assert iso(clock.of(recorded).time) == "2019-06-04T22:15:00+01:00"
     remarks = "\n".join(clock.remarks())
-    for said in (
+    for text in (
         f"period of their deployment: 1 of 6, such as {tmp_path}/north/deep/20190704_221500.WAV: 2019-07-04T22:15:00+01:00",
         f"another zone than --deployments gives: 1 of 6, such as {recorded}: AudioMoth's comment",
         f"no deployment of --deployments: 1 of 6, such as {tmp_path}/east/x.wav",
         "Deployments without a file: 1 of 4, unused.",
         "Files without a time, inside or in the name: 1 of 6",
     ):
-        assert said in remarks
+        assert text in remarks
 
 
 def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
@@ -118,13 +118,13 @@ def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
         "deploymentID,locationName,latitude,longitude,deploymentStart,deploymentEnd\n"
         "north,North,52.5,-4.25,2019-06-01T00:00:00+02:00,2019-06-30T00:00:00+02:00\n",
     )
-    found = Clock(read_deployments(file)).of(str(tmp_path / "north/20190604_221500.WAV"))
-    assert iso(found.time) == "2019-06-04T22:15:00+02:00"
-    assert found[1:] == (52.5, -4.25, "north")
+    record = Clock(read_deployments(file)).of(str(tmp_path / "north/20190604_221500.WAV"))
+    assert iso(record.time) == "2019-06-04T22:15:00+02:00"
+    assert record[1:] == (52.5, -4.25, "north")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("site,latitude\nnorth,1\n", "no column 'deployment' (or 'deploymentID'). It has 'site'"),
         ("deployment,latitude\nnorth,1\n", "only one of the columns latitude and longitude"),
@@ -138,12 +138,12 @@ def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
         ("deployment,latitude,longitude\n,1,2\n", "row 2: the name of the deployment is empty"),
     ],
 )  # fmt: skip
-def test_a_table_that_is_wrong_is_refused_with_row_and_remedy(tmp_path, text, said):
+def test_a_table_that_is_wrong_is_refused_with_row_and_remedy(tmp_path, text, message):
     file = table(tmp_path, text)
-    with pytest.raises(SecondhandError) as caught:
+    with pytest.raises(SecondhandError) as error:
         read_deployments(file)
-    assert str(caught.value).startswith(f"--deployments {file}")
-    assert said in str(caught.value)
+    assert str(error.value).startswith(f"--deployments {file}")
+    assert message in str(error.value)
 
 
 def test_a_time_some_seconds_later_crosses_the_change_of_the_clock() -> None:

@@ -1,4 +1,4 @@
-"""Bursts are planted, and stay on one side; what only looks alike by nature is no cluster."""
+"""Bursts stay in one part of a split; classes that merely look alike do not form clusters."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
 
-SCENES, SHOTS = 8, 3  # bursts in a class, pictures of each
+SCENES, SHOTS = 8, 3  # bursts per class, pictures per burst
 
 
-def prepared(data: DataSettings, folder: Path) -> Loaded:
-    """The items of a run with these settings."""
+def prepare_items(data: DataSettings, folder: Path) -> Loaded:
+    """Return the items of a run with these settings."""
     signal = SignalSettings()
     return load_items(read_items(data, signal, 0), data, signal, 0, folder)
 
@@ -41,16 +41,16 @@ def scene(seed: int) -> Image.Image:
 
 @pytest.fixture(scope="module")
 def bursts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two classes of 8 bursts of 3 shots (a moved crop, another size and quality), and 8 lone ones."""
+    """Two classes of 8 bursts of 3 crops of various size and quality, and 8 single pictures."""
     folder = tmp_path_factory.mktemp("bursts")
     for k, label in enumerate(("apple", "pear")):
         (folder / label).mkdir()
         for n in range(2 * SCENES):
-            whole = scene(100 * k + n)
+            full = scene(100 * k + n)
             for shot in range(SHOTS if n < SCENES else 1):
-                seen = whole.crop((shot * 4, shot * 3, 82 + shot * 4, 82 + shot * 3))
+                crop = full.crop((shot * 4, shot * 3, 82 + shot * 4, 82 + shot * 3))
                 file = folder / label / f"scene{n:02d}_{shot}.jpg"
-                seen.resize((70 - shot, 70 - shot)).save(file, quality=85 - 10 * shot)
+                crop.resize((70 - shot, 70 - shot)).save(file, quality=85 - 10 * shot)
     return folder
 
 
@@ -59,30 +59,30 @@ def scene_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
-    together = DataSettings(data=str(bursts))
-    table = load_grouped(together, SignalSettings())
+    default = DataSettings(data=str(bursts))
+    table = load_grouped(default, SignalSettings())
     for seed in (0, 1, 2):
-        frame, dropped = split(table.frame, together, seed)
+        frame, dropped = split(table.frame, default, seed)
         assert not dropped
         assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
     assert table.near_duplicates.startswith("48 files in 16 clusters, the largest of 3")
-    folds = replace(together, cv=4, fold="2")
+    folds = replace(default, cv=4, fold="2")
     tested, dropped = split(table.frame, folds, 0)
     assert not dropped
     assert tested.groupby(scene_of(tested))["split"].nunique().max() == 1
-    alone = frame["group"].eq("")
-    assert (frame.loc[alone].groupby(scene_of(frame)).size() == 1).all()
-    assert alone.sum() == 2 * SCENES
+    ungrouped = frame["group"].eq("")
+    assert (frame.loc[ungrouped].groupby(scene_of(frame)).size() == 1).all()
+    assert ungrouped.sum() == 2 * SCENES
 
-    apart = DataSettings(data=str(bursts), near_duplicates="ignore")
-    table = load_grouped(apart, SignalSettings())
-    frame, _ = split(table.frame, apart, 0)
+    ignoring = DataSettings(data=str(bursts), near_duplicates="ignore")
+    table = load_grouped(ignoring, SignalSettings())
+    frame, _ = split(table.frame, ignoring, 0)
     assert table.near_duplicates == ""
     assert frame.groupby(scene_of(frame))["split"].nunique().max() > 1
 
 
 def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, monkeypatch):
-    """Counted in a file: checks run in other processes."""
+    """Openings are counted in a file, because checks run in other processes."""
     count, opened = tmp_path / "opened", opening.opened
 
     def counted(source, name):
@@ -98,15 +98,15 @@ def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, m
 def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     data = DataSettings(data=str(bursts))
-    first = prepared(data, tmp_path)
+    first = prepare_items(data, tmp_path)
     assert (
         "Near-duplicates stay in one split: 48 files in 16 clusters, the largest of 3"
         in caplog.text
     )
-    again = prepared(data, tmp_path)
+    again = prepare_items(data, tmp_path)
     pd.testing.assert_frame_equal(first.table.frame, again.table.frame)
-    kept = pd.read_csv(tmp_path / "items.csv", keep_default_na=False)
-    assert kept["group"].tolist() == first.table.frame["group"].tolist()
+    saved = pd.read_csv(tmp_path / "items.csv", keep_default_na=False)
+    assert saved["group"].tolist() == first.table.frame["group"].tolist()
 
 
 def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
@@ -125,7 +125,8 @@ def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
     rows["fold"] = rows["shot"]
     assert grouped(["fold"], fold="1")["group"].eq("").all()
     assert grouped(["fold"], cv="fold")["group"].eq("").all()
-    # Look-alikes never join two given groups; what has none is kept with its like.
+    # Near-duplicates never join two given groups; items without a group stay with their
+    # near-duplicates.
     table_of_groups = grouped(["group"])
     has_group = rows["group"].ne("").to_numpy()
     assert (
@@ -136,7 +137,7 @@ def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
     joined = grouped(["group"])
     burst = scene_of(joined).duplicated(keep=False)
     assert joined.loc[burst, "group"].eq("first site").all()
-    # Test items of the data's own stay where they are; the rest is drawn without cutting a burst.
+    # The data's own test items stay there; the rest is split without dividing a burst.
     rows["split"] = rows["shot"].map({"0": "train", "1": "train", "2": "test"})
     data = DataSettings(data=str(tmp_path / "t.csv"))
     frame, dropped = split(grouped(["split"]), data, 0)
@@ -152,10 +153,10 @@ def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_pa
         for file in (bursts / label).glob("scene*_0.jpg"):
             (tmp_path / "data" / label / file.name).write_bytes(file.read_bytes())
     for shot in range(8):
-        seen = scene(907).crop((shot, 0, 80 + shot, 80))
+        crop = scene(907).crop((shot, 0, 80 + shot, 80))
         (tmp_path / "data" / "plum").mkdir(exist_ok=True)
-        seen.save(tmp_path / "data" / "plum" / f"{shot}.jpg", quality=90)
-    loaded = prepared(DataSettings(data=str(tmp_path / "data")), tmp_path)
+        crop.save(tmp_path / "data" / "plum" / f"{shot}.jpg", quality=90)
+    loaded = prepare_items(DataSettings(data=str(tmp_path / "data")), tmp_path)
     frame = loaded.table.frame
     assert set(frame.loc[frame["label"].eq("plum"), "split"]) == {"train", "valid", "calibration"}
     assert (
@@ -166,17 +167,17 @@ def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_pa
 
 
 def test_classes_that_look_alike_are_no_clusters(tmp_path):
-    """Pictures of one colour under noise, and written digits: alike by nature, by 0.88."""
+    """Pictures of one colour under noise, and written digits, are similar by nature, up to 0.88."""
     noise = DataSettings(data=str(write_pictures(tmp_path)))
     assert load_grouped(noise, SignalSettings()).near_duplicates == "none found"
     digits = load_digits()
     pictures = [
         Image.fromarray((255 - 15 * digit).astype(np.uint8)) for digit in digits.images[:600]
     ]
-    seen = thumbnails_of(
+    thumbnails = thumbnails_of(
         [Source(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
     )
-    clusters = find_clusters(seen, np.arange(600), digits.target[:600].astype(str))
+    clusters = find_clusters(thumbnails, np.arange(600), digits.target[:600].astype(str))
     assert sum(clusters.sizes) <= 6
     assert not clusters.ungrouped
 
@@ -187,7 +188,7 @@ def test_a_recording_in_another_encoding_is_found(tmp_path):
         folder = tmp_path / "data" / label
         folder.mkdir(parents=True)
         for n in range(12):
-            # Chirps of their own moments and heights.
+            # Chirps of different times and frequencies.
             t = np.arange(16_000) / 8000
             wave = 0.02 * rng.normal(size=t.size)
             for start in rng.uniform(0, 1.8, 4):
@@ -200,41 +201,42 @@ def test_a_recording_in_another_encoding_is_found(tmp_path):
                 soundfile.write(folder / "again.ogg", 0.5 * wave, 8000)
     signal = SignalSettings(cache_dir=tmp_path / "cache")
     table = load_grouped(DataSettings(data=str(tmp_path / "data")), signal)
-    together = table.frame.loc[table.frame["group"].ne("")]
+    clustered = table.frame.loc[table.frame["group"].ne("")]
     assert {
-        tuple(sorted(Path(p).name for p in rows)) for _, rows in together.groupby("group")["path"]
+        tuple(sorted(Path(p).name for p in rows)) for _, rows in clustered.groupby("group")["path"]
     } == {("03.wav", "again.ogg")}
-    assert together["group"].nunique() == 2
+    assert clustered["group"].nunique() == 2
 
 
 def test_candidates_lose_nothing_against_all_pairs(bursts):
-    """The oracle compares every pair, shift by shift."""
+    """The reference compares every pair at every shift."""
     from scipy.sparse.csgraph import connected_components
 
     files = sorted(bursts.glob("*/*.jpg"))
-    seen = thumbnails_of([Source(str(f)) for f in files], lambda item: open_picture(item.path))
+    thumbnails = thumbnails_of(
+        [Source(str(f)) for f in files], lambda item: open_picture(item.path)
+    )
     shifts = range(-SHIFT, SHIFT + 1)
     best = np.max(
         [
-            np.einsum("aij,bij->ab", seen, np.roll(seen, (y, x), (1, 2)))
+            np.einsum("aij,bij->ab", thumbnails, np.roll(thumbnails, (y, x), (1, 2)))
             for y in shifts
             for x in shifts
         ],
         axis=0,
     )
     labels = np.array([file.parent.name for file in files])
-    clusters = find_clusters(seen, np.arange(len(files)), labels)
-    _, whole = connected_components(best >= 0.75, directed=False)
-    sizes = np.bincount(whole)
+    clusters = find_clusters(thumbnails, np.arange(len(files)), labels)
+    _, expected = connected_components(best >= 0.75, directed=False)
+    sizes = np.bincount(expected)
     assert sorted(clusters.sizes) == sorted(sizes[sizes > 1])
     for number in range(len(clusters.sizes)):
-        assert len(set(whole[clusters.number == number])) == 1
+        assert len(set(expected[clusters.number == number])) == 1
 
 
 @pytest.fixture
 def outing(tmp_path: Path) -> Path:
-    """Two classes photographed in six sessions, an hour apart, four photos of each class on
-    each; and a near-duplicate, another day, of the first photo."""
+    """Six hourly sessions with four photos of each of two classes, and a later near-duplicate."""
     start = datetime(2023, 5, 1, 12)
     for n in range(48):
         session, label = n // 8, ("apple", "pear")[n % 2]
@@ -260,15 +262,15 @@ def test_photos_of_a_session_are_on_one_side_with_their_near_duplicates(outing, 
     for seed in (0, 1, 2):
         frame, dropped = split(table.frame, data, seed)
         assert not dropped
-        held_out = frame["split"].ne("train")  # few sessions: what is held out may share one
+        held_out = frame["split"].ne("train")  # with few sessions, held-out parts may share one
         assert held_out.groupby(session_of(frame)).nunique().max() == 1
         assert set(frame.loc[~held_out, "label"]) == {"apple", "pear"}
     folds = DataSettings(data=str(outing), cv=3, fold="1")
     frame, _ = split(load_grouped(folds, SignalSettings()).frame, folds, 0)
     tested = frame["split"].eq("test")
     assert tested.groupby(session_of(frame)).nunique().max() == 1
-    apart = DataSettings(data=str(outing), near_duplicates="ignore")
-    table = load_grouped(apart, SignalSettings())
+    ignoring = DataSettings(data=str(outing), near_duplicates="ignore")
+    table = load_grouped(ignoring, SignalSettings())
     assert table.sessions == ""
     assert table.frame["group"].eq("").all()
 
@@ -281,7 +283,7 @@ def test_what_is_named_by_the_data_comes_before_the_sessions(outing):
 
 
 def test_sessions_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
-    """Of one long session nothing could be held out, nor five folds be made of two."""
+    """One long session leaves nothing to hold out and cannot be divided into five folds."""
     folds = DataSettings(data=str(outing), cv=7)
     table = load_grouped(folds, SignalSettings())
     assert table.sessions.startswith("not kept together: 4")

@@ -1,4 +1,4 @@
-"""Several labels an item: how tables say them, and how they are split."""
+"""Several labels per item: how tables give them, and how items are split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datasets.items.splits import missing_split
 
 
 def write(folder: Path, text: str) -> Path:
-    """A table, and the files that its rows name."""
+    """Write a table and the files that its rows name."""
     for line in text.splitlines()[1:]:
         (folder / line.split(",")[0]).write_text(line)
     (folder / "items.csv").write_text(text)
@@ -38,7 +38,7 @@ def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
     known = targets_of("rain|?bird", table.classes)
     assert math.isnan(known[0])
     assert known[1] == 1
-    # As a run's items.csv has it, it comes back as it was.
+    # A run's items.csv is read back unchanged.
     table.frame.to_csv(tmp_path / "again.csv", index=False)
     again = load_table(tmp_path / "again.csv", labels="multi", check=False).frame
     assert again["label"].tolist() == table.frame["label"].tolist()
@@ -113,13 +113,13 @@ def test_folders_have_one_label_a_file(tmp_path: Path) -> None:
 
 
 def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> None:
-    """Rare labels too, as in iterative stratification (Sechidis 2011), and with whole groups."""
+    """Rare labels too (Sechidis 2011, iterative stratification), with undivided groups."""
     rng = np.random.default_rng(0)
-    there = rng.random((400, 6)) < [0.5, 0.3, 0.2, 0.1, 0.05, 0.02]
+    present = rng.random((400, 6)) < [0.5, 0.3, 0.2, 0.1, 0.05, 0.02]
     frame = pd.DataFrame(
         {
             "path": [f"{n}.wav" for n in range(400)],
-            "label": ["|".join(f"c{k}" for k in np.flatnonzero(row)) for row in there],
+            "label": ["|".join(f"c{k}" for k in np.flatnonzero(row)) for row in present],
             "group": [f"g{n // 2}" for n in range(400)],
             "split": "",
         }
@@ -133,5 +133,5 @@ def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> 
         counts = pd.Series(
             [name for label in held_labels for name in names_of(label)]
         ).value_counts()
-        for k, whole in enumerate(there.sum(axis=0)):
-            assert abs(counts.get(f"c{k}", 0) - 0.15 * whole) <= max(2, 0.15 * 0.15 * whole), k
+        for k, total in enumerate(present.sum(axis=0)):
+            assert abs(counts.get(f"c{k}", 0) - 0.15 * total) <= max(2, 0.15 * 0.15 * total), k

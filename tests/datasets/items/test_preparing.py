@@ -1,4 +1,4 @@
-"""The items of a run after rendering: items that cannot be rendered leave no split empty, or it is an error."""
+"""A run's items after rendering: a split that loses all its items is an error."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def load(data: Path, folder: Path, *, signal: SignalSettings | None = None, **mo
 
 def silence(paths: pd.Series) -> None:
     for path in map(Path, paths):
-        # Of different lengths, else they are copies of one another.
+        # Different lengths, so that they are no copies.
         length = RATE // 4 + 10 * int(path.stem) + len(path.parent.name)
         soundfile.write(path, np.zeros(length), RATE)
 
 
-def drawn(loaded: Loaded) -> dict[str, str]:
-    """The split of each file; that of its windows is the same."""
+def split_of_files(loaded: Loaded) -> dict[str, str]:
+    """Return the split of each file, which its windows share."""
     frame = loaded.table.frame
     assert loaded.rows.drop_duplicates("path")["path"].tolist() == frame["path"].tolist()
     splits = dict(zip(frame["path"], frame["split"], strict=True))
@@ -72,7 +72,7 @@ def test_a_split_that_rendering_emptied_is_split_anew_and_so_on_resuming(
     silence(emptied)
     with caplog.at_level("WARNING"):
         loaded = load(copy, tmp_path / "run")
-    splits = drawn(loaded)
+    splits = split_of_files(loaded)
     assert set(splits) == set(before["path"]) - set(emptied)
     assert set(splits.values()) == PARTS
     counts = loaded.table.frame.groupby("split")["label"].nunique()
@@ -80,8 +80,8 @@ def test_a_split_that_rendering_emptied_is_split_anew_and_so_on_resuming(
     assert f"no item is left for {part}, so the other items are split again" in caplog.text
     assert f"{len(emptied)} of 20 items could not be rendered" in caplog.text
     assert "no signal" in caplog.text
-    (tmp_path / "run/checkpoint/best.safetensors").touch()  # as if it had been stopped
-    assert drawn(load(copy, tmp_path / "run")) == splits
+    (tmp_path / "run/checkpoint/best.safetensors").touch()  # as after an interrupted run
+    assert split_of_files(load(copy, tmp_path / "run")) == splits
 
 
 def test_a_class_without_an_item_to_learn_from_is_split_anew(copy: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_class_without_an_item_to_learn_from_is_split_anew(copy: Path, tmp_pat
     silence(before.loc[learned, "path"])
     loaded = load(copy, tmp_path / "run")
     frame = loaded.table.frame
-    assert set(drawn(loaded).values()) == PARTS
+    assert set(split_of_files(loaded).values()) == PARTS
     assert set(frame.loc[frame["split"].eq("train"), "label"]) == {"hum", "hiss"}
 
 
@@ -101,23 +101,23 @@ def test_a_class_of_which_one_file_could_be_rendered_waits_for_more(
     for file in (copy / "buzz").iterdir():
         noise = np.random.default_rng(int(file.stem)).uniform(-0.2, 0.2, RATE // 4)
         soundfile.write(file, noise, RATE)
-    every = pd.Series(sorted(map(str, (copy / "buzz").iterdir())))
-    silence(every[1:])
+    all_files = pd.Series(sorted(map(str, (copy / "buzz").iterdir())))
+    silence(all_files[1:])
     loaded = load(copy, tmp_path / "run")
-    assert set(drawn(loaded)) == {
+    assert set(split_of_files(loaded)) == {
         str(f) for name in ("hum", "hiss") for f in (copy / name).iterdir()
     }
     assert loaded.labels == ["hiss", "hum"]
     reasons = {bad.path: bad.reason for bad in loaded.table.rejected}
-    assert set(reasons) == {*every}
-    assert "'buzz' has 1 usable file; a class needs 2" in reasons[every[0]]
+    assert set(reasons) == {*all_files}
+    assert "'buzz' has 1 usable file; a class needs 2" in reasons[all_files[0]]
     assert "classes with too few files, left out: 'buzz'" in caplog.text
 
 
 def test_what_leaves_every_part_filled_moves_nothing(copy: Path, tmp_path: Path) -> None:
     before = load(copy, tmp_path / "before").table.frame
     silence(before.loc[before["split"].eq("train"), "path"].head(2))
-    splits = drawn(load(copy, tmp_path / "run"))
+    splits = split_of_files(load(copy, tmp_path / "run"))
     splits_before = before.set_index("path")["split"]
     assert len(splits) == 18
     assert splits == splits_before[list(splits)].to_dict()
@@ -133,9 +133,9 @@ def table(copy: Path, **columns: list[str]) -> Path:
 def test_a_part_that_the_data_name_is_not_replaced(copy: Path, tmp_path: Path) -> None:
     data = table(copy, split=(["train"] * 6 + ["valid"] * 2 + ["test"] * 2) * 2)
     frame = pd.read_csv(data)
-    # Valid is shared with calibration, so half of it may go.
+    # The validation files are also the calibration files, so half of them may fail.
     silence(frame.loc[[6, 16], "path"])
-    splits = drawn(load(data, tmp_path / "half"))
+    splits = split_of_files(load(data, tmp_path / "half"))
     assert list(splits.values()).count("train") == 12
     assert set(splits.values()) == {*PARTS, "test"}
     silence(frame.loc[frame["split"].eq("valid"), "path"])

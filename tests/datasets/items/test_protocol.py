@@ -1,4 +1,4 @@
-"""What the figures rest on is said of each way to split."""
+"""The evaluation protocol is stated for each kind of split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datasets.items.table import ItemTable, with_columns
 
 
 def protocol(data: DataSettings, *, near: str = "", sessions: str = "", **columns: object) -> str:
-    """Of 40 items of two classes with these columns, split as the settings want it."""
+    """Return the protocol of 40 items of two classes with these columns and settings."""
     rows = {"path": [f"{n}.png" for n in range(40)], "label": ["a", "b"] * 20}
     whole = with_columns(pd.DataFrame({**rows, **columns}))
     if data.cv and not data.fold:  # all folds together

@@ -1,4 +1,4 @@
-"""Items grouped by deployment, and tested on what was recorded last."""
+"""Grouping by deployment, and testing on the latest recordings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.datasets.images.test_capture_time import photo
 
 
 def random_scene(seed: int) -> Image.Image:
-    """A picture that is like no other one."""
+    """Return a picture unlike any other."""
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (48, 48, 3), np.uint8))
 
 
@@ -47,8 +47,8 @@ def test_what_was_recorded_last_is_tested(photos: Path) -> None:
     assert times[tested].min() > times[~tested].max()
     assert {*frame["split"]} == {"train", "valid", "calibration", "test"}
     assert table.learnt_until == times[~tested].max().isoformat() == "2024-04-01T12:00:00+01:00"
-    said = protocol_of(table, table.unsplit, DataSettings(split_by="time"))
-    assert said.startswith(
+    protocol = protocol_of(table, table.unsplit, DataSettings(split_by="time"))
+    assert protocol.startswith(
         "files recorded after 2024-04-01T12:00:00+01:00; trained on files until then, tested on later ones"
     )
 
@@ -117,7 +117,7 @@ def test_deployments_are_groups(photos: Path, tmp_path: Path, caplog) -> None:
     deployments.write_text("deployment\nsite1\n")
     with pytest.raises(SecondhandError, match=r"30 of 40 items belong to no deployment.*site0_00"):
         read(photos, group_by="deployment", deployments=deployments)
-    named = frame[["path", "label", "deployment"]]
-    named.to_csv(tmp_path / "items.csv", index=False)
+    by_label = frame[["path", "label", "deployment"]]
+    by_label.to_csv(tmp_path / "items.csv", index=False)
     by_table = read(tmp_path / "items.csv", group_by="deployment").frame
     assert by_table["group"].tolist() == frame["group"].tolist()

@@ -1,4 +1,4 @@
-"""The items of an earlier run beside new ones: what was held out stays so, and what was learnt too."""
+"""Items of an earlier run beside new ones: both training and held-out items keep their parts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(folder: Path, label: str, first: int, last: int, **more: str) -> pd.Dat
 
 @pytest.fixture
 def run(pictures: Path, tmp_path: Path) -> Path:
-    """The folder of an earlier run on twelve files each of two classes, and two of unknown classes."""
+    """An earlier run on twelve files of each of two classes, and two of unknown classes."""
     parts = [
         rows(pictures, label, *span, split=part)
         for label in ("red", "green")
@@ -48,8 +48,8 @@ def run(pictures: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def prepared(data: DataSettings, folder: Path) -> Loaded:
-    """The items of a run with these settings."""
+def prepare_items(data: DataSettings, folder: Path) -> Loaded:
+    """Return the items of a run with these settings."""
     signal = SignalSettings()
     return load_items(read_items(data, signal, 0), data, signal, 0, folder)
 
@@ -59,7 +59,7 @@ def load(run: Path, new: pd.DataFrame, **more: object) -> Loaded:
     new.to_csv(file, index=False)
     (run.parent / "out").mkdir(exist_ok=True)
     data = DataSettings(data=str(file), from_=run / "model", **more)  # type: ignore[arg-type]
-    return prepared(data, run.parent / "out")
+    return prepare_items(data, run.parent / "out")
 
 
 def split_labels(loaded: Loaded) -> dict[str, str]:
@@ -75,7 +75,7 @@ def before(run: Path) -> dict[str, str]:
 def test_old_items_keep_their_parts_and_new_ones_are_split(
     run: Path, pictures: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also an old one that is named again; a file that is gone is listed, and counted."""
+    """An old item that is named again keeps its part too; a missing file is listed and counted."""
     caplog.set_level("INFO")
     old = before(run)
     table = pd.read_csv(run / "items.csv")
@@ -100,31 +100,31 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
 def test_from_another_folder_the_runs_files_are_the_same(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where files of the same names, but other contents, lie in that folder."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    shutil.copytree(pictures, here / "small", ignore=shutil.ignore_patterns("blue", "unknown"))
+    """The other folder has files of the same names with other contents."""
+    first, second = tmp_path / "here", tmp_path / "there"
+    shutil.copytree(pictures, first / "small", ignore=shutil.ignore_patterns("blue", "unknown"))
     for label, other in (("red", "green"), ("green", "red")):
-        for file in (here / "small" / label).iterdir():
-            lookalike = there / "small" / label / file.name
+        for file in (first / "small" / label).iterdir():
+            lookalike = second / "small" / label / file.name
             lookalike.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(here / "small" / other / file.name.replace(label, other), lookalike)
-    monkeypatch.chdir(here)
+            shutil.copy(first / "small" / other / file.name.replace(label, other), lookalike)
+    monkeypatch.chdir(first)
     parser = make_parser("learners.finetune", "")
     settings = parse(parser, ["--data", "small", "--out", "runs/x", "--strain", "x*.hdf5"])
-    assert (settings.data.data, settings.run.out) == (str(here / "small"), here / "runs/x")
-    assert settings.data.strain == str(here / "x*.hdf5")
+    assert (settings.data.data, settings.run.out) == (str(first / "small"), first / "runs/x")
+    assert settings.data.strain == str(first / "x*.hdf5")
     assert parse(parser, ["--data", "demo:digits"]).data.data == "demo:digits"
     assert parse(parser, ["--from", "hf:a/b"]).data.from_ == Path("hf:a/b")
-    # A program that brings relative paths has whole ones in the run's tables as well.
+    # A program that passes relative paths gets absolute ones in the run's tables.
     run = Path("runs/x")
     run.mkdir(parents=True)
     write_config(run, settings, "")
-    begun = prepared(DataSettings(data="small"), run).table.frame
-    files = {str(file) for file in (here / "small").rglob("*.jpg")}
+    begun = prepare_items(DataSettings(data="small"), run).table.frame
+    files = {str(file) for file in (first / "small").rglob("*.jpg")}
     assert set(pd.read_csv(run / "items.csv")["path"]) == files
 
-    monkeypatch.chdir(there)
-    run = here / "runs/x"
+    monkeypatch.chdir(second)
+    run = first / "runs/x"
     assert {*map(FileState.content.fget, map(FileState.of, files))} == {
         *labelled_in(run / "model").contents
     }
@@ -139,11 +139,11 @@ def test_from_another_folder_the_runs_files_are_the_same(
 def test_a_file_of_another_content_is_not_replayed(
     run: Path, pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Counted and listed; given anew, it is a new file."""
+    """It is counted and listed; given again, it is a new file."""
     copies = tmp_path / "copies"
     shutil.copytree(pictures, copies)
     data = DataSettings(data=str(copies), unknown=str(copies / "unknown"))
-    prepared(replace(data, unknown=None), run)
+    prepare_items(replace(data, unknown=None), run)
     items = pd.read_csv(run / "items.csv").set_index("path")["split"]
     for label in ("red", "green"):  # of equal size, as a re-encoded WAV would be
         one = copies / label / f"{label}_003.jpg"
@@ -162,7 +162,7 @@ def test_a_file_of_another_content_is_not_replayed(
 
 
 def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path) -> None:
-    """A copy under another name is the same file. New ones of one group are all learnt."""
+    """A copy under another name is the same file. New files of one group are all trained on."""
     copy = shutil.copy(pictures / "red" / "red_011.jpg", run.parent / "corrected.jpg")
     corrected = pd.DataFrame({"path": [copy], "label": ["green"]})
     loaded = load(
@@ -179,7 +179,7 @@ def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path
 
 
 def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Path) -> None:
-    """By a group that the data name, and as a near-duplicate of it."""
+    """This holds for the data's groups and for near-duplicates."""
     table = pd.read_csv(run / "items.csv").assign(group="")
     table.loc[table["path"].str.endswith("red_008.jpg"), "group"] = "ann"
     table.loc[table["path"].str.endswith("green_008.jpg"), "group"] = "near-duplicates 1"
@@ -204,7 +204,7 @@ def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Pat
 
 
 def test_a_part_of_what_was_learnt(run: Path, pictures: Path) -> None:
-    """Of each class; what was held out is all there. Of nothing learnt, nothing is held out."""
+    """A fraction of each class is rehearsed; held-out items all stay, unless the fraction is 0."""
     new = rows(pictures, "blue", 0, 14)
     half = load(run, new, rehearsal=0.3).table.frame.query("label != 'blue'")
     assert half.groupby(["label", "split"]).size().to_dict() == {
@@ -214,9 +214,9 @@ def test_a_part_of_what_was_learnt(run: Path, pictures: Path) -> None:
     with pytest.raises(SecondhandError, match="only the class 'blue', but at least two classes"):
         load(run, new, rehearsal=0)
     new = pd.concat([new, rows(pictures, "red", 12, 20)])
-    none = load(run, new, rehearsal=0).table
-    assert none.classes == ["blue", "red"]
-    old = none.frame.loc[none.frame["path"].isin(before(run))]
+    nothing = load(run, new, rehearsal=0).table
+    assert nothing.classes == ["blue", "red"]
+    old = nothing.frame.loc[nothing.frame["path"].isin(before(run))]
     assert sorted(old["split"]) == ["calibration"] * 2 + ["valid"] * 2
 
 
@@ -233,7 +233,7 @@ def test_without_the_items_of_its_run_the_new_ones_stand_alone(
 
 
 def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
-    """A fold that the weights have learnt would test nothing."""
+    """A fold of items that the weights were trained on would test nothing."""
     loaded = load(run, rows(pictures, "blue", 0, 12))
     table = loaded.table.frame.assign(split=lambda f: f["split"].where(f["rehearsed"], ""))
     table.loc[table["split"].eq("valid"), "split"] = "test"
@@ -246,21 +246,21 @@ def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
     test = tested.loc[tested["split"].eq("test")]
     assert len(test) == 4
     assert not test["rehearsed"].any()
-    kept = tested.loc[tested["rehearsed"], "split"].value_counts().to_dict()
-    assert kept == {"train": 16, "calibration": 8}
+    counts = tested.loc[tested["rehearsed"], "split"].value_counts().to_dict()
+    assert counts == {"train": 16, "calibration": 8}
     assert set(tested["split"]) <= {*SPLITS}
 
 
 def test_a_class_of_one_corrected_file_waits_for_more(
     run: Path, pictures: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And so does one of which all files were held out: the rest goes on."""
+    """So does a class whose files were all held out; the run goes on without them."""
     blue = rows(pictures, "blue", 0, 14)
     one = rows(pictures, "red", 3, 4).assign(label="Onion")
-    held = rows(pictures, "green", 8, 10).assign(label="Leek")
-    table = load(run, pd.concat([blue, one, held])).table
+    corrected = rows(pictures, "green", 8, 10).assign(label="Leek")
+    table = load(run, pd.concat([blue, one, corrected])).table
     assert table.classes == ["blue", "green", "red"]
-    onion, *leeks = one["path"].tolist() + held["path"].tolist()
+    onion, *leeks = one["path"].tolist() + corrected["path"].tolist()
     assert not {onion, *leeks} & {*table.frame["path"]}
     listed = dict(pd.read_csv(run.parent / "out" / "rejected.csv").to_numpy())
     assert "'Onion' has 1 usable file; a class needs 2" in listed[onion]

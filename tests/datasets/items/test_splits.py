@@ -1,4 +1,4 @@
-"""Splits and folds: stratified, seeded, by group, or as the data say; no group, file or moment on two sides."""
+"""Splits and folds: stratified, seeded, by group, or given; nothing is in two parts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_each_class_is_shared_out_to_within_one_item(seed: int, parts: tuple[flo
     ("count", "bursts"), [(2, False), *((n, b) for n in (3, 5, 7, 13) for b in (False, True))]
 )
 def test_small_classes_fill_the_parts_to_their_sizes(count: int, bursts: bool) -> None:
-    """Half a file of each class, rounded class by class, gave calibration twice what valid got."""
+    """Rounding half a file per class gave calibration twice as many files as validation."""
     frame = table(
         {f"class{i}": count for i in range(30)},
         group=lambda label, i: f"{label}-{i}" if bursts and i > 1 else f"{label}-burst" * bursts,
@@ -76,9 +76,9 @@ def test_small_classes_fill_the_parts_to_their_sizes(count: int, bursts: bool) -
     for seed in range(3):
         split, _ = assign_splits(frame, seed=seed)
         sizes = split["split"].value_counts()
-        held_out = max(30, round(0.3 * 30 * count))  # one of each class at least
+        held_out = max(30, round(0.3 * 30 * count))  # at least one of each class
         assert sizes["valid"] + sizes["calibration"] == held_out
-        # A burst of two among a class's three may be on the wrong side, never all of them.
+        # A burst of two among a class's three files may be misplaced, but not all three.
         assert abs(sizes["valid"] - sizes["calibration"]) <= (held_out // 10 if bursts else 1)
         assert split.loc[split["split"].ne("train"), "label"].nunique() == 30
 
@@ -147,8 +147,9 @@ def test_groups_that_cross_the_given_parts_leave_the_held_out_ones() -> None:
         group=lambda label, i: f"g{i % 10}",
         split=lambda label, i: "train" if i % 10 < 6 else "valid" if i < 25 else "test",
     )
-    frame.loc[frame["path"].eq("a/019.png"), "group"] = "g0"  # valid, as training's
-    frame.loc[frame["path"].eq("b/029.png"), "group"] = "g1"  # test, as training's
+    # A validation file and a test file belong to groups of the training part.
+    frame.loc[frame["path"].eq("a/019.png"), "group"] = "g0"
+    frame.loc[frame["path"].eq("b/029.png"), "group"] = "g1"
     split, moved = assign_splits(frame)
     assert {item.path for item in moved} == {"a/019.png", "b/029.png"}
     reasons = {item.path: item.reason for item in moved}
@@ -208,7 +209,7 @@ def test_groups_from_names(pattern: str, expected: list[str]) -> None:
     [
         ("([", r"--group-by '\(\[' is not a regular expression"),
         (r"^\d", r"does not match 2 of 3 .*'no\.wav'"),
-        (r"(x)?\d", r"does not match 3 of 3"),  # an empty group would make each file one of its own
+        (r"(x)?\d", r"does not match 3 of 3"),  # empty groups would make each file a group
     ],
 )
 def test_expressions_that_give_no_groups(pattern: str, message: str) -> None:
@@ -304,7 +305,7 @@ def test_the_tested_fold_is_whole_and_shares_no_group_with_the_rest(
     frame = folded(60)
     frame["group"] = [f"g{n}" for n in rng.integers(24 if cv != "group" else 6, size=len(frame))]
     if cv == "fold":
-        # As published: by group.
+        # By group, as published.
         frame["fold"] = frame["group"].map(lambda g: str(int(g[1:]) % 5))
     folds = assign_folds(frame, cv, seed=seed)
     tested = []
@@ -325,7 +326,7 @@ def test_the_tested_fold_is_whole_and_shares_no_group_with_the_rest(
 def test_a_group_in_two_folds_is_not_learned_from_where_it_is_tested() -> None:
     frame = folded(30, "ab", folds=3)
     frame["group"] = [f"{row.label}{row.Index}" for row in frame.itertuples()]
-    frame.loc[[0, 1], "group"] = "crosses"  # folds 1 and 2
+    frame.loc[[0, 1], "group"] = "crosses"  # in folds 1 and 2
     split, dropped = assign_splits(frame, cv="fold", fold="1")
     assert [item.path for item in dropped] == ["a/001.wav"]
     assert "'crosses' is also in the tested fold" in dropped[0].reason
@@ -335,13 +336,13 @@ def test_a_group_in_two_folds_is_not_learned_from_where_it_is_tested() -> None:
     assert len(split) == 60
 
 
-# What stays on one side: groups, files of several rows, moments that overlap
+# What stays together: groups, rows of one file, overlapping moments
 
 
 def windows(
     files: int = 12, each: int = 10, *, step: float = 0.5, length: float = 1.0, labels: str = "ab"
 ) -> pd.DataFrame:
-    """Recordings whose windows overlap, their labels mixed."""
+    """Return overlapping windows of recordings with mixed labels."""
     rows = [
         (f"r{file:02d}.wav", labels[(file + n) % len(labels)], n * step, n * step + length)
         for file in range(files)
@@ -358,8 +359,8 @@ def triggers(files: int = 8, each: int = 6, *, apart: float = 100.0) -> pd.DataF
     return frame.assign(group="", split="", fold="", start=NAN, end=NAN)
 
 
-def touching(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> set[int]:
-    """Rows ``here`` that overlap with one ``there``: pair by pair, as an oracle."""
+def overlap_with(frame: pd.DataFrame, rows: pd.Series, others: pd.Series) -> set[int]:
+    """Return the ``rows`` that overlap one of ``others``, by comparing all pairs."""
     span = {
         row.Index: (row.gps - CONTEXT / 2, row.gps + CONTEXT / 2)
         if row.gps == row.gps
@@ -368,8 +369,8 @@ def touching(frame: pd.DataFrame, here: pd.Series, there: pd.Series) -> set[int]
     }
     return {
         a
-        for a in frame.index[here]
-        for b in frame.index[there]
+        for a in frame.index[rows]
+        for b in frame.index[others]
         if frame.at[a, "path"] == frame.at[b, "path"]
         and min(span[a][1], span[b][1]) - max(span[a][0], span[b][0]) > 1e-3
     }
@@ -388,11 +389,11 @@ def test_overlaps_are_those_of_all_pairs(seed: int) -> None:
     frame["end"] = frame["start"] + rng.uniform(0.1, 3, len(frame))
     part = pd.Series(rng.integers(3, size=len(frame)))
     overlapping = overlapping_rows(frame, part.eq(0), part.eq(1))
-    assert set(frame.index[overlapping]) == touching(frame, part.eq(0), part.eq(1))
+    assert set(frame.index[overlapping]) == overlap_with(frame, part.eq(0), part.eq(1))
     number = overlap_groups(frame)
     for a, b in ((part.eq(0), part.eq(1)), (part.eq(2), part.eq(0))):
-        reached = [set(number[list(touching(frame, *pair))]) for pair in ((a, b), (b, a))]
-        assert reached[0] == reached[1]  # what overlaps is in one stretch
+        overlaps = [set(number[list(overlap_with(frame, *pair))]) for pair in ((a, b), (b, a))]
+        assert overlaps[0] == overlaps[1]  # overlapping rows are in one stretch
 
 
 def test_what_touches_does_not_overlap_and_a_row_without_times_is_the_whole_file() -> None:
@@ -408,7 +409,7 @@ def test_units_are_groups_files_without_one_and_groups_that_overlap() -> None:
     frame = windows(files=5, each=2, step=2.0)
     assert split_units(frame).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     frame["group"] = ["x", "y", "x", "", "z", "z", "u", "v", "w", "w"]
-    # Apart in r00: x and y stay apart. r01 has a row without a group, which binds it to x.
+    # In r00 x and y are separate. r01 has a row without a group, which belongs to x.
     assert split_units(frame).tolist() == [0, 1, 0, 0, 2, 2, 3, 4, 5, 5]
     frame["end"] = frame["start"] + 2.5
     assert split_units(frame).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]
@@ -444,7 +445,7 @@ def test_groups_that_overlap_in_a_file_are_on_one_side(frame: pd.DataFrame) -> N
     for seed in range(5):
         split, _ = assign_splits(frame, seed=seed)
         train = split["split"].eq("train")
-        assert not touching(split, ~train, train)
+        assert not overlap_with(split, ~train, train)
 
 
 def test_parts_that_the_data_name_keep_what_does_not_overlap() -> None:
@@ -453,13 +454,13 @@ def test_parts_that_the_data_name_keep_what_does_not_overlap() -> None:
     frame["split"] = part * 4
     split, dropped = assign_splits(frame)
     train, before = split["split"].eq("train"), frame["split"]
-    leaks = touching(frame, before.ne("train"), before.eq("train"))
+    leaks = overlap_with(frame, before.ne("train"), before.eq("train"))
     assert leaks == {6, 18, 30, 42}
     assert sorted(set(frame.index) - set(split.index)) == sorted(leaks)
     assert [item.path for item in dropped] == [f"r{n:02d}.wav" for n in range(4)]
     assert "overlaps in time with an item of its file that is in training" in dropped[0].reason
     assert "cannot be in valid" in dropped[0].reason
-    assert not touching(split, ~train, train)
+    assert not overlap_with(split, ~train, train)
     assert split["split"].eq("test").sum() == 12
 
 
@@ -472,7 +473,7 @@ def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
         "overlaps in time with an item of its file that is in the tested fold" in dropped[0].reason
     )
     test = split["split"].eq("test")
-    assert not touching(split, ~test, test)
+    assert not overlap_with(split, ~test, test)
     assert test.sum() == 24
 
 
@@ -480,7 +481,7 @@ def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
 @pytest.mark.parametrize("files", [3, 4, 5])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed: int) -> None:
-    """Of few recordings three tenths would be one."""
+    """With few recordings 30 % could be a single file."""
     frame = windows(files=files, each=12)
     if grouped:
         frame["group"] = frame["path"]
@@ -491,7 +492,7 @@ def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed:
 
 
 def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
-    """Neither where its rows do not overlap; the message says what is needed."""
+    """Not even if its rows do not overlap; the message says what is needed."""
     message = r"r0\d\.wav, which cannot be divided .* Add files, or hold out more"
     with pytest.raises(SecondhandError, match=message):
         assign_splits(windows(files=2, each=12))
@@ -499,7 +500,7 @@ def test_what_is_held_out_of_one_recording_is_not_shared_out() -> None:
     frame["fold"] = frame["path"]
     with pytest.raises(SecondhandError, match=message):
         assign_splits(frame, fold="r01.wav")
-    # Groups that the data name within a file are taken at their word.
+    # Groups that the data give within a file are used as they are.
     frame = windows(files=3, each=12, step=2.0)
     frame = frame.assign(fold=frame["path"], group=frame["path"] + ["a", "b"] * 18)
     split, _ = assign_splits(frame, fold="r01.wav")

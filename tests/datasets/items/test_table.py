@@ -1,4 +1,4 @@
-"""Item tables: folder, CSV, TSV, Parquet, demo; what is left out is listed with its reason."""
+"""Item tables from folders, CSV, TSV, Parquet and demos; what is left out has a reason."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_the_opening_of_a_picture_shows_its_size_and_state(tmp_path: Path) -> No
             picture(tmp_path / label / f"{number}.{ending}")
     table = load_table(tmp_path)
     assert len(table.picture_info) == 10
-    for path, look in table.picture_info.items():
-        assert look.state == FileState.of(path)
-        assert look.size == (64, 48)
+    for path, info in table.picture_info.items():
+        assert info.state == FileState.of(path)
+        assert info.size == (64, 48)
 
 
 @pytest.mark.parametrize("names", [("train", "val", "test"), ("Training", "validation", "testing")])
@@ -96,7 +96,7 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
     caplog.clear()
     load_table(root, learned=False)
     assert not caplog.records  # an evaluation makes no splits
-    # What the line advises works.
+    # The suggested flag works.
     assert load_table(file).frame["group"].ne("").all()
 
 
@@ -229,15 +229,15 @@ def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> 
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
-    """Each is one short error that names the file."""
+    """Each gives one short error that names the file."""
     path = write(tmp_path / "items.csv", text)
     for name in ("a.jpg", "b.jpg"):
         picture(tmp_path / name)
-    with pytest.raises(SecondhandError, match=message) as caught:
+    with pytest.raises(SecondhandError, match=message) as error:
         load_table(path)
-    assert str(path) in str(caught.value)
-    assert str(caught.value).isprintable()
-    assert len(str(caught.value)) < 400
+    assert str(path) in str(error.value)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize("name", ["items.parquet", "items.xlsx", "latin.csv"])
@@ -279,7 +279,7 @@ def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.Monke
     for label, count in table.frame["label"].value_counts().items():
         assert count == (target == int(str(label))).sum()
     assert "scikit-learn" in table.note
-    # Drawn dark on white, eight times the size: block means give back scikit-learn's own picture.
+    # Dark on white at eight times the size: block means restore scikit-learn's picture.
     picture = np.asarray(Image.open(table.frame["path"][0]).convert("L"), float)
     assert picture.shape == (64, 64)
     small = picture.reshape(8, 8, 8, 8).mean(axis=(1, 3))
@@ -290,7 +290,7 @@ def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.Monke
     assert [entry.name for entry in (tmp_path / "demos").iterdir()] == ["digits-1"]
 
 
-#: Names that a table's reader, a normaliser or a spreadsheet might take for something else.
+#: Names that a reader, a normaliser or a spreadsheet might change.
 NASTY = ("nan", "None", "null", "NA", "N/A", "<NA>", "#N/A", "-inf", "1e3", "007", "1.0", "true",
          "Café", "Ångström", "ﬁn", 'a "quoted", one', "semi;colon", "#no comment", "'", "=1+1",
          "ohne  Zweifel", "Ünknown", "梨")  # fmt: skip
@@ -300,7 +300,7 @@ NASTY = ("nan", "None", "null", "NA", "N/A", "<NA>", "#N/A", "-inf", "1e3", "007
 def test_every_name_of_a_class_comes_back_from_every_kind_of_table(tmp_path: Path) -> None:
     for label in NASTY:
         for index in range(2):
-            # A class folder as a Mac leaves it; names of files with all that a name may have.
+            # A class folder in a Mac's Unicode form, and file names of unusual characters.
             folder = tmp_path / "data" / unicodedata.normalize("NFD", label.replace("/", "-"))
             picture(folder / f" {index}, é e\u0301 \\ 'n\" .png")
     from_folder = load_table(tmp_path / "data")
@@ -354,8 +354,8 @@ def test_paths_are_found_however_they_are_written(
     paths = [os.path.abspath(path) for path in table.frame["path"]]
     assert paths == files
     write(tmp_path / "data/lost.csv", text + "~/gone.png,d\nc\\gone.png,c\n")
-    lost = load_table(tmp_path / "data/lost.csv").rejected
-    assert [item.reason for item in lost] == ["there is no such file"] * 2
+    missing = load_table(tmp_path / "data/lost.csv").rejected
+    assert [item.reason for item in missing] == ["there is no such file"] * 2
 
 
 def test_the_column_that_is_called_so_wins_over_one_in_capitals(root: Path) -> None:
@@ -367,7 +367,7 @@ def test_the_column_that_is_called_so_wins_over_one_in_capitals(root: Path) -> N
 
 
 def test_times_of_a_picture_table_are_none(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A place is no time, and one photo taken twice is one photo whatever stands beside it."""
+    """Two places do not make two items: a photo listed twice is one photo."""
     (root / "cat/copy.jpg").write_bytes((root / "cat/0.jpg").read_bytes())
     rows = ["path,label,gps,start,end"]
     for index, file in enumerate(sorted(root.rglob("*.jpg"))):
@@ -468,8 +468,8 @@ def test_what_phones_save(tmp_path: Path) -> None:
     assert (spectrogram.rate, spectrogram.window) == (8000, 1.0)
     pictures, bad = cache.render_all(table.frame["path"], spectrogram, workers=1)
     assert bad == []
-    drawn = spectrogram.picture(table.frame["path"][0])
-    assert np.array_equal(np.asarray(Image.open(pictures[0]).convert("RGB")), drawn)
+    image = spectrogram.picture(table.frame["path"][0])
+    assert np.array_equal(np.asarray(Image.open(pictures[0]).convert("RGB")), image)
 
 
 def test_a_folder_one_level_too_high_names_the_one_below(root: Path, tmp_path: Path) -> None:
@@ -494,11 +494,11 @@ def test_pictures_and_sounds_in_one_folder_are_named(
 def test_a_note_beside_many_pictures_is_only_left_out(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    note = write(root / "cat/notes.txt", "of the cats")
+    notes_file = write(root / "cat/notes.txt", "of the cats")
     load_table(root)
     assert f"(6 picture; 1 strain: {Path('cat/notes.txt')})" in caplog.text
     caplog.clear()
     for number in range(13):
         picture(root / f"dog/more {number}.png")
-    assert [item.path for item in load_table(root).rejected] == [str(note)]
+    assert [item.path for item in load_table(root).rejected] == [str(notes_file)]
     assert caplog.text == ""

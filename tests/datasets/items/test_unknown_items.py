@@ -1,4 +1,4 @@
-"""Files of unknown classes from folders and tables: what counts, what is left out, what is an error."""
+"""Files of unknown classes from folders and tables: which count and which are errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_copies_of_known_items_and_of_each_other_are_left_out(folder, known, tmp
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_table_needs_paths_alone(folder, known, tmp_path, suffix):
-    """What else it says is no matter."""
+    """Its other columns do not matter."""
     rows = pd.DataFrame({"path": [str(p) for p in sorted((folder / "blue").iterdir())]})
     rows.loc[3] = str(folder / "gone.jpg")
     if suffix == ".parquet":

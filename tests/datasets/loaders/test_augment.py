@@ -1,4 +1,4 @@
-"""datasets.loaders.augment: what each transform changes, and what it must leave alone."""
+"""datasets.loaders.augment: what each transform changes and what it leaves alone."""
 
 import numpy as np
 import pytest
@@ -59,12 +59,12 @@ class TestAll:
         assert torch.equal(x, before)
 
     def test_one_seed_one_batch(self, tfm):
-        x, drawn = batch(), []
+        x, batches = batch(), []
         for seed in (5, 5, 6):
             torch.manual_seed(seed)
-            drawn.append(tfm(x, split_idx=0))
-        assert torch.equal(drawn[0], drawn[1])
-        assert not torch.equal(drawn[1], drawn[2])
+            batches.append(tfm(x, split_idx=0))
+        assert torch.equal(batches[0], batches[1])
+        assert not torch.equal(batches[1], batches[2])
 
     def test_half_precision(self, tfm):
         y = tfm(batch().to(torch.float16), split_idx=0)
@@ -90,7 +90,7 @@ class TestTimeShift:
 
 class TestTimeScale:
     def test_distances_change_by_one_factor_and_rows_stay(self):
-        """Two clicks far apart: how far apart they are afterwards tells the factor."""
+        """The distance between two clicks shows the factor."""
         x = TensorImage(torch.zeros(400, 3, 8, 201))
         x[:, :, 3, 80] = x[:, :, 3, 120] = 1
         y = TimeScale(0.25, p=1)(x, split_idx=0)
@@ -101,8 +101,8 @@ class TestTimeScale:
             lit = columns[row > 0.01]
             if len(lit) and lit.max() - lit.min() > 20:
                 middle = (lit.max() + lit.min()) / 2
-                left, right = row * (columns < middle), row * (columns >= middle)
-                places = [(part * columns).sum() / part.sum() for part in (left, right)]
+                early, late = row * (columns < middle), row * (columns >= middle)
+                places = [(part * columns).sum() / part.sum() for part in (early, late)]
                 factors.append(float(places[1] - places[0]) / 40)
         assert len(factors) > 350
         assert 1 / 1.25 - 0.03 < min(factors) < 0.84
@@ -126,12 +126,12 @@ class TestEqualiser:
         assert curve.abs().max() <= 9
         assert curve.min() < -8.5
         assert curve.max() > 8.5
-        bend = curve.diff(n=2, dim=1).abs()  # straight between the knots at rows 0, 10, 20, 30, 40
+        bend = curve.diff(n=2, dim=1).abs()  # zero between the knots at rows 0, 10, 20, 30, 40
         knots = torch.tensor([9, 19, 29])
-        between = torch.ones(39, dtype=torch.bool).index_fill(0, knots, False)
-        assert bend[:, between].max() < 1e-3
+        off_knots = torch.ones(39, dtype=torch.bool).index_fill(0, knots, False)
+        assert bend[:, off_knots].max() < 1e-3
         assert bend[:, knots].max() > 0.5
-        # The knots are drawn apart: the ends of one picture tell nothing of each other.
+        # The knots are independent: one end of the curve does not predict the other.
         assert abs(np.corrcoef(curve[:, 0], curve[:, -1])[0, 1]) < 0.2
 
 
@@ -147,7 +147,7 @@ class TestGain:
 
 class TestBackgroundMix:
     def test_powers_add(self):
-        level, snr = 0.75, 6.0206  # half the amplitude
+        level, snr = 0.75, 6.0206  # 6 dB is a factor of 2 in amplitude
         x = TensorImage(torch.full((2, 3, 4, 4), level))
         y = BackgroundMix(snr_db=(snr, snr), p=1)(x, split_idx=0)
         expected = level + 10 * torch.log10(torch.tensor(1.25)) / 80
@@ -223,9 +223,9 @@ class TestForSettings:
 
         (cover,) = spectrogram_tfms(Strain())
         before = torch.rand(200, 3, 64, 48)
-        same = (cover.vary(before) == before).all(dim=1)
-        assert same.any(dim=1).all()  # no moment is hidden
-        assert not same.all(dim=(1, 2)).all()  # but bands are
+        unchanged = (cover.vary(before) == before).all(dim=1)
+        assert unchanged.any(dim=1).all()  # no moment is hidden completely
+        assert not unchanged.all(dim=(1, 2)).all()  # but bands are
 
     def test_range_of_the_settings(self):
         gain = spectrogram_tfms(MelSettings(range_db=60.0))[2]

@@ -1,4 +1,4 @@
-"""DataLoaders of pictures: shapes, order, and validation that sees what prediction sees."""
+"""DataLoaders of pictures: shapes, order, and validation with prediction's pixels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 SIZE = 32
 LOOK = Preprocessing(size=SIZE, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), interpolation="bicubic")
 STILL = Augmentation(min_scale=1.0, flip=False, lighting=0.0)
-CLASSES = ["zebra", "ant", "mole"]  # not sorted: the caller's order is the network's
+CLASSES = ["zebra", "ant", "mole"]  # not sorted, because the network's order is the caller's
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +68,13 @@ def test_shapes_types_and_order(frame: pd.DataFrame, workers: int) -> None:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_validation_sees_what_prediction_sees(frame: pd.DataFrame, workers: int) -> None:
     dls = loaders(frame, Augmentation(), workers=workers)
-    seen = torch.cat([torch.Tensor(x) for x, _ in dls.valid])
+    validation = torch.cat([torch.Tensor(x) for x, _ in dls.valid])
     expected = as_prediction_sees(frame.loc[frame["split"].eq("valid"), "path"])
-    torch.testing.assert_close(seen, expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(validation, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_only_training_is_augmented(frame: pd.DataFrame) -> None:
-    """Every picture twice: training draws anew each time, validation never."""
+    """In two passes training differs and validation does not."""
     dls = loaders(frame, Augmentation(min_scale=0.2))
     one = frame.loc[frame["split"].eq("train")].head(1)
     multi_label = pd.concat([one] * 16 + [one.assign(split="valid")] * 4)
@@ -94,7 +94,7 @@ def right_is_lighter(augmentation: Augmentation, frame: pd.DataFrame) -> list[bo
 
 def test_flip_mirrors_about_half_and_off_mirrors_none(frame: pd.DataFrame) -> None:
     on = sum(right_is_lighter(Augmentation(min_scale=0.95, flip=True), frame))
-    assert 6 <= on <= 34  # outside: once in a million runs
+    assert 6 <= on <= 34  # fails by chance once in a million runs
     assert all(right_is_lighter(Augmentation(min_scale=0.95, flip=False), frame))
 
 
@@ -131,7 +131,7 @@ def test_the_training_order_follows_the_seed(frame: pd.DataFrame) -> None:
 
 
 def test_a_file_that_went_bad_is_named(frame: pd.DataFrame, tmp_path: Path) -> None:
-    gone = frame.copy()
-    gone.loc[gone["split"].eq("valid"), "path"] = str(tmp_path / "gone.jpg")
+    damaged = frame.copy()
+    damaged.loc[damaged["split"].eq("valid"), "path"] = str(tmp_path / "gone.jpg")
     with pytest.raises(SecondhandError, match=r"gone\.jpg: there is no such file"):
-        list(loaders(gone).valid)
+        list(loaders(damaged).valid)

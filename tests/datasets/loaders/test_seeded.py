@@ -1,4 +1,4 @@
-"""Epochs that can be had again; items that drop out."""
+"""Reproducible epochs, and items that drop out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datasets.loaders.seeded import SeededDL
 
 
 class Numbers:
-    """Its items are their numbers and a draw."""
+    """A data set of numbers, each with a random draw."""
 
     def __len__(self) -> int:
         return 7
@@ -32,14 +32,14 @@ def epoch(seed: int) -> list[torch.Tensor]:
 
 def test_an_epoch_follows_from_its_seed_alone() -> None:
     before = torch.get_rng_state()
-    whole = epoch(1)
+    batches = epoch(1)
     assert torch.equal(before, torch.get_rng_state())
     random.random(), torch.rand(3)
     again, other = epoch(1), epoch(2)
-    assert all(torch.equal(*pair) for pair in zip(whole, again, strict=True))
-    assert not torch.equal(torch.cat(whole), torch.cat(other))
-    drawn = torch.cat(whole)[:, 1:].flatten()
-    assert len(drawn.unique()) == len(drawn) == 12
+    assert all(torch.equal(*pair) for pair in zip(batches, again, strict=True))
+    assert not torch.equal(torch.cat(batches), torch.cat(other))
+    draws = torch.cat(batches)[:, 1:].flatten()
+    assert len(draws.unique()) == len(draws) == 12
 
 
 def test_what_cannot_be_read_is_left_out_and_said(caplog) -> None:

@@ -1,4 +1,4 @@
-"""The simulated demos: whole or not there, labelled as simulated, and drawable."""
+"""The simulated demos: complete or absent, labelled as simulated, and drawable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_demo_is_written_once_and_says_that_it_is_simulated(
     assert len(table.classes) == count
     assert all(label.endswith("_sim") for label in table.classes)
     assert not table.rejected
-    (folder,) = (cache_root() / "demos").iterdir()  # nothing half-written beside it
+    (folder,) = (cache_root() / "demos").iterdir()  # no temporary file is left
     assert folder.name.startswith(f"{name}-")
     first = Path(table.frame["path"][0])
     written = first.stat().st_mtime_ns
@@ -83,7 +83,7 @@ def test_a_demo_cleared_in_part_is_written_again() -> None:
 
 
 def digests(rows: list[dict]) -> dict[str, str]:
-    """Of the files, by their names."""
+    """Return the hashes of the files by name."""
     return {
         Path(row["path"]).name: hashlib.sha256(Path(row["path"]).read_bytes()).hexdigest()
         for row in rows

@@ -1,4 +1,4 @@
-"""Public sets from a server on this machine: all that can go wrong on the way."""
+"""Public sets from a server on this machine, and all that can go wrong on the way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.datasets.lookalikes import (
 __all__ = ["esc50", "server"]  # fixtures
 
 
-# The way from the server
+# The download
 
 
 def test_what_is_fetched_once_is_not_fetched_again(esc50: bytes, server: Server) -> None:
@@ -124,7 +124,7 @@ def test_a_file_placed_by_hand_is_checked_taken_and_kept(esc50: bytes, server: S
     (place("esc50") / "ESC-50.zip").write_bytes(b"something else")
     with pytest.raises(SecondhandError, match=hashlib.md5(b"something else").hexdigest()):
         load_table("esc50")
-    assert left("esc50") == ["ESC-50.zip"]  # the user's own file is not ours to delete
+    assert left("esc50") == ["ESC-50.zip"]  # the user's own file is not deleted
     (place("esc50") / "ESC-50.zip").write_bytes(esc50)
     assert len(load_table("esc50").frame) == len(lookalikes.ESC50)
     assert not server.requests
@@ -155,19 +155,19 @@ def test_a_disk_that_is_too_full_is_told_before(
     assert left("esc50") == []
 
 
-# What is inside
+# The contents
 
 
 @pytest.mark.parametrize("name", ["esc50", "urbansound8k"])
 def test_a_broken_archive_leaves_nothing_and_is_fetched_again(
     server: Server, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    whole = lookalikes.esc50_zip() if name == "esc50" else lookalikes.urbansound8k()
-    publish(server, monkeypatch, name, whole[: len(whole) * 2 // 3])
+    archive = lookalikes.esc50_zip() if name == "esc50" else lookalikes.urbansound8k()
+    publish(server, monkeypatch, name, archive[: len(archive) * 2 // 3])
     with pytest.raises(BadFile, match="damaged archive"):
         load_table(name)
     assert left(name) == []
-    publish(server, monkeypatch, name, whole)
+    publish(server, monkeypatch, name, archive)
     assert len(load_table(name).frame) > 3
 
 
@@ -175,7 +175,7 @@ def test_a_broken_archive_leaves_nothing_and_is_fetched_again(
 def test_a_name_that_leads_out_of_the_folder(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    """A tar is refused; of a zip the member is left out."""
+    """A tar file is refused; in a zip the member is left out."""
     members = {"ESC-50/meta/esc50.csv": b"", name: b"evil"}
     for public, archive in (("esc50", zipped(members)), ("urbansound8k", tarred(members))):
         publish(server, monkeypatch, public, archive)
@@ -189,9 +189,9 @@ def test_a_name_that_leads_out_of_the_folder(
 def test_a_tar_with_a_link_or_a_device(
     server: Server, monkeypatch: pytest.MonkeyPatch, kind: bytes
 ) -> None:
-    odd = tarfile.TarInfo("UrbanSound8K/link")
-    odd.type, odd.linkname = kind, "/etc/passwd"
-    publish(server, monkeypatch, "urbansound8k", tarred({"UrbanSound8K/a": b"a"}, odd))
+    link = tarfile.TarInfo("UrbanSound8K/link")
+    link.type, link.linkname = kind, "/etc/passwd"
+    publish(server, monkeypatch, "urbansound8k", tarred({"UrbanSound8K/a": b"a"}, link))
     with pytest.raises(BadFile, match=r"damaged archive .*link"):
         load_table("urbansound8k")
     assert left("urbansound8k") == []

@@ -1,4 +1,4 @@
-"""The simulated glitches: their formulas, their loudness, and the files they are written to."""
+"""The simulated glitches: their formulas, their loudness, and their files."""
 
 import h5py
 import numpy as np
@@ -23,7 +23,7 @@ T = np.arange(-8 * RATE, 8 * RATE) / RATE
 
 
 class Middle(np.random.Generator):
-    """A generator whose every number is the middle of its range."""
+    """A generator that always draws the middle of the range."""
 
     def __init__(self):
         super().__init__(np.random.PCG64(0))
@@ -35,14 +35,15 @@ class Middle(np.random.Generator):
         return (low + high) // 2
 
 
-def pitch(wave, times):
-    """Instantaneous frequency at some times, from the analytic signal."""
+def instantaneous_frequency(wave, times):
+    """Return the instantaneous frequency at some times, from the analytic signal."""
     phase = np.unwrap(np.angle(signal.hilbert(wave)))
     return np.interp(times, T, np.gradient(phase, T) / (2 * np.pi))
 
 
 def test_the_design_curve():
-    # the published curve, LIGO-T0900288, has some 1.9e-23 and 4.0e-24 strain/rtHz at 20 and 100 Hz
+    # The published curve, LIGO-T0900288, has about 1.9e-23 and 4.0e-24 strain/rtHz at 20 and 100
+    # Hz.
     np.testing.assert_allclose(np.sqrt(detector_density([20, 100])), [1.9e-23, 4e-24], rtol=0.1)
     assert 150 < np.arange(10, 2000)[detector_density(np.arange(10, 2000)).argmin()] < 350
     assert detector_density(1.0) == detector_density(10.0)
@@ -52,7 +53,7 @@ def test_the_design_curve():
 def test_the_curves_against_those_of_lalsimulation():
     lal = pytest.importorskip("lal", reason="its curves come with the extra gw")
     lalsimulation = pytest.importorskip("lalsimulation")
-    f = np.setdiff1d(np.arange(20, 1000), np.arange(475, 486))  # less a line of the suspension
+    f = np.setdiff1d(np.arange(20, 1000), np.arange(475, 486))  # without a suspension line
     published = lal.CreateREAL8FrequencySeries("S", 0, 0, 1, lal.DimensionlessUnit, 1001)
     lalsimulation.SimNoisePSDaLIGOZeroDetHighPowerGWINC(published, 9.0)
     design = np.sqrt(published.data.data[f])
@@ -67,9 +68,9 @@ def test_between_the_first_detectors_and_the_latest():
     assert (first_density(f) > 10 * detector_density(f)).all()
     strain = simulate("No_Glitch_sim", rng=1, duration=64, age=0.5)
     measured = dict(zip(*signal.welch(strain.values, RATE, nperseg=RATE), strict=True))
-    between = np.sqrt(first_density(100.0) * detector_density(100.0))
+    geometric_mean = np.sqrt(first_density(100.0) * detector_density(100.0))
     near = np.mean([measured[float(hz)] for hz in range(95, 106)])
-    assert near == pytest.approx(between, rel=0.15)
+    assert near == pytest.approx(geometric_mean, rel=0.15)
 
 
 def test_noise_has_the_design_curve():
@@ -91,7 +92,7 @@ def test_loudness_is_in_its_range(label, low, high):
     for seed in range(12):
         quiet = simulate("No_Glitch_sim", rng=seed).values
         loud = simulate(label, rng=seed)
-        # The noise is drawn first, so the same seed gives the same noise.
+        # The noise is drawn first, so equal seeds give equal noise.
         h = loud.values - quiet
         f = np.fft.rfftfreq(h.size, 1 / RATE)
         power = 4 * np.abs(np.fft.rfft(h) / RATE) ** 2 / detector_density(f)
@@ -102,20 +103,20 @@ def test_loudness_is_in_its_range(label, low, high):
 
 def test_the_chirp_is_newtonian_and_rings_down():
     wave = glitches.chirp(Middle(), T)
-    mass = 25 * 4.925491e-6  # seconds, the middle of the range
+    mass = 25 * 4.925491e-6  # seconds; the middle of the range
     ring = (1 - 0.63 * 0.31**0.3) / (2 * np.pi * mass * 2**1.2)
-    tau = 5 / 256 * (np.pi * ring) ** (-8 / 3) * mass ** (-5 / 3)  # before coalescence, at t = 0
+    tau = 5 / 256 * (np.pi * ring) ** (-8 / 3) * mass ** (-5 / 3)  # before coalescence at t = 0
     times = np.array([-0.3, -0.2, -0.1, -0.05, -0.02])  # from 27.5 Hz on
     expected = (5 / (256 * (tau - times))) ** 0.375 * mass**-0.625 / np.pi
-    np.testing.assert_allclose(pitch(wave, times), expected, rtol=0.05)
+    np.testing.assert_allclose(instantaneous_frequency(wave, times), expected, rtol=0.05)
     assert 280 < ring < 340
-    ends = pitch(wave, np.array([0.001]))
+    ends = instantaneous_frequency(wave, np.array([0.001]))
     assert ends == pytest.approx(ring, rel=0.1)
-    # the amplitude falls by e in Q / πf
+    # The amplitude falls by a factor e in Q / πf.
     envelope = np.abs(signal.hilbert(wave))
     fall = np.interp(0.002, T, envelope) / np.interp(0.004, T, envelope)
     assert fall == pytest.approx(np.exp(0.002 * np.pi * ring / (2 * 0.31**-0.45)), rel=0.1)
-    # and nothing jumps where the two meet
+    # There is no jump where the two meet.
     assert np.abs(np.diff(wave)).max() < 2 * np.pi * ring / RATE * 1.1
 
 
@@ -124,14 +125,14 @@ def test_scattered_light_arches():
     f_max, f_m = 57.5, 0.2
     times = np.array([-0.8, -0.4, 0.0, 0.4, 0.8])
     expected = f_max * np.abs(np.cos(2 * np.pi * f_m * times))
-    np.testing.assert_allclose(pitch(wave, times), expected, rtol=0.05)
+    np.testing.assert_allclose(instantaneous_frequency(wave, times), expected, rtol=0.05)
 
 
 def test_the_whistle_is_a_v():
     wave = glitches.whistle(Middle(), T)
     times = np.array([-0.2, -0.1, 0.0, 0.1, 0.2])
     expected = 225 + (750 - 225) * np.abs(times / 0.325) ** 1.5
-    np.testing.assert_allclose(pitch(wave, times), expected, rtol=0.05)
+    np.testing.assert_allclose(instantaneous_frequency(wave, times), expected, rtol=0.05)
 
 
 def test_blips_repeat():
@@ -174,7 +175,7 @@ def test_written_files_are_read_back(tmp_path):
         with h5py.File(row["path"]) as file:
             assert file["quality/simple/DQmask"][()].all()
             assert b"SIMULATED" in file["meta/Description"][()]
-    assert not list(tmp_path.glob("*/.*"))  # nothing half-written
+    assert not list(tmp_path.glob("*/.*"))  # no temporary files
 
 
 @pytest.mark.slow
@@ -203,4 +204,4 @@ def test_glitches_go_into_noise_of_the_users_own(tmp_path):
     centre = (strain.trigger - strain.start) * RATE
     assert abs(np.abs(added).argmax() - centre) < 0.2 * RATE
     rho = optimal_snr(added, RATE, 1e6 * detector_density(np.fft.rfftfreq(added.size, 1 / RATE)))
-    assert 90 < rho < 1100  # by its own noise, a thousand times that of the design
+    assert 90 < rho < 1100  # relative to its own noise, a thousand times the design noise

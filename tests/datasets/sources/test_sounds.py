@@ -1,4 +1,4 @@
-"""The simulated sounds: their physics, their seeds and the files that they are written to."""
+"""The simulated sounds: their physics, their seeds and their files."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ RATE = 22050
 T = np.arange(2 * RATE) / RATE
 
 
-def tops(wave, count):
-    """The strongest frequencies of a sound, in Hz, lowest first."""
+def strongest_frequencies(wave, count):
+    """Return the strongest frequencies of a sound, in Hz, lowest first."""
     power = np.abs(np.fft.rfft(wave * np.hanning(len(wave)))) ** 2
     peaks, _ = signal.find_peaks(power, distance=40)
     best = peaks[np.argsort(power[peaks])[-count:]]
@@ -29,7 +29,7 @@ def test_a_string_has_the_pitch_of_its_delay():
         rng, again = np.random.default_rng(seed), np.random.default_rng(seed)
         delay = round(RATE / again.uniform(80, 700))
         pitch = RATE / (delay + 0.5)
-        pitches = tops(sounds._plucked_string(rng, T, RATE)[RATE // 2 :], 3)
+        pitches = strongest_frequencies(sounds._plucked_string(rng, T, RATE)[RATE // 2 :], 3)
         np.testing.assert_allclose(pitches / pitch, np.round(pitches / pitch), atol=0.02)
         assert (np.round(pitches / pitch) >= 1).all()
 
@@ -37,7 +37,7 @@ def test_a_string_has_the_pitch_of_its_delay():
 def test_a_bars_partials_are_inharmonic():
     for seed in range(5):
         wave = sounds._struck_bar(np.random.default_rng(seed), T, RATE)
-        first, second = tops(wave[int(0.3 * RATE) : int(0.7 * RATE)], 2)
+        first, second = strongest_frequencies(wave[int(0.3 * RATE) : int(0.7 * RATE)], 2)
         assert second / first == pytest.approx(2.757, rel=0.02)
 
 
@@ -55,7 +55,7 @@ def test_the_engine_fires_at_its_rate():
         wave = np.abs(signal.hilbert(sounds._engine(np.random.default_rng(seed), T, RATE)))
         power = np.abs(np.fft.rfft((wave - wave.mean()) * np.hanning(len(wave)))) ** 2
         f = np.fft.rfftfreq(len(wave), 1 / RATE)
-        # all of what the engine does is periodic in its cycle of two turns
+        # All of the engine's sound is periodic in its cycle of two turns.
         cycle = turns / 120
         near = np.abs(f / cycle - np.round(f / cycle)) < 1 / cycle  # within 1 Hz
         band = (f > 2) & (f < 5 * firing)
@@ -93,11 +93,11 @@ def test_every_class_sounds(label):
     assert len({wave.tobytes() for wave in waves}) == 8
 
 
-# demo:scenes: what is heard is what its label says
+# demo:scenes: the sound matches the label
 
 
 def test_the_sounds_of_its_label_are_in_it(monkeypatch) -> None:
-    """Each with a power of its own, the loudest of 1, and nothing but noise in one of none."""
+    """Each label's sound has its own power, the loudest 1; a clip without labels is noise only."""
     played: list[float] = []
 
     def tone(label, rng, t, rate):

@@ -1,4 +1,4 @@
-"""The cache of spectrograms: each is rendered once, stored intact, shared, and removed beyond the limit."""
+"""The cache of spectrograms: rendered once, stored intact, shared, removed beyond the limit."""
 
 import json
 import logging
@@ -32,12 +32,12 @@ SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=0.5, size=(64, 64))
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch):
-    """As if all files had been there for a while: nobody can set the ctime."""
+    """Treat all files as written a while ago, because a ctime cannot be set."""
     monkeypatch.setattr(file_state, "SETTLED", 0.0)
 
 
 def write(path, seed=0, seconds=0.5):
-    """A clip of noise."""
+    """Write a clip of noise."""
     noise = np.random.default_rng(seed).standard_normal(round(RATE * seconds)) / 10
     soundfile.write(path, noise, RATE)
     return path
@@ -59,18 +59,18 @@ def clip(tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch, tmp_path_factory):
-    """Paths that were decoded, in order, by whichever process."""
-    seen = tmp_path_factory.mktemp("reads") / "paths"
-    seen.touch()
+    """The paths that any process decoded, in order."""
+    log = tmp_path_factory.mktemp("reads") / "paths"
+    log.touch()
     original = MelSettings.read
 
     def read(self, path, **span):
-        with open(seen, "a") as stream:
+        with open(log, "a") as stream:
             stream.write(f"{os.path.basename(path)}\n")
         return original(self, path, **span)
 
     monkeypatch.setattr(MelSettings, "read", read)
-    return lambda: seen.read_text().splitlines()
+    return lambda: log.read_text().splitlines()
 
 
 class TestPicture:
@@ -95,11 +95,13 @@ class TestPicture:
     def test_one_file_by_all_routes_has_the_same_bytes(self, tmp_path):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(60)]
         single = PictureCache(tmp_path / "1")
-        several, _ = PictureCache(tmp_path / "2").render_all(paths, SPECTROGRAM_SETTINGS, workers=2)
-        for path, other in zip(paths, several, strict=True):
-            mine = single.get(path, SPECTROGRAM_SETTINGS)
-            assert mine.name == other.name
-            assert mine.read_bytes() == other.read_bytes()
+        parallel, _ = PictureCache(tmp_path / "2").render_all(
+            paths, SPECTROGRAM_SETTINGS, workers=2
+        )
+        for path, other in zip(paths, parallel, strict=True):
+            image = single.get(path, SPECTROGRAM_SETTINGS)
+            assert image.name == other.name
+            assert image.read_bytes() == other.read_bytes()
 
 
 class TestKey:
@@ -138,7 +140,7 @@ class TestKey:
 
     @pytest.mark.parametrize("moved", [False, True])
     def test_one_of_equal_size_and_mtime_is_rendered_again(self, store, clip, tmp_path, moved):
-        """As cp -p, rsync and unzip leave it: written into the old file, or moved into its place."""
+        """As cp -p, rsync and unzip leave it: written into the old file or moved over it."""
         other = write(tmp_path / "other.wav", seed=1)
         for file in (clip, other):
             os.utime(file, (1e9, 1e9))
@@ -156,7 +158,7 @@ class TestKey:
     def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
         monkeypatch.setattr(file_state, "SETTLED", 2.0)
         state = file_state.QuickState.of(clip)
-        monkeypatch.setattr(file_state.QuickState, "of", lambda path: state)  # within one tick
+        monkeypatch.setattr(file_state.QuickState, "of", lambda path: state)  # in one tick
         before = store.get(clip, SPECTROGRAM_SETTINGS)
         write(clip, seed=1)
         assert store.get(clip, SPECTROGRAM_SETTINGS) != before
@@ -225,7 +227,7 @@ class TestFailures:
 
 @dataclass(frozen=True, kw_only=True)
 class Deadly(MelSettings):
-    """Settings whose reader ends the process on one file."""
+    """Settings whose reader crashes the process on one file."""
 
     def read(self, path, **span):
         if os.path.basename(path) == "deadly.wav":
@@ -237,15 +239,15 @@ class TestMany:
     def test_windows_of_one_recording(self, store, tmp_path):
         path = write(tmp_path / "long.wav", seconds=20)
         items = [Source(str(path), i * 0.5, i * 0.5 + 0.5) for i in range(40)]
-        seen = []
+        windows = []
         paths, rejected = store.render_all(
-            items, SPECTROGRAM_SETTINGS, progress=lambda done, total: seen.append((done, total))
+            items, SPECTROGRAM_SETTINGS, progress=lambda done, total: windows.append((done, total))
         )
         assert not rejected
         assert len(set(paths)) == 40
-        assert seen[0] == (0, 40)
-        assert seen[-1] == (40, 40)
-        assert seen == sorted(seen)
+        assert windows[0] == (0, 40)
+        assert windows[-1] == (40, 40)
+        assert windows == sorted(windows)
         with Image.open(paths[30]) as image:
             np.testing.assert_array_equal(
                 np.asarray(image.convert("RGB")),
@@ -284,7 +286,7 @@ class TestProcesses:
     @pytest.mark.slow
     def test_several_at_once(self, tmp_path):
         paths = [write(tmp_path / f"{i}.wav", i) for i in range(30)]
-        time.sleep(2.1)  # files just written are not known again by their stamps
+        time.sleep(2.1)  # time stamps do not identify files just written
         root = tmp_path / "cache"
         with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
             answers = list(pool.map(get_many, [root] * 4, [paths] * 4))
@@ -318,17 +320,17 @@ class TestProcesses:
         while any(is_running(child) for child in children):
             assert time.monotonic() < deadline, "its workers outlived it"
             time.sleep(0.02)
-        there = list(Store(root, ".png").files())
-        assert 20 <= len(there) < 400
-        for path in there:
+        stored = list(Store(root, ".png").files())
+        assert 20 <= len(stored) < 400
+        for path in stored:
             with Image.open(path) as image:
                 image.load()
         store = PictureCache(root)
-        assert store.verify() == (len(there), [])
+        assert store.verify() == (len(stored), [])
         pictures, rejected = store.render_all(paths, SPECTROGRAM_SETTINGS, workers=1)
         assert not rejected
         assert len(set(pictures)) == 400
-        assert len(reads()) == 400 - len(there)
+        assert len(reads()) == 400 - len(stored)
 
 
 class TestLimit:

@@ -1,4 +1,4 @@
-"""The size-limited store of spectrograms and decoded pictures: what stays, what is removed, which files are touched."""
+"""The size-limited store of spectrograms and decoded pictures: what stays and what is removed."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ KEYS = [hashlib.sha256(bytes([n])).hexdigest() for n in range(6)]
 
 @pytest.fixture
 def filled(tmp_path: Path) -> Store:
-    """Files of 10 bytes, the first used longest ago; and a store that is opened after that."""
+    """Files of 10 bytes, the first least recently used, and a store opened on them."""
     store = Store(tmp_path, ".png")
     for n, key in enumerate(KEYS):
         os.utime(store.add(key, b"0123456789"), (1e9 + n, 1e9 + n))
@@ -26,10 +26,10 @@ def there(store: Store) -> list[int]:
     return [n for n, key in enumerate(KEYS) if store.path_of(key).exists()]
 
 
-@pytest.mark.parametrize(("limit", "stay"), [(60, 6), (59, 5), (30, 3), (29, 2), (-1, 0)])
-def test_the_least_recently_used_make_room(filled, limit, stay):
-    assert filled.make_room(limit) == 10 * stay == sum(filled.sizes())
-    assert there(filled) == list(range(6))[6 - stay :]
+@pytest.mark.parametrize(("limit", "remaining"), [(60, 6), (59, 5), (30, 3), (29, 2), (-1, 0)])
+def test_the_least_recently_used_make_room(filled, limit, remaining):
+    assert filled.make_room(limit) == 10 * remaining == sum(filled.sizes())
+    assert there(filled) == list(range(6))[6 - remaining :]
 
 
 def test_what_is_in_use_stays(filled):

@@ -39,7 +39,7 @@ def test_windows_overlap_cover_all_and_keep_their_rows(tmp_path: Path) -> None:
     )
     assert not rejected
     assert rows["item"].tolist() == [0] + [1] * (len(rows) - 1)
-    assert np.isnan(rows.loc[0, ["start", "end"]].astype(float)).all()  # it fits: as it was given
+    assert np.isnan(rows.loc[0, ["start", "end"]].astype(float)).all()  # it fits into one window
     windows = rows.loc[1:]
     assert (windows["label"] == "b").all()
     assert np.allclose(windows["end"] - windows["start"], 1.0)

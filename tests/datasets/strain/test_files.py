@@ -25,7 +25,7 @@ def noise(seconds, rate=RATE, seed=0):
 
 
 def write(path, values, rate=RATE, start=START, **options):
-    """A file in GWOSC's layout."""
+    """Write a file in GWOSC's layout."""
     with h5py.File(path, "w") as file:
         data = file.create_dataset("strain/Strain", data=values, **options)
         data.attrs["Xspacing"], data.attrs["Xstart"] = 1 / rate, int(start)
@@ -34,12 +34,12 @@ def write(path, values, rate=RATE, start=START, **options):
 
 
 @contextmanager
-def refused(match, seconds=5.0, megabytes=300):
-    """BadFile, soon, and without taking much memory."""
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+def refuses(match, seconds=5.0, megabytes=300):
+    """Check that BadFile is raised soon and without taking much memory."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(BadFile, match=match):
         yield
-    assert time.monotonic() - began < seconds
+    assert time.monotonic() - start < seconds
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < megabytes * 1024
 
 
@@ -68,12 +68,12 @@ def test_near_the_end_the_span_moves(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [32, 100])
 def test_without_a_trigger_the_loudest_tile(tmp_path, seconds):
-    values, when = noise(seconds), seconds - 7.25
-    t = np.arange(values.size) / RATE - when
+    values, trigger = noise(seconds), seconds - 7.25
+    t = np.arange(values.size) / RATE - trigger
     values += 2e-21 * np.exp(-((t / 0.01) ** 2)) * np.sin(2 * np.pi * 150 * t)
     path = write(tmp_path / "a.hdf5", values)
-    assert read_strain(path).trigger == pytest.approx(START + when, abs=0.02)
-    # the loudest between two other times is another one
+    assert read_strain(path).trigger == pytest.approx(START + trigger, abs=0.02)
+    # The loudest tile between two other times is another one.
     other = read_strain(path, within=(5.0, 12.0)).trigger
     assert START + 5 <= other <= START + 12
 
@@ -85,7 +85,7 @@ def test_a_gap_beside_the_trigger_is_passed_by(tmp_path):
     strain = read_strain(path, at=START + 30)
     assert strain.start == START + 21
     assert np.isfinite(strain.values).all()
-    # and the search finds the long stretch by itself
+    # The search finds the long stretch by itself.
     assert START + 24 <= read_strain(path).trigger <= START + 97
 
 
@@ -143,15 +143,15 @@ def test_text_without_a_header_says_which_lines_are_missing(tmp_path):
 
 def test_outside_and_too_short(tmp_path):
     path = write(tmp_path / "a.hdf5", noise(20))
-    with refused(r"outside the file, which covers 1000000000.000 to 1000000020.000"):
+    with refuses(r"outside the file, which covers 1000000000.000 to 1000000020.000"):
         read_strain(path, at=START - 1)
-    with refused(r"outside"):
+    with refuses(r"outside"):
         read_strain(path, at=float("nan"))
-    with refused(r"32 s without gaps.*there are 20.000 s.*the ends of the file"):
+    with refuses(r"32 s without gaps.*there are 20.000 s.*the ends of the file"):
         read_strain(path, at=START + 10)
-    with refused(r"the longest stretch has 20.000 s"):
+    with refuses(r"the longest stretch has 20.000 s"):
         read_strain(path)
-    with refused(r"1.000 s on the shorter side"):
+    with refuses(r"1.000 s on the shorter side"):
         read_strain(path, at=START + 1, context=16)
     with pytest.raises(SecondhandError, match="16 to 4096 s"):
         read_strain(path, at=START + 10, context=4)
@@ -162,16 +162,16 @@ def test_a_moment_that_was_not_measured_is_said_to_be_and_what_is_there_instead(
     values[30 * RATE : 40 * RATE], values[60 * RATE : 70 * RATE] = np.nan, 1e-21
     path = write(tmp_path / "a.hdf5", values)
     gap, flat = (f"Missing: GPS 10000000{n}0.000-10000000{n + 1}0.000" for n in (3, 6))
-    with refused(rf"there is none at that time\. {gap} \(a gap\)"):
+    with refuses(rf"there is none at that time\. {gap} \(a gap\)"):
         read_strain(path, at=START + 35, context=16)
-    with refused(rf"there is none at that time\. {flat} \(constant\)"):
+    with refuses(rf"there is none at that time\. {flat} \(constant\)"):
         read_strain(path, at=START + 65, context=16)
-    with refused(rf"1\.000 s on the shorter side\. {gap} \(a gap\)"):
+    with refuses(rf"1\.000 s on the shorter side\. {gap} \(a gap\)"):
         read_strain(path, at=START + 41, context=16)
 
 
 def test_dead_strain_has_no_loudest_tile(tmp_path):
-    with refused("no usable stretch of strain.* longest stretch has 0.000 s"):
+    with refuses("no usable stretch of strain.* longest stretch has 0.000 s"):
         read_strain(write(tmp_path / "a.hdf5", np.zeros(40 * RATE)))
 
 
@@ -195,13 +195,13 @@ def test_dead_strain_has_no_loudest_tile(tmp_path):
 def test_not_strain(tmp_path, content, match):
     path = tmp_path / "a.strain"
     path.write_bytes(content)
-    with refused(match):
+    with refuses(match):
         read_strain(path, at=START)
 
 
 def test_what_cannot_be_opened(tmp_path):
     for path in (tmp_path / "missing.hdf5", tmp_path):
-        with refused("cannot be read"):
+        with refuses("cannot be read"):
             read_strain(path, at=START)
 
 
@@ -210,7 +210,7 @@ def test_cut_hdf5(tmp_path):
     content = path.read_bytes()
     for part in (0.99, 0.5, 0.1, 0.001):
         path.write_bytes(content[: int(len(content) * part)])
-        with refused("damaged HDF5"):
+        with refuses("damaged HDF5"):
             read_strain(path, at=START + 20)
 
 
@@ -218,8 +218,8 @@ STRAIN = "strain/Strain"
 SAMPLES = 40 * RATE
 
 
-def replaced(name=STRAIN, **options):
-    """Put another data set in the place of strain/Strain."""
+def dataset(name=STRAIN, **options):
+    """Replace strain/Strain by another data set."""
 
     def build(file, _):
         del file[name]
@@ -229,8 +229,8 @@ def replaced(name=STRAIN, **options):
     return build
 
 
-def linked(name, link):
-    """Put a link in the place of a part of the file, which is then elsewhere."""
+def link_at(name, link):
+    """Replace a part of the file by a link to another file."""
 
     def build(file, secret):
         file.move(name, "elsewhere")
@@ -242,7 +242,7 @@ def linked(name, link):
 def external(file, secret):
     raw = secret.with_suffix(".bin")
     raw.write_bytes(noise(40).tobytes())
-    replaced(shape=(SAMPLES,), dtype="f8", external=[(str(raw), 0, h5py.h5f.UNLIMITED)])(file, None)
+    dataset(shape=(SAMPLES,), dtype="f8", external=[(str(raw), 0, h5py.h5f.UNLIMITED)])(file, None)
 
 
 def virtual(file, secret):
@@ -253,19 +253,19 @@ def virtual(file, secret):
     data.attrs["Xspacing"], data.attrs["Xstart"] = 1 / RATE, int(START)
 
 
-def lacking(file, _):
-    """Two seconds of chunks were never written: HDF5 gives zeros for them."""
-    replaced(shape=(SAMPLES,), dtype="f8", chunks=(RATE,))(file, None)
+def without_chunks(file, _):
+    """Leave out two seconds of chunks, which HDF5 reads as zeros."""
+    dataset(shape=(SAMPLES,), dtype="f8", chunks=(RATE,))(file, None)
     values = noise(40)
     file[STRAIN][: 15 * RATE] = values[: 15 * RATE]
     file[STRAIN][17 * RATE :] = values[17 * RATE :]
 
 
 def bomb(file, _):
-    replaced(shape=(SAMPLES,), dtype="f8", chunks=(SAMPLES,), compression="gzip")(file, None)
+    dataset(shape=(SAMPLES,), dtype="f8", chunks=(SAMPLES,), compression="gzip")(file, None)
     packer = zlib.compressobj()
     raw = b"".join(packer.compress(bytes(1 << 22)) for _ in range(64)) + packer.flush()
-    assert len(raw) < 1 << 19  # and 256 MB when unpacked
+    assert len(raw) < 1 << 19  # 256 MB when unpacked
     file[STRAIN].id.write_direct_chunk((0,), raw)
 
 
@@ -276,22 +276,31 @@ def attribute(name, value):
 @pytest.mark.parametrize(
     ("build", "match"),
     [
-        (linked(STRAIN, lambda secret: h5py.ExternalLink(str(secret), "/strain/Strain")), "Link"),
-        (linked("strain", lambda secret: h5py.ExternalLink(str(secret), "/strain")), "Link"),
-        (linked("meta", lambda secret: h5py.ExternalLink(str(secret), "/meta")), "Link"),
-        (linked(STRAIN, lambda _: h5py.SoftLink("/elsewhere")), "Link, which is not followed"),
+        (
+            link_at(STRAIN, lambda secret: h5py.ExternalLink(str(secret), "/strain/Strain")),
+            "Link",
+        ),
+        (
+            link_at("strain", lambda secret: h5py.ExternalLink(str(secret), "/strain")),
+            "Link",
+        ),
+        (link_at("meta", lambda secret: h5py.ExternalLink(str(secret), "/meta")), "Link"),
+        (
+            link_at(STRAIN, lambda _: h5py.SoftLink("/elsewhere")),
+            "Link, which is not followed",
+        ),
         (external, "other files, which are not opened"),
         (virtual, "other files, which are not opened"),
-        # Claims of size, and what unpacks to more, or loads code.
-        (replaced(shape=(10**10,), dtype="f8", chunks=(16,)), "has the shape"),  # 80 GB
-        (replaced(shape=(SAMPLES,), dtype="f8", chunks=(64,)), "but no data"),
+        # Claimed sizes, data that unpack to more, and filters that load code.
+        (dataset(shape=(10**10,), dtype="f8", chunks=(16,)), "has the shape"),  # 80 GB
+        (dataset(shape=(SAMPLES,), dtype="f8", chunks=(64,)), "but no data"),
         (
-            replaced(shape=(1 << 25,), dtype="f8", chunks=(1 << 25,), compression="gzip"),
+            dataset(shape=(1 << 25,), dtype="f8", chunks=(1 << 25,), compression="gzip"),
             "chunks of",
         ),
-        (lacking, "missing from the file"),
+        (without_chunks, "missing from the file"),
         pytest.param(bomb, "decompresses to more than", marks=pytest.mark.slow),
-        (replaced(data=noise(40), chunks=(RATE,), compression="lzf"), "HDF5 filters .*are run"),
+        (dataset(data=noise(40), chunks=(RATE,), compression="lzf"), "HDF5 filters .*are run"),
         # Layouts and attributes.
         (lambda f, _: f.move("strain", "Strain"), "no strain/Strain"),
         (lambda f, _: f.move(STRAIN, "strain/data"), "no strain/Strain"),
@@ -303,9 +312,9 @@ def attribute(name, value):
         (attribute("Xspacing", "x"), "not a number"),
         (attribute("Xstart", [1, 2]), "not a number"),
         (attribute("Xstart", -5), "not a GPS time"),
-        (replaced(data=np.zeros((4, 4))), "not a row of numbers"),
-        (replaced(data=np.array(["a"] * 9, dtype="S1")), "not a row of numbers"),
-        (replaced(data=np.zeros(0)), "0 samples"),
+        (dataset(data=np.zeros((4, 4))), "not a row of numbers"),
+        (dataset(data=np.array(["a"] * 9, dtype="S1")), "not a row of numbers"),
+        (dataset(data=np.zeros(0)), "0 samples"),
         (lambda f, _: (f.move(STRAIN, "x"), f.create_group(STRAIN)), "not a data"),
     ],
 )
@@ -313,7 +322,7 @@ def test_hdf5_that_must_not_be_trusted(tmp_path, build, match):
     secret = write(tmp_path / "secret.hdf5", noise(40))
     with h5py.File(write(tmp_path / "a.hdf5", noise(40)), "r+") as file:
         build(file, secret)
-    with refused(match, megabytes=100):
+    with refuses(match, megabytes=100):
         read_strain(tmp_path / "a.hdf5", at=START + 20)
 
 
@@ -323,10 +332,10 @@ def test_flipped_bytes_are_bad_files_or_strain(tmp_path):
     rng = np.random.default_rng(0)
     outcomes = {"read": 0, "refused": 0}
     for _ in range(150):
-        spoilt = bytearray(content)
+        damaged = bytearray(content)
         for at in rng.integers(0, min(len(content), 6000), 3):  # where the structure is
-            spoilt[at] = rng.integers(256)
-        path.write_bytes(spoilt)
+            damaged[at] = rng.integers(256)
+        path.write_bytes(damaged)
         try:
             read_strain(path, at=START + 10, context=16)
             outcomes["read"] += 1
@@ -345,7 +354,7 @@ def test_gzip_bombs(tmp_path):
             for _ in range(64):
                 file.write(filling * ((1 << 20) // len(filling)))
         assert path.stat().st_size < 1 << 20
-        with refused("decompresses to more|one number|header", megabytes=100):
+        with refuses("decompresses to more|one number|header", megabytes=100):
             read_strain(path, at=START)
 
 

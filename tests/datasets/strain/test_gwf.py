@@ -1,7 +1,7 @@
-"""GWF frames, as gwpy writes them: read to the last bit, and refused where they are damaged.
+"""GWF frames as gwpy writes them: read exactly, and refused if damaged.
 
-A frame library ends the whole process over a frame cut short, so those tests could not fail
-quietly: they would take pytest with them.
+A frame library ends the whole process over a truncated frame, so a failure here would also end
+pytest.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def test_frames_that_do_not_tell_which_strain_or_have_gaps(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kept", [20, 40, 200, 0.5, -100, -8, -1])
-def test_a_frame_cut_short_is_a_bad_file(whole, tmp_path, kept):
+@pytest.mark.parametrize("length", [20, 40, 200, 0.5, -100, -8, -1])
+def test_a_frame_cut_short_is_a_bad_file(whole, tmp_path, length):
     data = whole.read_bytes()
     cut = tmp_path / "cut.gwf"
-    cut.write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
+    cut.write_bytes(data[: int(length * len(data)) if isinstance(length, float) else length])
     with pytest.raises(BadFile, match="damaged GWF"):
         read_strain(cut, at=START + 20)
 
@@ -90,10 +90,10 @@ def test_changed_bytes_are_seen_by_the_checksum(whole, tmp_path):
         read_strain(tmp_path / "changed.gwf", at=START + 20)
 
 
-def smallest(
+def empty_frame_file(
     order: str = "<", version: int = 8, size: int = 40 + 46, frames: int = 1, back: int = 46
 ) -> bytes:
-    """A file of nothing but a header and an end that tells of a frame, without checksums."""
+    """Return a file of only a header and an end that claims a frame, without checksums."""
     numbers = struct.pack(f"{order}HIQfd", 0x1234, 0x12345678, 0x123456789ABCDEF, 3.14, 3.14)
     header = b"IGWD\0" + bytes([version, 0, 2, 4, 8, 4, 8]) + numbers + bytes(2)
     end = struct.pack(f"{order}QBBIIQQIII", 46, 0, 21, 0, frames, size, back, 0, 0, 0)
@@ -103,35 +103,35 @@ def smallest(
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_either_byte_order_is_walked(tmp_path, order):
     path = tmp_path / "a.gwf"
-    path.write_bytes(smallest(order))
+    path.write_bytes(empty_frame_file(order))
     check_frame(path)
-    path.write_bytes(smallest(order, size=87))
+    path.write_bytes(empty_frame_file(order, size=87))
     with pytest.raises(BadFile, match="no valid end at byte"):
         check_frame(path)
 
 
 def test_old_versions_are_named(tmp_path):
-    (tmp_path / "a.gwf").write_bytes(smallest(version=4))
+    (tmp_path / "a.gwf").write_bytes(empty_frame_file(version=4))
     with pytest.raises(BadFile, match="version 4 of GWF"):
         check_frame(tmp_path / "a.gwf")
 
 
 def test_a_structure_of_no_length_ends_the_walk(tmp_path):
-    (tmp_path / "a.gwf").write_bytes(smallest()[:40] + bytes(100))
+    (tmp_path / "a.gwf").write_bytes(empty_frame_file()[:40] + bytes(100))
     with pytest.raises(BadFile, match="damaged at byte 40"):
         check_frame(tmp_path / "a.gwf")
 
 
 def test_the_remedy_is_named_where_gwpy_is_missing(tmp_path, monkeypatch):
-    (tmp_path / "a.gwf").write_bytes(smallest())
+    (tmp_path / "a.gwf").write_bytes(empty_frame_file())
     monkeypatch.setitem(sys.modules, "gwpy.io.gwf", None)  # as if it were not installed
     with pytest.raises(SecondhandError, match=r"pip install -e '\.\[gw\]'"):
         read_strain(tmp_path / "a.gwf", at=START)
 
 
-@pytest.mark.parametrize("lacks", [{"frames": 0}, {"back": 0}, {"back": 47}, {"back": 10**9}])
-def test_a_file_without_frames_or_contents_is_refused(tmp_path, lacks):
-    # frame libraries end the process over it
-    (tmp_path / "a.gwf").write_bytes(smallest(**lacks))
+@pytest.mark.parametrize("changes", [{"frames": 0}, {"back": 0}, {"back": 47}, {"back": 10**9}])
+def test_a_file_without_frames_or_contents_is_refused(tmp_path, changes):
+    # Frame libraries end the process over it.
+    (tmp_path / "a.gwf").write_bytes(empty_frame_file(**changes))
     with pytest.raises(BadFile, match="no frame, or no table"):
         check_frame(tmp_path / "a.gwf")

@@ -17,13 +17,13 @@ from datasets.strain.qscan import (
     whiten,
 )
 
-# duration in seconds and rate in Hz of the segments that are compared; 8 s is quick
+# Duration in seconds and rate in Hz of the compared segments; 8 s is quick.
 SEGMENTS = [(8.0, 4096)] * 3 + [(16.0, 4096), (32.0, 4096), (8.0, 2048), (8.0, 16384)]
 SEGMENTS += [(10.25, 4096), (12.5, 4096)]  # not powers of two
 
 
 def segment(seed, duration, rate):
-    """Coloured noise with a sine-Gaussian in it, and the time of that."""
+    """Return coloured noise with a sine-Gaussian, and its time."""
     rng = np.random.default_rng(seed)
     samples = round(duration * rate)
     t = np.arange(samples) / rate
@@ -63,7 +63,7 @@ def test_tiles_and_pictures_agree_with_gwpy(seed, duration, rate):
     assert gram.peak.time == pytest.approx(expected.peak["time"], abs=1e-9)
     np.testing.assert_allclose(gram.frequencies, expected.plane.frequencies, rtol=1e-12)
     for energy, row in zip(gram.energies, expected.energies, strict=True):
-        # A nearly empty tile is all rounding; beside 1, the median, 1e-5 of it is nothing.
+        # In nearly empty tiles all is rounding: 1e-5 of the median 1 is negligible.
         np.testing.assert_allclose(energy, row.value, rtol=1e-5, atol=1e-9)
 
     durations = [(centre - v / 2, centre + v / 2) for v in (0.5, 4.0)]
@@ -73,7 +73,7 @@ def test_tiles_and_pictures_agree_with_gwpy(seed, duration, rate):
         picture = expected.interpolate(
             tres=(stop - start) / 100, fres=80, logf=True, outseg=Segment(start, stop)
         )
-        # arange may give gwpy a column more
+        # arange may give gwpy an extra column.
         np.testing.assert_allclose(image, picture.value.T[:, :100], rtol=1e-3, atol=1e-4)
 
 
@@ -94,11 +94,11 @@ def test_a_view_does_not_depend_on_the_views_beside_it():
     values, centre = segment(3, 8.0, 4096)
     gram = qtransform(whiten(values, 4096), 4096, search=(centre - 0.25, centre + 0.25))
     durations = [(centre - v / 2, centre + v / 2) for v in (0.5, 1.0, 2.0, 4.0)]
-    together = gram.images(durations, width=56, height=224)
-    for view, image in zip(durations, together, strict=True):
+    images = gram.images(durations, width=56, height=224)
+    for view, image in zip(durations, images, strict=True):
         assert image.shape == (224, 56)
-        (alone,) = gram.images([view], width=56, height=224)
-        np.testing.assert_allclose(image, alone, rtol=1e-5, atol=1e-6)
+        (single,) = gram.images([view], width=56, height=224)
+        np.testing.assert_allclose(image, single, rtol=1e-5, atol=1e-6)
 
 
 def test_the_loudest_tile_finds_a_sine_gaussian():
@@ -108,7 +108,7 @@ def test_the_loudest_tile_finds_a_sine_gaussian():
     peak = qtransform(whiten(noise + wave, rate), rate).peak
     assert peak.time == pytest.approx(9.3, abs=0.02)
     assert peak.frequency == pytest.approx(120, rel=0.1)
-    assert 11 < peak.q < 46  # the wave has Q 23 and lies between the planes 22.6 and 45
+    assert 11 < peak.q < 46  # the wave has Q 23, between the planes 22.6 and 45
     assert peak.energy > 100
 
 
@@ -117,8 +117,8 @@ def test_energies_are_exponential_with_median_one_in_noise():
     gram = qtransform(white, 4096)
     for row in gram.energies:
         assert np.median(row) == pytest.approx(1, rel=1e-5)
-    everything = np.concatenate(gram.energies)
-    assert everything.mean() == pytest.approx(1 / np.log(2), rel=0.02)
+    energies = np.concatenate(gram.energies)
+    assert energies.mean() == pytest.approx(1 / np.log(2), rel=0.02)
 
 
 def test_the_search_window_is_kept():
@@ -185,7 +185,7 @@ def test_limits():
 
 @pytest.mark.slow
 def test_nothing_heavy_is_imported():
-    """Nor is any of scipy by a drawing: an answer would wait half a second for it."""
+    """Drawing does not import scipy either, which would delay an answer by half a second."""
     code = (
         "import sys, numpy as np, datasets.strain.files, datasets.strain.settings; "
         "from datasets.strain.qscan import qtransform, whiten; "
@@ -203,7 +203,7 @@ def test_nothing_heavy_is_imported():
 
 
 def test_splines_are_those_of_scipy():
-    """Also where few nodes are, at the ends, and behind the last node of a row of tiles."""
+    """Also with few nodes, at the ends, and behind the last node of a row of tiles."""
     interpolate = pytest.importorskip("scipy.interpolate")
     rng = np.random.default_rng(0)
     for n in (4, 5, 6, 17, 33, 64, 1000):

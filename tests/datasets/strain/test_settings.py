@@ -1,4 +1,4 @@
-"""QScanSettings: what it draws, what its fingerprint covers, and what it makes of untrusted JSON."""
+"""QScanSettings: what it draws, what its fingerprint covers, and how it reads untrusted JSON."""
 
 import json
 import warnings
@@ -19,12 +19,12 @@ RATE, START = 4096, 1_000_000_000.0
 GREY = QScanSettings(context=16, colour="grey", layout="row")
 
 
-def tone(frequency, when, seconds=16, rate=RATE):
-    """Noise with a short tone in it, as strain."""
+def tone(frequency, moment, seconds=16, rate=RATE):
+    """Return strain noise with a short tone."""
     t = np.arange(seconds * rate) / rate
     noise = np.random.default_rng(0).standard_normal(t.size)
-    wave = 8 * np.exp(-(((t - when) / 0.02) ** 2) / 2) * np.sin(2 * np.pi * frequency * t)
-    return Strain(1e-22 * (noise + wave), rate, START, START + when)
+    wave = 8 * np.exp(-(((t - moment) / 0.02) ** 2) / 2) * np.sin(2 * np.pi * frequency * t)
+    return Strain(1e-22 * (noise + wave), rate, START, START + moment)
 
 
 def test_the_views_lie_side_by_side_with_low_frequencies_at_the_bottom():
@@ -91,7 +91,7 @@ def test_the_layout_follows_from_the_number_of_durations(durations, layout):
 
 
 def test_no_short_burst_falls_between_two_pixels():
-    # 4 s in 56 pixels, one per 71 ms: every burst of 4 ms is in one of them, equally bright.
+    # 4 s in 56 pixels of 71 ms: every burst of 4 ms is in one of them, equally bright.
     t = np.arange(16 * RATE) / RATE
     spectrogram = replace(GREY, layout="one", durations=(4.0,), size=(56, 56))
     for shift in np.arange(4) * 4 / 56 / 4:
@@ -104,7 +104,7 @@ def test_energy_is_rendered_in_tenths_and_clipped():
     strain = tone(100, 8.0)
     spectrogram = replace(GREY, layout="one", durations=(1.0,))
     gram = qtransform(whiten(strain.values, RATE), RATE, search=(7.75, 8.25))
-    # Each pixel is the mean of the energies at three times, 1/672 s apart.
+    # Each pixel is the mean energy at three times, 1/672 s apart.
     (fine,) = gram.images([(7.5, 8.5)], width=3 * 224, height=224)
     energy = fine.reshape(224, 224, 3).mean(axis=2)
     grey = spectrogram.render(strain)[::-1, :, 0]
@@ -137,8 +137,8 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
     assert by_time.tobytes() == spectrogram.picture(path, at=strain.trigger).tobytes()
     strain_read = spectrogram.read(path)  # the loudest tile
     assert strain_read.trigger == pytest.approx(strain.trigger, abs=0.1)
-    within = spectrogram.read(path, start=4.0, end=6.0)
-    assert START + 4 <= within.trigger <= START + 6
+    segment = spectrogram.read(path, start=4.0, end=6.0)
+    assert START + 4 <= segment.trigger <= START + 6
     with pytest.raises(BadFile, match=r"too little strain around GPS .* 32 s without gaps"):
         QScanSettings().picture(path, at=strain.trigger)
 
@@ -147,7 +147,7 @@ def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):
     strain = replace(tone(100, 8.0, rate=1024), path="strain/L-1126.hdf5")
     spectrogram = replace(GREY, fmax=1200.0)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # Python's own name the line, not the file
+        warnings.simplefilter("error")  # Python's own warnings name a line, not the file
         picture = spectrogram.render(strain)
         spectrogram.render(strain)
     message = "strain/L-1126.hdf5: a sampling rate of 1024 Hz limits the band to 323 Hz"
@@ -177,13 +177,13 @@ def test_the_band_is_inferred_from_the_commonest_rate(tmp_path):
     assert QScanSettings.infer([broken, *paths]).fmax == 1200
     inferred = QScanSettings.infer(paths[1:2], size=100, context=32.0)
     assert inferred == QScanSettings(fmax=2048, size=(100, 100))
-    assert QScanSettings.infer(paths[:2]).fmax == 1200  # of equally common ones the lower
+    assert QScanSettings.infer(paths[:2]).fmax == 1200  # the lower of two equally common ones
     assert QScanSettings.infer([], fmax=500.0, context=32.0).fmax == 500
     with pytest.raises(SecondhandError, match=r"infer the band from.*broken.hdf5"):
         QScanSettings.infer([broken])
     with pytest.raises(SecondhandError, match="no files"):
         QScanSettings.infer([])
-    # not inferred, a picture has the band of its own rate
+    # If it is not inferred, the band follows from the file's rate.
     strain = tone(100, 8.0)
     assert GREY.render(strain).tobytes() == replace(GREY, fmax=1200.0).render(strain).tobytes()
 

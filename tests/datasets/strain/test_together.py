@@ -1,4 +1,4 @@
-"""Several detectors at one time: each in a channel of its own, and what is lacking is said."""
+"""Several detectors at one time: each has its channel, and missing strain is reported."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_each_detector_has_its_channel(frames: Path, tmp_path: Path) -> None:
     assert read_cache(Path(cache)) == files
     assert SPECTROGRAM_SETTINGS.durations == (1.0, 1.0, 4.0)
     picture = SPECTROGRAM_SETTINGS.picture(cache, at=START + 84.0)
-    alone = replace(SPECTROGRAM_SETTINGS, together=())
-    # The third channel is the first detector's again.
+    single = replace(SPECTROGRAM_SETTINGS, together=())
+    # The third channel repeats the first detector.
     for channel, name in enumerate(("H1", "L1", "H1")):
-        one = alone.picture(files[name], at=START + 84.0)
+        one = single.picture(files[name], at=START + 84.0)
         np.testing.assert_array_equal(picture[..., channel], one[..., channel])
     assert (picture[..., 0] != picture[..., 1]).any()
     signal = SPECTROGRAM_SETTINGS.read(cache)  # where the first detector is loudest
-    assert signal.others[0].trigger == signal.trigger == alone.read(files["H1"]).trigger
+    assert signal.others[0].trigger == signal.trigger == single.read(files["H1"]).trigger
     with pytest.raises(
         BadFile, match=r"L1: too little strain around GPS 1000000114.500: 16 s without gaps"
     ):
@@ -60,9 +60,9 @@ def test_each_detector_has_its_channel(frames: Path, tmp_path: Path) -> None:
         replace(SPECTROGRAM_SETTINGS, together=("H1", "V1"), durations=()).read(cache)
     with pytest.raises(BadFile, match="not strain of several detectors in this machine's cache"):
         SPECTROGRAM_SETTINGS.read(files["H1"])
-    elsewhere = shutil.copy(cache, tmp_path)  # it could name any file
+    moved = shutil.copy(cache, tmp_path)  # it could name any file
     with pytest.raises(BadFile, match="in this machine's cache"):
-        SPECTROGRAM_SETTINGS.read(elsewhere)
+        SPECTROGRAM_SETTINGS.read(moved)
 
 
 def test_settings_carry_their_detectors_and_others_are_as_before() -> None:
@@ -89,9 +89,9 @@ def test_triggers_of_one_detector_find_all(frames: Path, tmp_path: Path) -> None
     assert [item.reason for item in table.rejected] == [f"no strain of H1 at GPS {START + 200}.000"]
     inferred = QScanSettings.infer(paths, detectors="together", context=16.0, fmax=1000.0)
     assert inferred.together == ("H1", "L1")
-    only = tmp_path / "only"
-    frame(only, "H1")
+    single = tmp_path / "only"
+    frame(single, "H1")
     with pytest.raises(SecondhandError, match=r"two or three detectors are needed, .* has H1"):
-        load_table(file, strain=str(only), together=())
+        load_table(file, strain=str(single), together=())
     with pytest.raises(SecondhandError, match="not strain of several detectors"):
         QScanSettings.infer([str(frames / f"H-H1_SIM-{START}-64.hdf5")], detectors="together")

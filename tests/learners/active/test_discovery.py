@@ -1,4 +1,4 @@
-"""New classes: false discoveries are rare, clusters are of one class, and a cluster of known files is not called new."""
+"""New classes: false discoveries are rare, and clusters are of one new class each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN, NEW = 3, 2
 
 
 def files(rng: np.random.Generator, count: int, classes: list[int]) -> Outputs:
-    """Files around the corners of a simplex; corners from `KNOWN` on are new classes, halfway to a known one."""
+    """Return items around the corners of a simplex; those from `KNOWN` on are near corner 0."""
     labels = rng.choice(classes, count)
     corners = np.eye(12, dtype=np.float32)
     corners[KNOWN:] = 0.6 * corners[KNOWN:] + 0.4 * corners[0]
@@ -49,10 +49,10 @@ def predictions(confidence: Confidence, items: Outputs) -> list[Prediction]:
     ]  # fmt: skip
 
 
-def found_in(confidence, items, fdr=0.1):
-    made = predictions(confidence, items)
-    refused = np.array([one.label == UNKNOWN for one in made])
-    return discoveries_of(confidence, made, items.features[refused], fdr)
+def discover(confidence, items, fdr=0.1):
+    answers = predictions(confidence, items)
+    refused = np.array([one.label == UNKNOWN for one in answers])
+    return discoveries_of(confidence, answers, items.features[refused], fdr)
 
 
 def test_benjamini_hochberg_is_that_of_scipy():
@@ -69,10 +69,10 @@ def test_at_most_a_tenth_of_the_files_called_new_are_known():
     rng, known = np.random.default_rng(2), [*range(KNOWN)]
     rates, powers = [], []
     for _ in range(60):
-        drawn = Confidence.fit(files(rng, 100, known), files(rng, 100, known))
+        fitted = Confidence.fit(files(rng, 100, known), files(rng, 100, known))
         items = files(rng, 90, [0, 1, 2, 3])
         new = benjamini_hochberg(
-            drawn.known_p(drawn.decide(items.logits, items.features).known), 0.1
+            fitted.known_p(fitted.decide(items.logits, items.features).known), 0.1
         )
         rates.append((new & (items.labels < KNOWN)).sum() / max(1, new.sum()))
         powers.append(new[items.labels >= KNOWN].mean())
@@ -84,31 +84,31 @@ def test_at_most_a_tenth_of_the_files_called_new_are_known():
 def test_clusters_are_of_new_classes_and_the_rest_is_not(confidence):
     rng = np.random.default_rng(3)
     items = files(rng, 250, [0, 1, 2, 3, 4])
-    found = found_in(confidence, items)
-    assert found.judged == 250
-    assert found.calibration == 300
-    new = [cluster for cluster in found.clusters if cluster.new]
+    discoveries = discover(confidence, items)
+    assert discoveries.judged == 250
+    assert discoveries.calibration == 300
+    new = [cluster for cluster in discoveries.clusters if cluster.new]
     classes = [{int(items.labels[int(row.prediction.path)]) for row in c.rows} for c in new]
     assert all(len(labels) == 1 for labels in classes)
     assert set().union(*classes) == {3, 4}
     assert all(cluster.far > cluster.known_far for cluster in new)
-    assert len(found.rows) == len({row.prediction.path for row in found.rows})
+    assert len(discoveries.rows) == len({row.prediction.path for row in discoveries.rows})
 
 
 def test_only_known_files_give_no_new_cluster(confidence):
-    found = [
-        found_in(confidence, files(np.random.default_rng(seed), 250, [*range(KNOWN)]))
+    discoveries = [
+        discover(confidence, files(np.random.default_rng(seed), 250, [*range(KNOWN)]))
         for seed in range(20)
     ]
-    assert sum(any(cluster.new for cluster in one.clusters) for one in found) <= 2
-    assert sum(len(one.rows) for one in found) > 400, "some known files are refused"
+    assert sum(any(cluster.new for cluster in one.clusters) for one in discoveries) <= 2
+    assert sum(len(one.rows) for one in discoveries) > 400, "some known files are refused"
 
 
 def test_too_few_calibration_files_discover_nothing():
-    """With n calibration files the least p-value is 1 / (n + 1)."""
-    fewest = fewest_discoveries(1000, 154, 0.1)
-    p = np.r_[np.full(fewest, 1 / 155), np.ones(1000 - fewest)]
-    assert benjamini_hochberg(p, 0.1).sum() == fewest == 65
+    """With n calibration files the smallest p-value is 1 / (n + 1)."""
+    minimum = fewest_discoveries(1000, 154, 0.1)
+    p = np.r_[np.full(minimum, 1 / 155), np.ones(1000 - minimum)]
+    assert benjamini_hochberg(p, 0.1).sum() == minimum == 65
     p[0] = 1
     assert not benjamini_hochberg(p, 0.1).any()
     for new in (3, 40):
@@ -126,4 +126,4 @@ def test_the_calibration_scores_are_kept_in_the_folder(confidence):
     with pytest.raises(SecondhandError, match="Train it again"):
         Confidence.from_dict(confidence.to_dict(), missing).known_p(known)
     with pytest.raises(SecondhandError, match="--fdr 1"):
-        found_in(confidence, files(np.random.default_rng(0), 9, [0]), fdr=1.0)
+        discover(confidence, files(np.random.default_rng(0), 9, [0]), fdr=1.0)

@@ -1,4 +1,4 @@
-"""What is suggested: unsure files that differ, without those that have a label."""
+"""Suggestions: uncertain files that differ, without those that have a label."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.pictures import write_pictures
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Of each colour six, and six grey ones, of which the model is in doubt."""
+    """Six pictures of each colour and six grey ones, about which the model is unsure."""
     folder = tmp_path_factory.mktemp("pool")
     write_pictures(folder, per_class=6, classes=3, unknown=6)
     return sorted(map(str, folder.rglob("*.jpg")))
@@ -38,18 +38,18 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def predictor(pool: list[str]) -> Predictor:
-    """The model of colours, with a distance to its own pictures."""
+    """The model of colours, with distances to its own pictures."""
     predictor = Predictor(sites.colours())
     paths, logits, features = predictor.outputs([path for path in pool if "unknown" not in path])
     labels = np.array([predictor.classes.index(Path(path).parent.name) for path in paths])
     known = Outputs(logits, labels, features)
-    # All that is known is as near as can be: what is any farther is unlike it.
+    # All known items are at distance zero, so any other file is unlike them.
     predictor.confidence = Confidence.fit(known, known, alpha=0.1)
     return predictor
 
 
 def test_one_burst_is_not_all_that_is_chosen():
-    """Sixty unsure rows of one direction, thirty somewhat surer ones of three, and a hundred sure ones."""
+    """60 rows are uncertain in one direction; 30 are somewhat surer in three; 100 are sure."""
     rng = np.random.default_rng(0)
     middles = np.eye(8)[[0] * 60 + [1] * 10 + [2] * 10 + [3] * 10 + [4] * 100]
     features = (middles * rng.uniform(1, 9, (190, 1)) + rng.normal(0, 0.01, (190, 8))).astype("f4")
@@ -74,10 +74,10 @@ def test_each_is_the_unsurest_and_farthest_from_those_before():
     x, w = rng.normal(size=(30, 5)).astype(np.float32), rng.uniform(size=30)
     chosen = choose_diverse(w, x, 6)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    far = ((x[:, None] - x[None]) ** 2).sum(axis=2)
+    distances = ((x[:, None] - x[None]) ** 2).sum(axis=2)
     for count in range(1, 6):
-        worth = w * far[:, chosen[:count]].min(axis=1)
-        assert chosen[count] == worth.argmax()
+        gains = w * distances[:, chosen[:count]].min(axis=1)
+        assert chosen[count] == gains.argmax()
 
 
 def test_how_unsure_is_one_less_the_margin():
@@ -89,10 +89,10 @@ def test_how_unsure_is_one_less_the_margin():
 
 @pytest.mark.slow
 def test_doubtful_and_unlike_files_come_first(predictor, pool):
-    found = suggest(predictor, pool, n=6)
-    assert (found.judged, found.labelled, found.silent, found.rejected) == (24, 0, 0, [])
-    assert {Path(row.source.path).parent.name for row in found.rows[:4]} == {"unknown"}
-    for row in found.rows:
+    result = suggest(predictor, pool, n=6)
+    assert (result.judged, result.labelled, result.silent, result.rejected) == (24, 0, 0, [])
+    assert {Path(row.source.path).parent.name for row in result.rows[:4]} == {"unknown"}
+    for row in result.rows:
         (answer,) = predictor.predict_detailed([row.source.path])
         out_of_distribution = answer.prediction.reason == "out of distribution"
         p = softmax(answer.logits / predictor.confidence.calibrator.temperature.value)
@@ -103,28 +103,28 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
         assert row.guess == answer.prediction.best
         assert row.why.startswith(answer.prediction.reason)
         assert f"{row.guess} {100 * first:.0f} %" in row.why
-    assert any("out of distribution" in row.why for row in found.rows)
+    assert any("out of distribution" in row.why for row in result.rows)
 
 
 def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(teaching, "KEPT", 2)  # it forgets on the way what it will not need
+    monkeypatch.setattr(teaching, "KEPT", 2)  # it drops rows that it will not need
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
     frame = pd.DataFrame({"path": pool[:10], "label": "a", "split": "train"})
     frame.to_csv(tmp_path / "items.csv", index=False)
     labelled = labelled_in(tmp_path / "model")
-    found = suggest(predictor, [*pool, str(broken)], n=2, labelled=labelled)
-    assert [item.path for item in found.rejected] == [str(broken)]
-    assert (found.judged, found.labelled) == (14, 10)
-    assert not {row.source.path for row in found.rows} & {*pool[:10]}
+    result = suggest(predictor, [*pool, str(broken)], n=2, labelled=labelled)
+    assert [item.path for item in result.rejected] == [str(broken)]
+    assert (result.judged, result.labelled) == (14, 10)
+    assert not {row.source.path for row in result.rows} & {*pool[:10]}
     assert labelled_in(tmp_path / "elsewhere" / "model") == LabelledContent()
     with pytest.raises(SecondhandError, match="--n 0"):
         suggest(predictor, pool, n=0)
 
 
 def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, monkeypatch):
-    """Its copy under another name, from whatever folder it is asked, has a label; what took its place has
-    none. Of copies without one the first is offered."""
+    """A label belongs to the content, whatever the file's name. Of unlabelled copies one is
+    suggested."""
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(("data/a.jpg", "data/b.jpg")):
         Path(name).parent.mkdir(exist_ok=True)
@@ -133,17 +133,17 @@ def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, mo
     record_inputs(tmp_path, {"items.csv": items})
     shutil.copy(pool[2], "data/b.jpg")
     shutil.copy(pool[3], "copy.jpg")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    monkeypatch.chdir(moved)
     names = [
         pool[0],
         pool[3],
         *(str(tmp_path / n) for n in ("data/a.jpg", "data/b.jpg", "copy.jpg")),
     ]
-    found = suggest(predictor, names, labelled=labelled_in(tmp_path / "model"))
-    assert {row.source.path for row in found.rows} == {names[1], names[3]}
-    assert (found.judged, found.labelled, found.copies) == (2, 2, 1)
+    result = suggest(predictor, names, labelled=labelled_in(tmp_path / "model"))
+    assert {row.source.path for row in result.rows} == {names[1], names[3]}
+    assert (result.judged, result.labelled, result.copies) == (2, 2, 1)
 
 
 def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
@@ -151,9 +151,9 @@ def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
     predictor = Predictor(replace(sites.tones(), overlap=0.0))
     rows = [{"path": str(long), "start": 0.0, "end": 1.0}, {"path": "other.wav", "start": ""}]
     pd.DataFrame(rows).to_csv(tmp_path / "items.csv", index=False)
-    found = suggest(predictor, [long], labelled=labelled_in(tmp_path / "model"))
-    assert (found.judged, found.labelled, found.silent) == (2, 1, 1)
-    assert sorted((row.source.start, row.source.end) for row in found.rows) == [(2, 3), (3, 4)]
+    result = suggest(predictor, [long], labelled=labelled_in(tmp_path / "model"))
+    assert (result.judged, result.labelled, result.silent) == (2, 1, 1)
+    assert sorted((row.source.start, row.source.end) for row in result.rows) == [(2, 3), (3, 4)]
     predictor.close()
 
 
@@ -165,9 +165,9 @@ def test_a_background_is_one_of_the_two_likeliest(pool, tmp_path):
     path = tmp_path / "grey.png"
     Image.new("RGB", (40, 40), (128, 128, 128)).save(path)
     (answer,) = predictor.predict_detailed([path])
-    ((_, score, why, _),) = suggest(predictor, [path]).rows
+    ((_, score, reason, _),) = suggest(predictor, [path]).rows
     p = np.exp(answer.logits) / (1 + np.exp(answer.logits).sum())
     expected = np.sort([*p, 1 - p.sum()])[::-1]
     assert score == pytest.approx(1 - expected[0] + expected[1], abs=1e-4)
-    assert ("none of them" in why) == (1 - p.sum() in expected[:2])
+    assert ("none of them" in reason) == (1 - p.sum() in expected[:2])
     predictor.close()

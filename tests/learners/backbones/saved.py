@@ -1,4 +1,4 @@
-"""Networks saved in the layout in which timm publishes them: a config.json beside the weights."""
+"""Networks saved in timm's layout: a config.json beside the weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 
 def save(folder: Path, name: str, seed: int = 0, **options: Any) -> nn.Module:
-    """Save one of timm's with weights of its own; the network, in eval mode."""
+    """Save a timm network with random weights and return it in eval mode."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model: nn.Module = timm.create_model(name, **{"num_classes": 5, **options}).eval()
@@ -24,7 +24,7 @@ def save(folder: Path, name: str, seed: int = 0, **options: Any) -> nn.Module:
 
 
 def change(folder: Path, **keys: Any) -> None:
-    """Say something else in its config.json; ``pretrained_cfg`` is added to."""
+    """Change its config.json; ``pretrained_cfg`` is updated."""
     file = folder / "config.json"
     config = json.loads(file.read_text())
     config["pretrained_cfg"] |= keys.pop("pretrained_cfg", {})
@@ -32,7 +32,7 @@ def change(folder: Path, **keys: Any) -> None:
 
 
 def audiomae(folder: Path) -> nn.Module:
-    """Save a small network in the layout of AudioMAE's published ones."""
+    """Save a small network in AudioMAE's layout."""
     model = save(folder, "test_vit", img_size=(1024, 128), in_chans=1, global_pool="avg")
     size = {"input_size": [1, 1024, 128], "fixed_input_size": True}
     change(folder, pretrained_cfg={**size, "mean": [-4.2677393], "std": [4.5689974]})

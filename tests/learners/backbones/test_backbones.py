@@ -39,8 +39,8 @@ def network(name: str, size: int = 64, **options: object) -> nn.Sequential:
     return built.eval()
 
 
-def scrambled(model: nn.Module, seed: int = 0) -> nn.Module:
-    """The model with every tensor unlike a fresh one's, norms included."""
+def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Randomise every tensor of the model, including those of norms."""
     generator = torch.Generator().manual_seed(seed)
     for value in model.state_dict().values():
         if value.is_floating_point():
@@ -59,8 +59,8 @@ def test_embedded_weights_are_the_package_files() -> None:
     ours = built[0].state_dict()
     values = [value for name, value in theirs.items() if not name.startswith("_fc.")]
     assert len(ours) == len(values) == 294
-    for (name, mine), value in zip(ours.items(), values, strict=True):
-        assert torch.equal(mine, value), name
+    for (name, parameter), value in zip(ours.items(), values, strict=True):
+        assert torch.equal(parameter, value), name
     assert preprocessing.mean == preprocessing.std == (0.5, 0.5, 0.5)
     assert preprocessing.size == 64
 
@@ -95,7 +95,7 @@ def test_native_size() -> None:
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 def test_weights_file_gives_timms_own_features(tmp_path: Path, suffix: str) -> None:
-    model = scrambled(timm.create_model("test_resnet", num_classes=7)).eval()
+    model = randomised(timm.create_model("test_resnet", num_classes=7)).eval()
     file = tmp_path / f"own{suffix}"
     state = model.state_dict()
     save_file(state, file) if suffix == ".safetensors" else torch.save(state, file)
@@ -112,7 +112,7 @@ def test_weights_file_gives_timms_own_features(tmp_path: Path, suffix: str) -> N
 
 @pytest.mark.parametrize("size", [64, 192])
 def test_vit_resamples_its_position_embeddings(tmp_path: Path, size: int) -> None:
-    model = scrambled(timm.create_model("test_vit", num_classes=5))  # 160 px: 10 x 10 patches
+    model = randomised(timm.create_model("test_vit", num_classes=5))  # 160 px: 10 x 10 patches
     save_file(model.state_dict(), tmp_path / "vit.safetensors")
     built, _, _ = build(NetworkSpec("test_vit", 3, size=size), weights=tmp_path / "vit.safetensors")
     ours = built[0].state_dict()
@@ -127,7 +127,7 @@ def test_vit_resamples_its_position_embeddings(tmp_path: Path, size: int) -> Non
 
 
 def test_torchvision_weights_give_torchvisions_features(tmp_path: Path) -> None:
-    model = scrambled(torchvision.models.resnet18(weights=None, num_classes=7)).eval()
+    model = randomised(torchvision.models.resnet18(weights=None, num_classes=7)).eval()
     torch.save(model.state_dict(), tmp_path / "own.pth")
     built, spec, _ = build(
         NetworkSpec("torchvision/resnet18", 3, size=64), weights=tmp_path / "own.pth"
@@ -142,7 +142,7 @@ def test_torchvision_weights_give_torchvisions_features(tmp_path: Path) -> None:
 
 
 def test_convnext_keeps_its_pretrained_final_norm(tmp_path: Path) -> None:
-    model = scrambled(timm.create_model("convnext_atto", num_classes=5)).eval()
+    model = randomised(timm.create_model("convnext_atto", num_classes=5)).eval()
     save_file(model.state_dict(), tmp_path / "atto.safetensors")
     built, _, _ = build(
         NetworkSpec("convnext_atto", 3, size=64, head="linear"),
@@ -191,7 +191,7 @@ def test_logits_features_and_groups(name: str, size: int, head: str, width: int)
 
 
 def check_groups(built: nn.Sequential) -> None:
-    """Disjoint, complete, in the network's order, each of them something to train."""
+    """Check that the groups are disjoint, complete, in the network's order and not empty."""
     groups = parameter_groups(built)
     assert len(groups) == 4
     assert all(groups)
@@ -224,7 +224,7 @@ def test_a_body_with_fewer_blocks_than_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "suggestion"),
     [
         ("resnet81", "resnet18"),
         ("convnext_nanno", "convnext_nano"),
@@ -232,11 +232,11 @@ def test_a_body_with_fewer_blocks_than_groups() -> None:
         ("embeded", "embedded"),
     ],
 )
-def test_unknown_name_offers_the_nearest(name: str, near: str) -> None:
+def test_unknown_name_offers_the_nearest(name: str, suggestion: str) -> None:
     with pytest.raises(SecondhandError) as error:
         build(NetworkSpec(name, 3))
     assert repr(name) in str(error.value)
-    assert near in str(error.value).replace(repr(name), "")
+    assert suggestion in str(error.value).replace(repr(name), "")
 
 
 def test_unknown_torchvision_tag_names_the_known_ones() -> None:
@@ -302,19 +302,19 @@ class Malicious:
 @pytest.mark.parametrize(
     "name", ["test_resnet", "torchvision/resnet18", "scratch/resnet18", "embedded"]
 )
-@pytest.mark.parametrize("how", ["torch", "pickle", "safetensors"])
-def test_malicious_weights_do_not_execute(tmp_path: Path, name: str, how: str) -> None:
+@pytest.mark.parametrize("file_format", ["torch", "pickle", "safetensors"])
+def test_malicious_weights_do_not_execute(tmp_path: Path, name: str, file_format: str) -> None:
     marker = tmp_path / "executed"
-    file = tmp_path / ("bad.safetensors" if how == "safetensors" else "bad.pth")
+    file = tmp_path / ("bad.safetensors" if file_format == "safetensors" else "bad.pth")
     content = {"conv1.weight": torch.zeros(3), "x": Malicious(marker)}
-    if how == "torch":
+    if file_format == "torch":
         torch.save(content, file)
     else:
         file.write_bytes(pickle.dumps(content))
     with pytest.raises(SecondhandError, match="--weights"):
         build(NetworkSpec(name, 3, size=64), weights=file)
     assert not marker.exists()
-    if how == "torch":  # the trap is one: an unguarded load springs it
+    if file_format == "torch":  # without its guard, loading this file would run code
         torch.load(file, weights_only=False)
         assert marker.exists()
 
@@ -328,11 +328,10 @@ def test_download_with_the_real_client_from_a_loopback_hub(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of timm's weights and of somebody's; then without a hub, where what cannot be had is said soon
-    and with both remedies."""
-    timms = scrambled(timm.create_model("test_resnet")).state_dict()
+    """Weights of timm and of a user; without a hub, an error soon names both remedies."""
+    timms = randomised(timm.create_model("test_resnet")).state_dict()
     save_file(timms, tmp_path / "model.safetensors")
-    own = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1).state_dict()
+    saved = save(tmp_path / "own", "test_vit", global_pool="avg", in_chans=1).state_dict()
     hub.repositories |= {
         "timm/test_resnet.r160_in1k": {
             "model.safetensors": (tmp_path / "model.safetensors").read_bytes()
@@ -347,14 +346,14 @@ def test_download_with_the_real_client_from_a_loopback_hub(
         for name, value in downloaded("test_resnet").state_dict().items():
             assert torch.equal(value, timms[name])
         last = "blocks.5.mlp.fc2.weight"
-        assert torch.equal(downloaded("hf-hub:somebody/ears").state_dict()[last], own[last])
+        assert torch.equal(downloaded("hf-hub:somebody/ears").state_dict()[last], saved[last])
 
     are_theirs()
-    with socket.socket() as held:  # bound and never listening: every connection is refused
-        held.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{held.getsockname()[1]}"
+    with socket.socket() as port_holder:  # bound but not listening: every connection is refused
+        port_holder.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{port_holder.getsockname()[1]}"
         monkeypatch.setattr(constants, "ENDPOINT", nowhere)
-        # torchvision's own server, reached through a proxy that is not there.
+        # torchvision's server through a proxy that does not exist.
         monkeypatch.setattr(urllib.request, "_opener", None)
         monkeypatch.setenv("https_proxy", nowhere)
         monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
@@ -365,7 +364,7 @@ def test_download_with_the_real_client_from_a_loopback_hub(
                 downloaded(name)
             assert "--backbone embedded" in str(error.value)
             assert "--weights FILE" in str(error.value)
-        assert time.monotonic() - started < 15  # the client's own patience is 23 s a file
+        assert time.monotonic() - started < 15  # the client alone would wait 23 s per file
 
 
 # --- cosine head ----------------------------------------------------------------------------------
@@ -391,7 +390,7 @@ def test_cosine_logits_are_bounded_by_the_scale_and_forget_the_features_length(
             pooled[:, None], head[-1].weight[None], dim=2
         )
         assert torch.allclose(logits, scale * cosine, atol=1e-5)
-        # A feature that is a class's direction has the largest logit there is.
+        # A feature in a class's direction has the largest possible logit.
         assert head[-2:](
             head[-1].weight / head[-1].weight.norm(dim=1, keepdim=True)
         ).diagonal() == (pytest.approx(scale, rel=1e-5))
@@ -444,7 +443,7 @@ def test_an_ensemble_answers_the_mean_of_its_members_probabilities(members: int)
         assert torch.equal(logits, built(x))
     assert (each.max(0).values - each.min(0).values).max() > 0.05
     assert torch.allclose(logits.double().softmax(1), each.mean(0), atol=1e-6)
-    # Energy, which softmax leaves open, is the mean of theirs.
+    # Softmax does not fix the energy: it is the mean of the members'.
     energies = torch.stack([z.logsumexp(1) for z, _ in parts])
     assert torch.allclose(logits.logsumexp(1), energies.mean(0), atol=1e-5)
     # The cosine of two items' features is the mean of the members' cosines.
@@ -457,9 +456,9 @@ def test_several_labels_an_item_are_averaged_by_themselves() -> None:
     built, x = ensemble(2, multi_label=True), torch.randn(4, 3, 32, 32)
     with torch.inference_mode():
         logits, _ = logits_and_features(built, x)
-        wanted = torch.stack([member(x) for member in built.members]).mean(0)
+        expected = torch.stack([member(x) for member in built.members]).mean(0)
         assert torch.equal(logits, built(x))
-    assert torch.allclose(logits, wanted, atol=1e-5)
+    assert torch.allclose(logits, expected, atol=1e-5)
     spec = NetworkSpec("test_resnet", 3, members=2, multi_label=True)
     assert NetworkSpec(**spec.to_dict()) == spec
     assert "multi_label" not in NetworkSpec("test_resnet", 3).to_dict()

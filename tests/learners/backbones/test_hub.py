@@ -21,7 +21,7 @@ from tests.learners.backbones.saved import audiomae, change, save
 
 
 def pooled(model: Any, x: torch.Tensor) -> torch.Tensor:
-    """What the network's classifier would see."""
+    """Return what the network's classifier gets."""
     out: torch.Tensor = model.forward_head(model.forward_features(x), pre_logits=True)
     return out
 
@@ -40,13 +40,13 @@ def test_a_saved_network_gives_its_own_features_and_is_built_again_without_its_f
 ) -> None:
     model = save(tmp_path / "own", name, **options)
     change(tmp_path / "own", pretrained_cfg={"mean": [0.1, 0.2, 0.3], "crop_pct": 0.7})
-    where = f"local-dir:{tmp_path / 'own'}"
-    assert native_size(where) == options.get("img_size", 160)
-    built, spec, preprocessing = build(NetworkSpec(where, 3, size=64, head="linear"))
+    backbone = f"local-dir:{tmp_path / 'own'}"
+    assert native_size(backbone) == options.get("img_size", 160)
+    built, spec, preprocessing = build(NetworkSpec(backbone, 3, size=64, head="linear"))
     assert (preprocessing.mean, preprocessing.crop) == ((0.1, 0.2, 0.3), 0.7)
     assert spec.backbone == portable
-    again, same, _ = build(spec, pretrained=False)
-    assert same == spec
+    again, rebuilt, _ = build(spec, pretrained=False)
+    assert rebuilt == spec
     again.load_state_dict(built.state_dict())
     with torch.inference_mode():
         if "img_size" in options or name == "test_resnet":
@@ -72,7 +72,7 @@ def test_a_network_of_one_channel_sees_the_same_in_three_equal_ones(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("changes", "words"),
     [
         ({"architecture": "no_such_net"}, "no_such_net"),
         ({"model_args": {"depth": 40}}, r'test_vit with \{"depth": 40\}, which is not built here'),
@@ -93,23 +93,23 @@ def test_a_network_of_one_channel_sees_the_same_in_three_equal_ones(tmp_path: Pa
         ({"model_args": 5}, r"config\.json"),
     ],
 )
-def test_what_cannot_be_built_is_named(tmp_path: Path, said: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_built_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     save(tmp_path / "own", "test_vit")
-    change(tmp_path / "own", **said)
+    change(tmp_path / "own", **changes)
     with pytest.raises(SecondhandError, match=words):
         build(NetworkSpec(f"local-dir:{tmp_path / 'own'}", 3, size=64))
 
 
 def test_folders_that_hold_no_network(tmp_path: Path) -> None:
-    where = f"local-dir:{tmp_path}"
+    backbone = f"local-dir:{tmp_path}"
     with pytest.raises(SecondhandError, match=r"config\.json"):
-        native_size(where)
+        native_size(backbone)
     for content in ("[]", "3", "{", '{"architecture": "test_vit"}'):
         (tmp_path / "config.json").write_text(content)
         with pytest.raises(SecondhandError, match="local-dir"):
-            build(NetworkSpec(where, 3, size=64))
+            build(NetworkSpec(backbone, 3, size=64))
     with pytest.raises(SecondhandError, match="leave --weights none out"):
-        build(NetworkSpec(where, 3, size=64), pretrained=False)
+        build(NetworkSpec(backbone, 3, size=64), pretrained=False)
 
 
 @pytest.mark.parametrize(
@@ -130,24 +130,24 @@ MEL = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 
 def test_pixels_stand_for_the_log_power_that_the_network_was_trained_on(
     tmp_path: Path, log: str, in_db: float
 ) -> None:
-    """What reaches the network is (log power - mean) / std, to a grey level, of what is not black."""
+    """Except for black, the network's input is (log power - mean) / std, to a grey level."""
     save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64, global_pool="avg")
     mean, std = -30 / in_db, 12 / in_db
     change(
         tmp_path / "ears", mel={**MEL, "log": log}, pretrained_cfg={"mean": [mean], "std": [std]}
     )
-    where = f"local-dir:{tmp_path / 'ears'}"
-    spectrogram = MelSettings(**mel_of(where))
+    backbone = f"local-dir:{tmp_path / 'ears'}"
+    spectrogram = MelSettings(**mel_of(backbone))
     assert (spectrogram.level, spectrogram.size, spectrogram.samples) == (
         "fixed",
         (64, 64),
         63 * 80,
     )
     assert {name: getattr(spectrogram, name) for name in MEL} == MEL
-    _, _, preprocessing = build(NetworkSpec(where, 3, size=64))
+    _, _, preprocessing = build(NetworkSpec(backbone, 3, size=64))
     signal = 0.3 * np.random.default_rng(0).normal(size=spectrogram.samples).astype(np.float32)
-    seen = np.asarray(spectrogram.image(signal).convert("RGB"))[..., 0] / 255
-    given = (seen - preprocessing.mean[0]) / preprocessing.std[0]
+    pixels = np.asarray(spectrogram.image(signal).convert("RGB"))[..., 0] / 255
+    inputs = (pixels - preprocessing.mean[0]) / preprocessing.std[0]
     theirs = librosa.feature.melspectrogram(
         y=signal,
         sr=8000,
@@ -158,20 +158,20 @@ def test_pixels_stand_for_the_log_power_that_the_network_was_trained_on(
         fmax=4000,
         pad_mode="constant",
     )
-    wanted = ((np.log(theirs) if log == "ln" else 10 * np.log10(theirs)) - mean) / std
+    expected = ((np.log(theirs) if log == "ln" else 10 * np.log10(theirs)) - mean) / std
     black = (0 - preprocessing.mean[0]) / preprocessing.std[0]
     assert black <= -4
     level = 1 / 255 / preprocessing.std[0]
-    assert np.abs(given - np.maximum(wanted[::-1], black)).max() < 0.6 * level
+    assert np.abs(inputs - np.maximum(expected[::-1], black)).max() < 0.6 * level
 
 
 def test_a_recipe_of_levels_is_taken_as_it_is(tmp_path: Path) -> None:
     save(tmp_path / "ears", "test_vit", img_size=64)
     change(tmp_path / "ears", mel={**MEL, "level": "pcen", "window": 1.5, "scale": "slaney"})
-    where = f"local-dir:{tmp_path / 'ears'}"
-    given = {**MEL, "level": "pcen", "window": 1.5, "scale": "slaney", "size": (64, 64)}
-    assert mel_of(where) == given
-    _, _, preprocessing = build(NetworkSpec(where, 3, size=64))
+    backbone = f"local-dir:{tmp_path / 'ears'}"
+    settings = {**MEL, "level": "pcen", "window": 1.5, "scale": "slaney", "size": (64, 64)}
+    assert mel_of(backbone) == settings
+    _, _, preprocessing = build(NetworkSpec(backbone, 3, size=64))
     assert preprocessing.mean == (0.5, 0.5, 0.5)
     assert mel_of("test_vit") == mel_of("embedded") == {}
 
@@ -199,23 +199,21 @@ def test_recipes_that_cannot_be_drawn_are_refused(tmp_path: Path, mel: object, w
 
 
 def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: Path) -> None:
-    """From the samples on: the features are those of the network on Kaldi's filterbank features."""
+    """From the samples on, the features are the network's on Kaldi's filterbank features."""
     model = audiomae(tmp_path / "ears")
-    where = f"local-dir:{tmp_path / 'ears'}"
-    spectrogram = MelSettings(**mel_of(where))
+    backbone = f"local-dir:{tmp_path / 'ears'}"
+    spectrogram = MelSettings(**mel_of(backbone))
     assert (spectrogram.rate, spectrogram.n_fft, spectrogram.hop, spectrogram.size) == (
         16_000,
         400,
         160,
         (128, 1024),
     )
-    built, spec, preprocessing = build(NetworkSpec(where, 3, size=native_size(where)))
+    built, spec, preprocessing = build(NetworkSpec(backbone, 3, size=native_size(backbone)))
     assert spec.shape == preprocessing.shape == (128, 1024)
     assert spec.backbone == "test_vit?global_pool=avg&axes=time-frequency"
     t = np.arange(spectrogram.samples) / 16_000
-    signal = 0.1 * np.sin(
-        2 * np.pi * (300 + 200 * t) * t
-    )  # rises: neither axis is the other's mirror
+    signal = 0.1 * np.sin(2 * np.pi * (300 + 200 * t) * t)  # asymmetric in time and frequency
     signal += 0.003 * np.random.default_rng(0).normal(size=len(t))
     fbank = kaldi.features(signal).T
     assert fbank.shape == (1024, 128)
@@ -228,22 +226,22 @@ def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: 
     level = 1 / 255 / preprocessing.std[0]
     assert (ours[:, :1].flip(2).transpose(2, 3) - theirs).abs().max() < 0.6 * level
     with torch.inference_mode():
-        wanted, got = pooled(model, theirs), built.eval()[0](ours)
+        expected, actual = pooled(model, theirs), built.eval()[0](ours)
         other = built[0](ours.flip(2))
-    assert torch.nn.functional.cosine_similarity(got, wanted) > 0.9999
-    assert (got - wanted).norm() < 0.1 * (other - wanted).norm()
-    again, same, _ = build(spec, pretrained=False)
+    assert torch.nn.functional.cosine_similarity(actual, expected) > 0.9999
+    assert (actual - expected).norm() < 0.1 * (other - expected).norm()
+    again, rebuilt, _ = build(spec, pretrained=False)
     again.load_state_dict(built.state_dict())
-    assert same == spec
+    assert rebuilt == spec
     with torch.inference_mode():
-        assert torch.equal(again.eval()[0](ours), got)
+        assert torch.equal(again.eval()[0](ours), actual)
 
 
 def test_an_input_that_is_no_square_has_one_size(tmp_path: Path) -> None:
     audiomae(tmp_path / "ears")
-    where = f"local-dir:{tmp_path / 'ears'}"
+    backbone = f"local-dir:{tmp_path / 'ears'}"
     with pytest.raises(SecondhandError, match=r"--size 64.*128 x 1024"):
-        build(NetworkSpec(where, 3, size=64))
+        build(NetworkSpec(backbone, 3, size=64))
     for wrong in (7, 5000, 64.0, True):
         with pytest.raises(SecondhandError, match="width"):
             NetworkSpec("test_vit", 3, width=wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Bodies from packages: their weights, what the speech embedding computes, and errors of damaged files."""
+"""Backbones from packages: their weights, the speech embedding, and errors of damaged files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Original:
 
     def _run(self, stage: str, values: np.ndarray) -> np.ndarray:
         lib, values = self.all.lib, np.ascontiguousarray(values, np.float32)
-        given, result = (
+        details, result = (
             getattr(self.all, f"{stage}_{side}_tensor") for side in ("input", "output")
         )
         pointer = ctypes.c_void_p
         lib.TfLiteTensorCopyFromBuffer(
-            given, values.ctypes.data_as(pointer), ctypes.c_size_t(values.nbytes)
+            details, values.ctypes.data_as(pointer), ctypes.c_size_t(values.nbytes)
         )
         lib.TfLiteInterpreterInvoke(getattr(self.all, f"{stage}_interpreter"))
         out = np.empty(lib.TfLiteTensorByteSize(result) // 4, np.float32)
@@ -66,7 +66,7 @@ def body() -> torch.nn.Module:
 
 
 def chirp(seconds: float) -> np.ndarray:
-    """Harmonics that glide, as those of a voice do, over noise."""
+    """Return gliding harmonics, as of a voice, over noise."""
     t = np.arange(round(seconds * RATE)) / RATE
     tone = sum(np.sin(2 * np.pi * n * (140 * t + 30 * t**2)) / n for n in range(1, 20))
     noise = np.random.default_rng(0).standard_normal(len(t))
@@ -87,7 +87,7 @@ def test_it_embeds_as_the_original(original: Original, body: torch.nn.Module) ->
 
 
 def test_its_spectrograms_are_those_it_was_trained_on(original: Original) -> None:
-    """But for frames of 32 ms in place of 25 ms, and the place of the first one."""
+    """Except for frames of 32 ms instead of 25 ms and the position of the first one."""
     signal = chirp(1.5)
     ours = MelSettings(**SPEECH_MEL).levels(signal)  # 0 to 1 over 80 dB
     theirs = np.vstack(

@@ -1,4 +1,4 @@
-"""Settings: which source wins, and what is said of a wrong one, in a line that says what is near it."""
+"""Settings: which source wins, and which message an invalid one gives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from learners import evaluate, export, finetune, predict
 from learners.cli.flags import PRESETS, dump, make_parser, parse
 from learners.cli.settings import NetworkSettings, Settings, TrainSettings
 
-#: Nine to the eighth power words, were it written out.
+#: Nine to the eighth power words, if expanded.
 LAUGHS = "data: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{after} [{', '.join([f'*{before}'] * 9)}]\n"
     for name, before, after in zip(
@@ -39,20 +39,20 @@ def test_every_source_outweighs_the_one_before_in_any_order(tmp_path: Path) -> N
     assert (default["epochs"], default["mixup"]) == (5, 0.0)
     words = (("--preset", "best"), ("--config", str(file)), ("--mixup", "0.9"))
     for order in permutations(words):
-        got = read(*(word for pair in order for word in pair))
-        assert got["wd"] == default["wd"]
-        assert got["epochs"] == preset["epochs"] != default["epochs"]
-        assert got["ema"] is False is not preset["ema"]
-        assert got["mixup"] == 0.9
+        settings = read(*(word for pair in order for word in pair))
+        assert settings["wd"] == default["wd"]
+        assert settings["epochs"] == preset["epochs"] != default["epochs"]
+        assert settings["ema"] is False is not preset["ema"]
+        assert settings["mixup"] == 0.9
         equals = read(*("=".join(pair) for pair in order))
-        assert equals == got
+        assert equals == settings
 
 
 def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("epochs: 2\nbs: 8\n")
     (tmp_path / "b.yaml").write_text("epochs: 3\n")
-    got = read("--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml"))
-    assert (got["epochs"], got["bs"]) == (3, 8)
+    settings = read("--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml"))
+    assert (settings["epochs"], settings["bs"]) == (3, 8)
 
 
 def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
@@ -106,9 +106,9 @@ def test_unknown_files_named_twice_are_an_error_and_other_flags_are_not(second: 
 
 
 def test_several_data_are_all_kept_in_their_order(tmp_path: Path) -> None:
-    several = ["a b", "c.csv", "d"]
-    assert read("--data", "a b", "--epochs", "3", "--data=c.csv", "--data", "d")["data"] == several
-    assert read("--data", "a b", "c.csv", "d", "--epochs", "3")["data"] == several
+    paths = ["a b", "c.csv", "d"]
+    assert read("--data", "a b", "--epochs", "3", "--data=c.csv", "--data", "d")["data"] == paths
+    assert read("--data", "a b", "c.csv", "d", "--epochs", "3")["data"] == paths
     assert read("--data", "a b")["data"] == "a b"
     (tmp_path / "several.yaml").write_text("data: [a b, c.csv]\n")
     again = read("--config", str(tmp_path / "several.yaml"))["data"]
@@ -177,7 +177,7 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"epochs": -1}, "--epochs -1 (must be 0 or more)"),
         ({"cache_limit": 0}, "--cache-limit 0 (must be above 0)"),
@@ -195,11 +195,13 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ),
     ],
 )
-def test_every_number_out_of_its_range_is_named_with_it(values: dict[str, Any], said: str) -> None:
+def test_every_number_out_of_its_range_is_named_with_it(
+    values: dict[str, Any], message: str
+) -> None:
     Settings().but(overlap=0.95, seeds=16, lr="auto", keep_known=1, clip=None, wd=0).check()
     with pytest.raises(SecondhandError) as error:
         Settings().but(**values).check()
-    assert str(error.value) == f"invalid settings: {said}"
+    assert str(error.value) == f"invalid settings: {message}"
 
 
 def test_settings_differ_by_name_in_whatever_section() -> None:
@@ -218,10 +220,10 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit) as end:
         read("--help-all")
     assert end.value.code == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for section in vars(Settings()).values():
-        assert f"\n{section.__doc__}:\n" in said
-    assert f"default: {TrainSettings().freeze_epochs}" in said
+        assert f"\n{section.__doc__}:\n" in output
+    assert f"default: {TrainSettings().freeze_epochs}" in output
 
 
 def test_switches_and_a_flag_that_may_stand_bare() -> None:
@@ -254,7 +256,7 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("text", "message"),
     [
         ("n_mel: 40", "unknown 'n_mel' (did you mean 'n_mels'?)"),
         ("n_mels: 40.5", "n_mels is 40.5, but must be a whole number"),
@@ -263,14 +265,14 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
     ],
 )
 def test_a_file_of_spectrogram_settings_that_is_wrong_is_named(
-    tmp_path: Path, text: str, wrong: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     with pytest.raises(SecondhandError) as error:
         read("--spectrogram", str(file))
     assert str(error.value).startswith(f"--spectrogram {file}")
-    assert wrong in str(error.value)
+    assert message in str(error.value)
 
 
 def test_spectrogram_settings_of_a_file_outlive_it(tmp_path: Path) -> None:
@@ -322,8 +324,8 @@ def test_a_wrong_call_is_told_in_a_line(command, words, capsys):
     with pytest.raises(SystemExit) as end:
         main[command].main(words.split())
     assert end.value.code == 2
-    said = CALLS[command, words]
-    assert capsys.readouterr() == ("", f"error: {said}\n(python -m learners.{command} --help)\n")
+    message = CALLS[command, words]
+    assert capsys.readouterr() == ("", f"error: {message}\n(python -m learners.{command} --help)\n")
 
 
 @pytest.mark.parametrize(
@@ -345,10 +347,10 @@ def test_a_call_without_what_it_needs_shows_the_usage(main, words, missing, caps
 
 def test_without_a_word_it_says_how_to_begin(capsys):
     assert finetune.main([]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: --data is missing")
+    output = capsys.readouterr().err
+    assert output.startswith("error: --data is missing")
     assert all(
-        data in said for data in ("--data photos/", "--data items.csv", "--data demo:digits")
+        data in output for data in ("--data photos/", "--data items.csv", "--data demo:digits")
     )
 
 
@@ -357,13 +359,13 @@ def test_without_a_word_it_says_how_to_begin(capsys):
     [(finetune, "--data", "--lr-mult"), (predict, "--format", "--threshold-per-class")],
 )
 def test_help_shows_the_usual_flags_and_help_all_all(command, usual, rare, capsys):
-    said = {}
+    outputs = {}
     for flag in ("--help", "--help-all"):
         with pytest.raises(SystemExit) as end:
             command.main([flag])
         assert not end.value.code
-        said[flag] = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.M))
-    assert said["--help"] < said["--help-all"]
-    assert {usual, "--help-all"} <= said["--help"]
-    assert len(said["--help"]) < 20
-    assert rare in said["--help-all"] - said["--help"]
+        outputs[flag] = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.M))
+    assert outputs["--help"] < outputs["--help-all"]
+    assert {usual, "--help-all"} <= outputs["--help"]
+    assert len(outputs["--help"]) < 20
+    assert rare in outputs["--help-all"] - outputs["--help"]

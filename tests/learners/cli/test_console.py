@@ -1,4 +1,4 @@
-"""What a command prints: messages and warnings, one live line of progress, the result."""
+"""What a command prints: messages and warnings, one line of progress, the result."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ class Screen(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of the caller counts, and no handler stays."""
+    """Ignore the caller's variables and remove handlers afterwards."""
     for name in (console.QUIET, console.VERBOSE, "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     root, handlers = logging.getLogger(), logging.getLogger().handlers
     levels = {name: logging.getLogger(name).level for name in ("", *console.OURS)}
-    root.handlers = []  # each test closes what is there: log.txt of another test's run would be opened again
+    # Tests close all handlers: another test's log.txt would be opened again.
+    root.handlers = []
     yield
     root.handlers = handlers
     progress.show_with(None)
@@ -83,7 +84,7 @@ def test_a_pipe_gets_plain_lines_and_the_file_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     for name in (console.QUIET, console.VERBOSE):
-        monkeypatch.setenv(name, "")  # what is chosen is undone afterwards
+        monkeypatch.setenv(name, "")  # so that a change is undone afterwards
     choose()
     log_all(tmp_path / "log.txt")
     assert capsys.readouterr() == ("", expected)
@@ -211,8 +212,8 @@ def test_a_model_that_answers_almost_nothing_says_so_first() -> None:
     )
     assert lines[1].startswith("Right: 2 of 2 calibration files")
     assert lines[2] == "Refuses all 2."
-    elsewhere = {n.replace("calibration", "test"): value for n, value in few.items()}
-    lines = result.sentences({**elsewhere, "test_items": 25, "calibration_items": 15})
+    test_only = {n.replace("calibration", "test"): value for n, value in few.items()}
+    lines = result.sentences({**test_only, "test_items": 25, "calibration_items": 15})
     assert "only 15 calibration files" in lines[0]
     many = {**METRICS, "calibration_coverage": 0.05}
     assert "--target-accuracy" in result.sentences(many)[0]

@@ -1,4 +1,4 @@
-"""Several processes train what one would have: the same batches, figures and files."""
+"""Several processes train as one would: the same batches, figures and files."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ from learners.training import learner
 from tests.forks import Program, until
 from tests.pictures import write_pictures
 
-#: Without BatchNorm, whose statistics are of a process's own part on CPUs, and without dropout two
-#: processes compute what one does, but for the order in which numbers are added; nor do several
-#: processes keep features.
+#: Settings under which two processes compute what one does, up to rounding: no BatchNorm, whose
+#: statistics are per process on CPUs, no dropout, and no cached features.
 QUICK = ["--backbone", "test_vit", "--weights", "none", "--size", "160", "--dropout", "0", "--bs", "8",
          "--workers", "0", "--precision", "fp32"]  # fmt: skip
 
@@ -40,7 +39,7 @@ LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--
           "--num_processes", "2", "--mixed_precision", "no", "--dynamo_backend", "no",
           "--main_process_port", "0", "-m", "learners.finetune"]  # fmt: skip
 
-#: Several processes that each import torch, on two cores: minutes, and more where others are at work.
+#: Several processes import torch, each for minutes on two cores.
 LONG = pytest.mark.long("minutes: the same without a launcher is tried")
 
 
@@ -54,19 +53,19 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pictures(tmp_path_factory.mktemp("pictures"))
 
 
-def as_one_of(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
-    """This process in a launch."""
-    given = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": of, "MASTER_ADDR": "127.0.0.1"}
-    for name, value in given.items():
+def set_rank(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
+    """Make this process one of a launch."""
+    variables = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": of, "MASTER_ADDR": "127.0.0.1"}
+    for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
 
 
 def loader(n: int, bs: int, *, train: bool, bad: tuple[int, ...] = ()) -> TfmdDL:
-    """Its items are their numbers; those that are bad cannot be read."""
-    made = TfmdDL(list(range(n)), bs=bs, shuffle=train, drop_last=train, num_workers=0)
-    made.do_item = lambda number: None if number in bad else torch.tensor(number)
-    made.rng = random.Random(5)
-    return made
+    """Return a loader of numbers, some of which cannot be read."""
+    dl = TfmdDL(list(range(n)), bs=bs, shuffle=train, drop_last=train, num_workers=0)
+    dl.do_item = lambda number: None if number in bad else torch.tensor(number)
+    dl.rng = random.Random(5)
+    return dl
 
 
 def batches(loader: TfmdDL) -> list[list[int]]:
@@ -75,23 +74,23 @@ def batches(loader: TfmdDL) -> list[list[int]]:
 
 @pytest.mark.parametrize("n", [47, 48, 5, 12])
 def test_the_parts_of_a_batch_make_up_the_batch_that_one_process_has(n):
-    whole = batches(loader(n, 12, train=True))
+    expected = batches(loader(n, 12, train=True))
     parts = [batches(Shard(loader(n, 12, train=True), rank, 3)) for rank in range(3)]
-    assert [[*chain(*together)] for together in zip(*parts, strict=True)] == whole
+    assert [[*chain(*pieces)] for pieces in zip(*parts, strict=True)] == expected
     shard = Shard(loader(n, 12, train=True), 1, 3)
-    assert len(shard) == len(whole)
+    assert len(shard) == len(expected)
 
 
 @pytest.mark.parametrize("n", [47, 48, 2])
 def test_validation_counts_each_item_once(n):
     parts = [Shard(loader(n, 12, train=False), rank, 3) for rank in range(3)]
-    seen = [batches(part) for part in parts]
-    assert sorted(chain(*chain(*seen))) == list(range(n))
-    assert [len(part) for part in parts] == [len(part) for part in seen]
+    batches_seen = [batches(part) for part in parts]
+    assert sorted(chain(*chain(*batches_seen))) == list(range(n))
+    assert [len(part) for part in parts] == [len(part) for part in batches_seen]
 
 
 def test_a_process_has_as_many_batches_where_a_file_cannot_be_read():
-    """Else the others would wait for it; also where the first ones of its part are lost."""
+    """The other processes would wait for it, even if the first items of its part are lost."""
     order = [number for batch in batches(loader(24, 8, train=True)) for number in batch]
     for bad in [(order[0],), tuple(order[:5]), (order[-1], order[9])]:
         part = batches(Shard(loader(24, 8, train=True, bad=bad), 0, 2))
@@ -105,12 +104,12 @@ def test_alone_there_is_one_process_and_it_is_the_first(monkeypatch):
     assert ranks.all_values(3) == [3]
     assert ranks.device("cuda:7") == "cuda:7"
     ranks.check_batch(1)
-    monkeypatch.setenv("WORLD_SIZE", "4")  # some cluster's own, without a launch
+    monkeypatch.setenv("WORLD_SIZE", "4")  # set by a cluster, without a launch
     assert ranks.count() == 1
 
 
 def test_of_several_each_knows_its_place(monkeypatch):
-    as_one_of(monkeypatch, 2, 3)
+    set_rank(monkeypatch, 2, 3)
     assert (ranks.count(), ranks.rank(), ranks.is_first()) == (3, 2, False)
     assert ranks.device("cpu") == "cpu"
     ranks.check_batch(12)
@@ -132,14 +131,14 @@ def test_of_several_each_knows_its_place(monkeypatch):
 
 @contextmanager
 def two_processes(words: list[str]) -> Iterator[list[Program]]:
-    """Two on CPUs at one run, told what a launcher tells, but begun without one; none is left at the end."""
+    """Run two processes on CPUs with a launcher's variables but without a launcher."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    given = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    given |= {"ACCELERATE_USE_CPU": "true"}
+    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables |= {"ACCELERATE_USE_CPU": "true"}
     both = [
         Program("-m", "learners.finetune", *words,
-                env={**os.environ, **given, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+                env={**os.environ, **variables, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(2)
     ]  # fmt: skip
     try:
@@ -161,13 +160,13 @@ def forked(words: list[str]) -> str:
 
 
 def launched(words: list[str]) -> str:
-    """By accelerate: a launcher and its processes, which each import torch."""
+    """Run accelerate's launcher; its processes each import torch."""
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
+    completed = subprocess.run(
         [*LAUNCH, *words], env=environment, capture_output=True, text=True, timeout=800
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout + completed.stderr
 
 
 def epochs(file: Path) -> pd.DataFrame:
@@ -175,7 +174,7 @@ def epochs(file: Path) -> pd.DataFrame:
 
 
 def answers(run: Path) -> pd.DataFrame:
-    """With the names and the numbers of `top` apart: numbers are equal but for rounding."""
+    """Return the predictions, with the names and numbers of `top` in separate columns."""
     frame = pd.read_csv(run / "predictions.csv")
     top = frame.pop("top").map(json.loads)
     frame["names"] = [" ".join(name for name, _ in row) for row in top]
@@ -190,7 +189,7 @@ def same_history(first: Path, second: Path, name: str = "history.csv") -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("train", [forked, pytest.param(launched, marks=LONG)])
 def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
-    """From the same fitted head, with averaged weights; of a launcher's also with a rate that one finds, and two members."""
+    """With a fitted head and averaged weights; a launched run also searches the rate."""
     long = train is launched
     more = ["--lr", "auto", *["--seeds", "2"] * long]
     count = 2 if long else 1
@@ -205,13 +204,13 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
     for name in ("history.csv", "history-2.csv")[:count]:
         same_history(one, two, name)
         assert len(epochs(two / name)) == 1 + count, "one row an epoch"
-    left = {str(file.relative_to(two)) for file in two.rglob("*") if not file.match("report/*/*")}
-    assert left == {
+    files = {str(file.relative_to(two)) for file in two.rglob("*") if not file.match("report/*/*")}
+    assert files == {
         str(file.relative_to(one)) for file in one.rglob("*") if not file.match("report/*/*")
     }
     ours, theirs = answers(one), answers(two)
-    # Places among nine calibration items: of two that lie as far, rounding says which is first, and
-    # whether the one next to a limit is refused.
+    # There are nine calibration items: at equal distances rounding decides which is first, and
+    # whether the one at a limit is refused.
     places = [frame.pop("distance_p") for frame in (ours, theirs)]
     assert list(places[0]) == pytest.approx(list(places[1]), abs=0.1001)
     decisions = [frame[["label", "reason"]].fillna("") for frame in (ours, theirs)]
@@ -229,21 +228,21 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("told", [False, pytest.param(True, marks=LONG)])
-def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, told):
-    """The other sees the connection break, or is ``told`` to end, as launchers do; one alone ends the run."""
+@pytest.mark.parametrize("terminated", [False, pytest.param(True, marks=LONG)])
+def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, terminated):
+    """The other process sees the connection break, or is ``terminated`` as by launchers."""
     words = ["--data", str(pictures), *QUICK, "--epochs", "3", "--lr", "1e-3"]
-    run, whole = tmp_path / "run", tmp_path / "whole"
+    run, reference = tmp_path / "run", tmp_path / "whole"
     with two_processes([*words, "--out", str(run)]) as both:
         until(lambda: has_progress(run), 300)
         both[1].kill()
-        if told:
+        if terminated:
             both[0].send_signal(signal.SIGTERM)
         assert both[0].wait(60) != 0
         text = output(both)
     assert f"-m learners.finetune --resume {run}" in text
     assert text.count("Process 1 of 2 ends, because another process of this run") == 1, text
     assert main(["--resume", str(run)]) == 0
-    assert main([*words, "--out", str(whole)]) == 0
-    same_history(whole, run)
+    assert main([*words, "--out", str(reference)]) == 0
+    same_history(reference, run)
     assert not list(run.rglob(".*")), "nothing half-written is left"

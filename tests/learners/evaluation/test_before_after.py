@@ -1,4 +1,4 @@
-"""Two models' answers to the same items, side by side."""
+"""The answers of two models to the same items, side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from learners.evaluation import clopper_pearson, compare, maybe_of_new_class
 
 
 def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:
-    """Of eight items of a held out before, two new of b and two of c, and one of an unknown class."""
+    """Return answers to eight held-out items of a, two new ones of b and c, and an unknown one."""
     frame = pd.DataFrame(
         {
             "path": [f"{n}.jpg" for n in range(13)],
@@ -26,8 +26,8 @@ def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:
 def test_what_was_gained_and_forgotten() -> None:
     before = answers(["a"] * 8 + ["b", "a", "a", "b", "a"], refused=(0, 12))
     after = answers(["a"] + ["b"] * 7 + ["b", "b", "c", "c", "c"])
-    found = compare(before, after, [True] * 8 + [False] * 5, (["a", "b", "gone"], ["a", "b", "c"]))
-    parts = found.subsets.set_index(["items of", "model"])
+    result = compare(before, after, [True] * 8 + [False] * 5, (["a", "b", "gone"], ["a", "b", "c"]))
+    parts = result.subsets.set_index(["items of", "model"])
     old = parts.loc["held out before"]
     assert old["accuracy"].tolist() == [1, 0.125]
     assert old["accepted"].tolist() == [0.875, 1]
@@ -38,15 +38,15 @@ def test_what_was_gained_and_forgotten() -> None:
     assert parts.loc["held out of the new ones", "accuracy"].tolist() == [0.25, 1]
     assert parts.loc["unknown_classes", "accepted"].tolist() == [0, 1]
     assert parts.loc["unknown_classes", "accuracy"].isna().all()
-    classes = found.classes.set_index("class")
+    classes = result.classes.set_index("class")
     assert classes["change"].to_dict() == {"a": "worse", "b": "", "c": "new", "gone": "gone"}
     assert classes.loc["b", ["before", "after"]].tolist() == [0.5, 1]
     assert classes.loc["gone"].drop(["change", "items"]).isna().all()
-    assert found.message == (
+    assert result.message == (
         "Held-out items of classes that both models know: 10. Wrong before and right now: 1. Right before and wrong "
         "now: 7."
     )
-    changes = found.changed.set_index("row")["change"]
+    changes = result.changed.set_index("row")["change"]
     assert changes.to_dict() == {
         **dict.fromkeys(range(1, 8), "worsened"),
         9: "improved",

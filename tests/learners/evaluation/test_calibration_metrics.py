@@ -21,7 +21,7 @@ def figure(name, p, y):
 
 
 def sample(n, classes, temperature, seed=0, spread=2.0):
-    """Logits `temperature` times too sure, and labels drawn from the true probabilities."""
+    """Return logits `temperature` times too large, and labels from the true probabilities."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, spread, (n, classes))
     labels = (softmax(z).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
@@ -42,11 +42,11 @@ def test_temperature_is_that_of_a_fine_grid(classes, temperature):
 
 
 def test_interval_of_the_temperature_holds_the_truth_as_often_as_it_says():
-    held = 0
+    covered = 0
     for seed in range(200):
         fit = fit_temperature(*sample(300, 5, 1.5, seed=seed))
-        held += fit.low <= 1.5 <= fit.high
-    assert 180 <= held <= 199  # 95 % of 200 and three binomial sigmas
+        covered += fit.low <= 1.5 <= fit.high
+    assert 180 <= covered <= 199  # 95 % of 200, within three binomial sigmas
 
 
 def test_few_items_say_so_and_never_worsen_the_nll():
@@ -58,8 +58,8 @@ def test_few_items_say_so_and_never_worsen_the_nll():
         assert logits_nll(z, y, fit.value) <= logits_nll(z, y)
         helped += fit.value != 1
         assert ("not corrected" in fit.message) == (fit.value == 1)
-    assert 0 < helped < 40  # kept where it helps on items left out, 1 elsewhere
-    assert fit_temperature(*sample(60, 5, 8.0)).value > 3  # grossly too sure
+    assert 0 < helped < 40  # kept if it helps on held-out items, otherwise 1
+    assert fit_temperature(*sample(60, 5, 8.0)).value > 3  # far too confident
 
 
 def test_all_right_claims_no_more_than_the_items_show():
@@ -69,7 +69,7 @@ def test_all_right_claims_no_more_than_the_items_show():
     assert softmax(timid / fit.value).max(axis=1).mean() == pytest.approx(51 / 52, abs=1e-4)
     assert "overconfidence cannot be measured" in fit.message
     assert "too few" not in fit.message, "one reason"
-    assert fit_temperature(np.eye(4)[y] * 50, y).value == 1  # sure enough already
+    assert fit_temperature(np.eye(4)[y] * 50, y).value == 1  # confident and right
 
 
 def test_all_wrong_flattens():
@@ -121,7 +121,7 @@ def test_ece_is_that_of_torchmetrics_where_bins_of_equal_mass_are_of_equal_width
     from torchmetrics.functional import classification
 
     rng = np.random.default_rng(0)
-    top = 0.5 + 0.5 * (rng.permutation(900) + 0.5) / 900  # half of the 30 bins have nothing in them
+    top = 0.5 + 0.5 * (rng.permutation(900) + 0.5) / 900  # half of the 30 bins are empty
     p, y = np.stack([top, 1 - top], axis=1), (rng.random(900) > top**2).astype(int)
     expected = classification.multiclass_calibration_error(
         torch.tensor(p), torch.tensor(y), num_classes=2, n_bins=30, norm="l1"
@@ -136,13 +136,13 @@ def test_bins_of_equal_mass_are_those_of_scikit_learn():
     p = softmax(z)
     right, top = p.argmax(axis=1) == y, p.max(axis=1)
     accuracy, confidence = curve(right, top, n_bins=15, strategy="quantile")
-    found = reliability(p, y)
-    np.testing.assert_allclose(found.accuracy, accuracy)
-    np.testing.assert_allclose(found.confidence, confidence)
-    assert set(found.count) <= {59, 60, 61}
-    assert (found.low <= found.accuracy).all()
-    assert (found.accuracy <= found.high).all()
-    weights = found.count / found.count.sum()
+    bins = reliability(p, y)
+    np.testing.assert_allclose(bins.accuracy, accuracy)
+    np.testing.assert_allclose(bins.confidence, confidence)
+    assert set(bins.count) <= {59, 60, 61}
+    assert (bins.low <= bins.accuracy).all()
+    assert (bins.accuracy <= bins.high).all()
+    weights = bins.count / bins.count.sum()
     assert figure("ece", p, y) == pytest.approx(np.sum(weights * np.abs(accuracy - confidence)))
 
 
@@ -178,9 +178,9 @@ def test_figures_before_and_after():
     before = calibration_figures(softmax(z), y, draws=200)
     after = calibration_figures(softmax(z, fit_temperature(z, y).value), y, draws=200)
     for name in ("nll", "brier", "ece", "classwise_ece"):
-        was, now = getattr(before, name), getattr(after, name)
-        assert now.high < was.low
-        assert was.low <= was.value <= was.high
+        old, new = getattr(before, name), getattr(after, name)
+        assert new.high < old.low
+        assert old.low <= old.value <= old.high
     assert after.ece.value < 0.04
     assert before == calibration_figures(softmax(z), y, draws=200)
     assert before != calibration_figures(softmax(z), y, draws=200, seed=1)
@@ -190,20 +190,22 @@ def test_interval_of_the_nll_is_that_of_the_mean():
     z, y = sample(1000, 5, 1.0)
     p = softmax(z)
     items = -np.log(p[np.arange(1000), y])
-    found = calibration_figures(p, y, draws=2000).nll
+    nll = calibration_figures(p, y, draws=2000).nll
     error = items.std() / np.sqrt(1000)
-    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
+    assert nll.high - nll.low == pytest.approx(2 * 1.96 * error, rel=0.1)
 
 
 def test_interval_of_the_ece_reaches_zero_for_a_calibrated_network():
-    found = []
+    all_figures = []
     for seed in range(80):
         z, y = sample(150, 4, 1.0, seed=seed)
-        found.append(calibration_figures(softmax(z), y, draws=200))
-    reached = sum(figures.ece.low == 0 for figures in found)
-    mean = np.mean([figures.ece.value for figures in found])
-    assert np.mean([figures.ece_by_chance for figures in found]) == pytest.approx(mean, rel=0.1)
-    assert reached >= 74  # 97.5 % of 80 and three binomial sigmas
+        all_figures.append(calibration_figures(softmax(z), y, draws=200))
+    reached = sum(figures.ece.low == 0 for figures in all_figures)
+    mean = np.mean([figures.ece.value for figures in all_figures])
+    assert np.mean([figures.ece_by_chance for figures in all_figures]) == pytest.approx(
+        mean, rel=0.1
+    )
+    assert reached >= 74  # 97.5 % of 80, within three binomial sigmas
     assert calibration_figures(softmax(z * 4), y, draws=200).ece.low > 0
 
 

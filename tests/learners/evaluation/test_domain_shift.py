@@ -1,5 +1,5 @@
-"""A model on files from another source: what was guaranteed beside what other data give, and the accuracy to expect
-without labels, on synthetic data of known error."""
+"""Files from another source: guarantees against results, and the accuracy expected without
+labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from learners.uncertainty.decision import Confidence
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Outputs:
-    """Logits whose softmax is the truth where ``heat`` is 1, and too sure where it is above."""
+    """Return logits whose softmax is the truth for ``heat`` 1 and too confident above."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 2.5, (n, classes))
     labels = np.array([rng.choice(classes, p=p) for p in softmax(z)])
@@ -43,14 +43,14 @@ def test_the_figures_are_those_of_the_decisions():
     checked = calibration_check(model, items)
     table = checked.table.set_index("what")
     decided = model.decide(items.logits, items.features)
-    taken = decided.label >= 0
-    right = int((decided.best == items.labels)[taken].sum())
-    exact = binomtest(right, int(taken.sum())).proportion_ci(0.95, "exact")
+    accepted = decided.label >= 0
+    right = int((decided.best == items.labels)[accepted].sum())
+    exact = binomtest(right, int(accepted.sum())).proportion_ci(0.95, "exact")
     row = table.loc["accuracy of accepted"]
-    assert row["here"] == pytest.approx(right / taken.sum())
+    assert row["here"] == pytest.approx(right / accepted.sum())
     assert (row["low"], row["high"]) == pytest.approx((exact.low, exact.high))
     assert row["guaranteed"] == 0.9
-    assert row["items"] == taken.sum()
+    assert row["items"] == accepted.sum()
     line = next(
         line for line in checked.lines if line.startswith("Accuracy of answers: 90 % guaranteed")
     )
@@ -79,8 +79,8 @@ def test_without_a_target_the_claim_is_the_mean_probability():
     assert checked.lines[1].endswith(", and 61.2 % of the calibration files")
     assert checked.table.set_index("what")["guaranteed"]["accepted"] == 0.612
     decided = model.decide(items.logits, items.features)
-    taken = decided.label >= 0
-    assert row["guaranteed"] == pytest.approx(decided.probability[taken].mean())
+    accepted = decided.label >= 0
+    assert row["guaranteed"] == pytest.approx(decided.probability[accepted].mean())
     assert row["low"] < row["guaranteed"] < row["high"]
 
 
@@ -89,15 +89,15 @@ def test_sets_are_held_to_their_coverage():
     checked = calibration_check(model, items)
     row = checked.table.set_index("what").loc["label in the set"]
     assert row["guaranteed"] == 0.9
-    assert row["high"] > 0.9  # the rule without chance covers at least as much
+    assert row["high"] > 0.9  # the rule without randomisation covers at least as much
     assert any("classes on average" in line for line in checked.lines)
 
 
 def test_nothing_accepted_and_nothing_to_check():
     text = "\n".join(calibration_check(fitted(threshold=1.0), world(50, seed=6)).lines)
     assert "No file is answered" in text
-    none = Outputs(np.empty((0, 5)), np.empty(0, np.int64), np.empty((0, 8), np.float32))
-    assert calibration_check(fitted(), none).table.empty
+    empty = Outputs(np.empty((0, 5)), np.empty(0, np.int64), np.empty((0, 8), np.float32))
+    assert calibration_check(fitted(), empty).table.empty
 
 
 def test_with_few_files_the_counts_are_those_of_their_parts():
@@ -126,7 +126,7 @@ def test_all_right_and_all_wrong(right):
 
 
 def answers(n: int, *, hard: float, seed: int = 0, out_of_distribution: int = 0) -> pd.DataFrame:
-    """Predictions with calibrated probabilities, of which a part is ``hard``: uncertain."""
+    """Return calibrated predictions; a fraction ``hard`` is uncertain."""
     rng = np.random.default_rng(seed)
     p = np.where(rng.random(n) < hard, rng.uniform(0.3, 0.9, n), rng.uniform(0.9, 1, n))
     truth = np.where(rng.random(n) < p, "a", "b")
@@ -149,28 +149,28 @@ def metrics_of(held_out: pd.DataFrame) -> Mapping[str, Any]:
 
 
 def test_the_limits_hold_the_truth_on_harder_files():
-    inside, off = 0, []
+    inside, errors = 0, []
     for seed in range(40):
         held_out, new = answers(300, hard=0.2, seed=seed), answers(200, hard=0.5, seed=1000 + seed)
         expected = expected_accuracy(metrics_of(held_out), new, 0.05)
         truth = new["truth"].eq("a").mean()
         inside += expected.low <= truth <= expected.high
-        off.append(expected.value - truth)
+        errors.append(expected.value - truth)
     assert inside >= 36
-    assert abs(np.mean(off)) < 0.03, (
+    assert abs(np.mean(errors)) < 0.03, (
         "though 10 points fewer are right than of the calibration items"
     )
-    few = expected_accuracy(metrics_of(answers(300, hard=0.2)), answers(50, hard=0.5), 0.05)
+    wide = expected_accuracy(metrics_of(answers(300, hard=0.2)), answers(50, hard=0.5), 0.05)
     held_out, new = answers(5000, hard=0.2), answers(5000, hard=0.5)
-    many = expected_accuracy(metrics_of(held_out), new, 0.05)
-    assert many.high - many.low < (few.high - few.low) / 4
+    narrow = expected_accuracy(metrics_of(held_out), new, 0.05)
+    assert narrow.high - narrow.low < (wide.high - wide.low) / 4
 
 
 def test_silence_and_groups():
     held_out, new = metrics_of(answers(300, hard=0.2)), answers(100, hard=0.0)
-    alone = expected_accuracy(held_out, new, 0.05)
-    together = expected_accuracy(held_out, new.assign(unit=np.arange(100) // 10), 0.05)
-    assert together.value == alone.value == pytest.approx(new["probability"].mean())
+    ungrouped = expected_accuracy(held_out, new, 0.05)
+    grouped = expected_accuracy(held_out, new.assign(unit=np.arange(100) // 10), 0.05)
+    assert grouped.value == ungrouped.value == pytest.approx(new["probability"].mean())
     new.loc[:49, ["best", "probability"]] = ["", np.nan]
     assert expected_accuracy(held_out, new, 0.05).value == pytest.approx(
         new["probability"].sum() / 100
@@ -178,7 +178,7 @@ def test_silence_and_groups():
 
 
 @pytest.mark.parametrize(
-    ("held_out", "new", "why"),
+    ("held_out", "new", "reason"),
     [
         (None, answers(50, hard=0.5), "train the model again"),
         (
@@ -193,20 +193,20 @@ def test_silence_and_groups():
         ),
     ],
 )
-def test_it_says_when_nothing_can_be_said(held_out, new, why):
+def test_it_says_when_nothing_can_be_said(held_out, new, reason):
     expected = expected_accuracy({} if held_out is None else metrics_of(held_out), new, 0.05)
     assert np.isnan([expected.value, expected.low, expected.high]).all()
-    assert re.search(f"cannot be estimated: .*(?i:{why})", expected.line)
+    assert re.search(f"cannot be estimated: .*(?i:{reason})", expected.line)
 
 
 def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
-    held, new = metrics_of(answers(300, hard=0.2)), answers(100, hard=0.5, out_of_distribution=13)
-    assert expected_accuracy(held, new, 0.05).value > 0
-    assert "cannot be estimated" in expected_accuracy(held, new, 0.05, mild=1).line
+    old, new = (metrics_of(answers(300, hard=0.2)), answers(100, hard=0.5, out_of_distribution=13))
+    assert expected_accuracy(old, new, 0.05).value > 0
+    assert "cannot be estimated" in expected_accuracy(old, new, 0.05, mild=1).line
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "changes",
     [
         {"calibration_items": "300"},
         {"calibration_accuracy": 2.0},
@@ -215,16 +215,16 @@ def test_a_distance_that_stands_a_mild_change_is_asked_more_strictly():
         {"calibration_accuracy_interval": 0.9},
     ],
 )
-def test_damaged_metrics_give_no_estimate(wrong):
-    held_out = {**metrics_of(answers(300, hard=0.2)), **wrong}
+def test_damaged_metrics_give_no_estimate(changes):
+    held_out = {**metrics_of(answers(300, hard=0.2)), **changes}
     assert "no figures" in expected_accuracy(held_out, answers(9, hard=0.5), 0.05).line
 
 
 def test_what_can_be_counted_without_labels():
-    found = prediction_figures(answers(10, hard=0.5, out_of_distribution=4), ["a", "b"])
-    assert found["accepted"]["value"] == pytest.approx(0.6)
-    assert found["reasons"] == {"out of distribution": 4}
-    assert found["classes"] == [
+    figures = prediction_figures(answers(10, hard=0.5, out_of_distribution=4), ["a", "b"])
+    assert figures["accepted"]["value"] == pytest.approx(0.6)
+    assert figures["reasons"] == {"out of distribution": 4}
+    assert figures["classes"] == [
         {"class": "a", "accepted": 6, "best": 10},
         {"class": "b", "accepted": 0, "best": 0},
     ]

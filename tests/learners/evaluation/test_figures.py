@@ -1,4 +1,4 @@
-"""Figures of an evaluation against scikit-learn and SciPy."""
+"""The figures of an evaluation against scikit-learn and SciPy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def found(bundle, evaluation):
 
 
 def part(evaluation: Evaluation, split: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Rows of a split that were scored, their logits and features in float64."""
+    """Return the scored rows of a split, their logits and features in float64."""
     mask = evaluation.predictions["split"].eq(split).to_numpy()
     mask = mask & np.isfinite(evaluation.logits).all(axis=1)
     rows = evaluation.predictions.loc[mask]
@@ -60,18 +60,18 @@ def part(evaluation: Evaluation, split: str) -> tuple[pd.DataFrame, np.ndarray, 
 
 
 def test_the_short_list_keeps_its_keys_and_has_exact_limits(evaluation):
-    got = measure(evaluation.predictions)
+    metrics = measure(evaluation.predictions)
     valid = evaluation.predictions[evaluation.predictions.split.eq("valid")]
-    assert got["valid_accuracy"] == accuracy_score(valid.truth, valid.best)
+    assert metrics["valid_accuracy"] == accuracy_score(valid.truth, valid.best)
     accepted = valid[valid.label.ne("unknown")]
-    assert got["valid_coverage"] == len(accepted) / 60
-    assert got["valid_accuracy_of_accepted"] == accuracy_score(accepted.truth, accepted.label)
+    assert metrics["valid_coverage"] == len(accepted) / 60
+    assert metrics["valid_accuracy_of_accepted"] == accuracy_score(accepted.truth, accepted.label)
     limits = binomtest(int((valid.truth == valid.best).sum()), 60).proportion_ci(method="exact")
-    assert got["valid_accuracy_interval"] == pytest.approx([limits.low, limits.high])
-    assert got["unknown_items"] == 30
+    assert metrics["valid_accuracy_interval"] == pytest.approx([limits.low, limits.high])
+    assert metrics["unknown_items"] == 30
     ood = evaluation.predictions[evaluation.predictions.split.eq("unknown")]
-    assert got["unknown_accepted"] == ood.label.ne("unknown").mean()
-    json.dumps(got, allow_nan=False)
+    assert metrics["unknown_accepted"] == ood.label.ne("unknown").mean()
+    json.dumps(metrics, allow_nan=False)
 
 
 def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
@@ -79,81 +79,81 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
     assert temperature != 1
     for split in ("valid", "calibration"):
         rows, logits, _ = part(evaluation, split)
-        for when, divisor in (("before", 1.0), ("after", temperature)):
+        for moment, divisor in (("before", 1.0), ("after", temperature)):
             p = softmax(logits / divisor, axis=1)
-            got = found["splits"][split]["calibration"][when]
-            assert got["n"] == len(rows) == 57
-            assert got["nll"]["value"] == pytest.approx(
+            figures = found["splits"][split]["calibration"][moment]
+            assert figures["n"] == len(rows) == 57
+            assert figures["nll"]["value"] == pytest.approx(
                 log_loss(rows.truth, p, labels=bundle.classes)
             )
             expected = brier_score_loss(rows.truth, p, labels=bundle.classes)
-            # Scikit-learn halves the sum for two classes alone.
-            assert got["brier"]["value"] == pytest.approx(expected)
+            # Scikit-learn halves the sum for two classes.
+            assert figures["brier"]["value"] == pytest.approx(expected)
             for name in ("nll", "brier", "ece", "classwise_ece"):
-                assert got[name]["low"] <= got[name]["value"] <= got[name]["high"]
+                assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
 
 
 def test_unknown_classes_against_scikit_learn(found, evaluation, bundle):
     scored = score_items(evaluation, bundle)
     split = evaluation.predictions.split.to_numpy()[scored.rows]
-    got = found["unknown_classes"]
-    assert got["score"] == "combined"
-    assert [score["name"] for score in got["scores"]] == ["combined", "msp"]
+    figures = found["unknown_classes"]
+    assert figures["score"] == "combined"
+    assert [score["name"] for score in figures["scores"]] == ["combined", "msp"]
     msp = scored.after.max(axis=1)
     right = scored.best == scored.labels
-    for row, score in zip(got["scores"], (scored.known, msp), strict=True):
-        known, strange = score[split == "valid"], score[split == "unknown"]
-        truth = np.r_[np.ones(len(known)), np.zeros(len(strange))]
-        both = np.r_[known, strange]
+    for row, score in zip(figures["scores"], (scored.known, msp), strict=True):
+        known, unknown = score[split == "valid"], score[split == "unknown"]
+        truth = np.r_[np.ones(len(known)), np.zeros(len(unknown))]
+        both = np.r_[known, unknown]
         assert row["auroc"] == pytest.approx(roc_auc_score(truth, both))
         assert row["low"] < row["auroc"] < row["high"]
         false, true, _ = roc_curve(truth, both, drop_intermediate=False)
         assert row["fpr95"] == pytest.approx(false[np.argmax(true >= 0.95)])
-        # Open-set: a wrong answer is worth as much as a refusal.
-        pairs = known[right[split == "valid"]][:, None] - strange
+        # Open set: a wrong answer counts as a refusal.
+        pairs = known[right[split == "valid"]][:, None] - unknown
         wins = (pairs > 0).sum() + (pairs == 0).sum() / 2
-        assert row["oscr"] == pytest.approx(wins / len(known) / len(strange))
-    assert sum(got["histogram"]["known"]) == 57
-    assert sum(got["histogram"]["unknown"]) == 27
-    assert (got["items"], got["scored"]) == (30, 27)
+        assert row["oscr"] == pytest.approx(wins / len(known) / len(unknown))
+    assert sum(figures["histogram"]["known"]) == 57
+    assert sum(figures["histogram"]["unknown"]) == 27
+    assert (figures["items"], figures["scored"]) == (30, 27)
 
 
 @pytest.mark.parametrize("target", [None, 0.5])
 def test_what_one_step_stricter_would_cost(evaluation, target):
-    """Of a threshold on the probability, and of one on the score."""
+    """For a threshold on the probability and for one on the score."""
     bundle = make_bundle()
-    held = outputs_of_split(evaluation, bundle.classes, "calibration", 1.0)
+    calibration = outputs_of_split(evaluation, bundle.classes, "calibration", 1.0)
     settings = ConfidenceSettings(threshold=0.5, target_accuracy=target, score="rmds")
-    bundle.confidence = Confidence.fit(held, held, settings, alpha=0)
+    bundle.confidence = Confidence.fit(calibration, calibration, settings, alpha=0)
     scored = score_items(evaluation, bundle)
     frame = evaluation.predictions.copy()
     frame["label"] = "unknown"
     passed = scored.gate >= bundle.confidence.threshold_gate.threshold.value
     names = np.array(bundle.classes)[scored.best[passed]]
     frame.loc[scored.rows[passed], "label"] = names
-    got = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
+    stricter = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
         "unknown_classes"
     ]
     split = frame["split"].to_numpy()[scored.rows]
     taken = int((passed & (split == "unknown")).sum())
     limits = binomtest(taken, 30).proportion_ci(method="exact")
-    assert got["accepted"] == pytest.approx(
+    assert stricter["accepted"] == pytest.approx(
         {"value": taken / 30, "low": limits.low, "high": limits.high}
     )
-    value = got["stricter"]["threshold"]
-    left = int((scored.gate[split == "unknown"] >= value).sum())
+    value = stricter["stricter"]["threshold"]
+    remaining = int((scored.gate[split == "unknown"] >= value).sum())
     known = (scored.gate[split == "valid"] >= value).sum() / 60
-    assert (left, taken) == (taken // 2, taken)
-    assert left > 0
-    assert got["stricter"]["accepted"]["value"] == left / 30
-    assert got["stricter"]["coverage"] == known
+    assert (remaining, taken) == (taken // 2, taken)
+    assert remaining > 0
+    assert stricter["stricter"]["accepted"]["value"] == remaining / 30
+    assert stricter["stricter"]["coverage"] == known
     on = "" if target is None else " of the score rmds"
-    assert got["message"].startswith(f"{taken} of 30 files of unknown classes are answered (")
+    assert stricter["message"].startswith(f"{taken} of 30 files of unknown classes are answered (")
     assert (
         f"threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g} it "
-        f"would be {left} ({100 * left / 30:.3g} %), and {100 * known:.3g} % instead of "
+        f"would be {remaining} ({100 * remaining / 30:.3g} %), and {100 * known:.3g} % instead of "
         f"{100 * (passed & (split == 'valid')).sum() / 60:.3g} % of known files"
-    ) in got["message"]
+    ) in stricter["message"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_classes_against_scikit_learn(found, evaluation, bundle):
         expected = score(truth, logits.argmax(axis=1), average=None, labels=range(3))
         assert table[name].tolist() == pytest.approx(expected.tolist())
     assert table["items"].tolist() == confusion_matrix(rows.truth, rows.best).sum(axis=1).tolist()
-    # Of all that was held out and could be scored, in the order of the classes.
+    # All held-out items that could be scored, in the order of the classes.
     rows = evaluation.predictions.query("split != 'unknown' and best != ''")
     expected = confusion_matrix(rows.truth, rows.best, labels=bundle.classes)
     assert found["confusion"] == expected.tolist()
@@ -203,12 +203,12 @@ def test_classes_against_scikit_learn(found, evaluation, bundle):
 def test_answers_and_refusals_of_each_class(found, evaluation, bundle):
     known = evaluation.predictions.query("split != 'unknown'")
     for row in found["classes"]:
-        own = known[known.truth.eq(row["class"])]
-        refused = own.label.eq("unknown")
-        assert row["answered"] + row["refused"] == len(own)
+        of_class = known[known.truth.eq(row["class"])]
+        refused = of_class.label.eq("unknown")
+        assert row["answered"] + row["refused"] == len(of_class)
         assert row["refused"] == refused.sum()
-        assert row["right"] == own.label.eq(own.truth).sum()
-        assert row["refused_right"] == own.best.eq(own.truth)[refused].sum()
+        assert row["right"] == of_class.label.eq(of_class.truth).sum()
+        assert row["refused_right"] == of_class.best.eq(of_class.truth)[refused].sum()
     expected = confusion_matrix(known.truth, known.label, labels=[*bundle.classes, "unknown"])
     assert found["answers"] == expected[:-1].tolist()
 
@@ -220,9 +220,9 @@ def test_a_class_is_the_weakest_only_beyond_chance():
 
     clear = pd.concat([rows("a", 40, 0), rows("b", 10, 30), rows("c", 38, 2)], ignore_index=True)
     assert weakest_class(clear) == "b"
-    even = pd.concat([rows("a", 36, 4), rows("b", 33, 7)], ignore_index=True)
-    assert weakest_class(even) is None
-    assert weakest_class(even.head(0)) is None
+    similar = pd.concat([rows("a", 36, 4), rows("b", 33, 7)], ignore_index=True)
+    assert weakest_class(similar) is None
+    assert weakest_class(similar.head(0)) is None
 
 
 def test_the_split_that_had_no_part_is_preferred(bundle):
@@ -232,9 +232,9 @@ def test_the_split_that_had_no_part_is_preferred(bundle):
     evaluation.predictions["split"] = test
     assert all_figures(evaluation, bundle)["evaluated_split"] == "test"
     evaluation.predictions["split"] = test.replace({"test": "site B", "valid": "site B"})
-    found = all_figures(evaluation, bundle)
-    assert found["evaluated_split"] == "site B"
-    assert found["splits"]["site B"]["items"] == 120
+    figures = all_figures(evaluation, bundle)
+    assert figures["evaluated_split"] == "site B"
+    assert figures["splits"]["site B"]["items"] == 120
 
 
 @pytest.mark.parametrize(
@@ -258,27 +258,27 @@ def test_the_split_that_had_no_part_is_preferred(bundle):
 def test_evaluations_with_a_part_missing(counts, distance, classes):
     bundle = make_bundle(classes, distance=distance)
     evaluation = make_evaluation(bundle, **counts)
-    found = all_figures(evaluation, bundle)
-    json.dumps(found, allow_nan=False)
-    assert (found["unknown_classes"] is None) == (counts.get("ood") == 0)
+    figures = all_figures(evaluation, bundle)
+    json.dumps(figures, allow_nan=False)
+    assert (figures["unknown_classes"] is None) == (counts.get("ood") == 0)
     if counts.get("silent") == 5:
-        assert found["splits"]["valid"]["accuracy"] == pytest.approx(
+        assert figures["splits"]["valid"]["accuracy"] == pytest.approx(
             {"value": 0, "low": 0, "high": 1 - 0.025 ** (1 / 5)}
         )
-        assert found["risk_coverage"] is None
-        assert found["unknown_classes"]["accepted"]["value"] == 0
+        assert figures["risk_coverage"] is None
+        assert figures["unknown_classes"]["accepted"]["value"] == 0
     if "valid" in counts and counts["valid"] == 0:
-        assert found["evaluated_split"] is None
-        assert found["unknown_classes"]["scores"][0]["auroc"] is None
+        assert figures["evaluated_split"] is None
+        assert figures["unknown_classes"]["scores"][0]["auroc"] is None
     if not distance:
-        assert found["unknown_classes"]["score"] == "msp"
+        assert figures["unknown_classes"]["score"] == "msp"
 
 
 def test_no_width_where_nothing_was_judged(bundle):
     evaluation = make_evaluation(bundle, valid=4, calibration=0, ood=0, silent=4)
-    nothing = np.empty((4, 0), np.float32)
-    found = all_figures(Evaluation(evaluation.predictions, nothing, nothing), bundle)
-    assert found["splits"]["valid"]["scored"] == 0
+    empty = np.empty((4, 0), np.float32)
+    figures = all_figures(Evaluation(evaluation.predictions, empty, empty), bundle)
+    assert figures["splits"]["valid"]["scored"] == 0
 
 
 def test_a_label_that_the_model_has_not_is_wrong_but_not_calibrated(bundle):

@@ -1,4 +1,4 @@
-"""The figures of several labels an item, held against scikit-learn's."""
+"""The figures of several labels per item against scikit-learn's."""
 
 from __future__ import annotations
 
@@ -36,43 +36,43 @@ def test_figures_are_scikit_learns() -> None:
     bundle = SimpleNamespace(classes=CLASSES, decider=confidence)
     evaluation = Evaluation(frame, logits, logits)
     scored = score_labels(evaluation, bundle)  # type: ignore[arg-type]
-    found = all_label_figures(evaluation, scored, bundle)  # type: ignore[arg-type]
+    all_figures = all_label_figures(evaluation, scored, bundle)  # type: ignore[arg-type]
     rows = np.array([n for n in range(5, 200) if n != 7])
-    p, said = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
-    assert found["evaluated_split"] == "test"
-    assert found["headline"] == {"split": "test", "message": ""}
+    p, assigned = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
+    assert all_figures["evaluated_split"] == "test"
+    assert all_figures["headline"] == {"split": "test", "message": ""}
     renamed = replace(evaluation, predictions=frame.replace({"split": {"test": "valid"}}))
     untested = all_label_figures(renamed, scored, bundle)  # type: ignore[arg-type]
     assert untested["headline"]["split"] == "calibration"
     assert "average precision is slightly too good" in untested["headline"]["message"]
-    for k, row in enumerate(found["labels"]):
-        there = y[rows, k]
+    for k, row in enumerate(all_figures["labels"]):
+        present = y[rows, k]
         assert row["average_precision"] == pytest.approx(
-            metrics.average_precision_score(there, p[:, k])
+            metrics.average_precision_score(present, p[:, k])
         )
-        assert row["auroc"] == pytest.approx(metrics.roc_auc_score(there, p[:, k]))
-        assert metrics.auc(*found["curves"][k]["roc"]) == pytest.approx(row["auroc"])
+        assert row["auroc"] == pytest.approx(metrics.roc_auc_score(present, p[:, k]))
+        assert metrics.auc(*all_figures["curves"][k]["roc"]) == pytest.approx(row["auroc"])
         precision, recall, f1, _ = metrics.precision_recall_fscore_support(
-            there, said[:, k], average="binary"
+            present, assigned[:, k], average="binary"
         )
         assert (row["precision"]["value"], row["recall"]["value"]) == pytest.approx(
             (precision, recall)
         )
         assert row["f1"] == pytest.approx(f1)
         assert row["kept"] in ("yes", "less than guaranteed")
-    figures = found["metrics"]
+    figures = all_figures["metrics"]
     assert figures["test_map"] == pytest.approx(metrics.average_precision_score(y[rows], p))
     assert figures["test_precision"] == pytest.approx(
-        metrics.precision_score(y[rows], said, average="micro")
+        metrics.precision_score(y[rows], assigned, average="micro")
     )
     assert (
         figures["test_out_of_distribution"] == figures["unknown_out_of_distribution"] == 0
     )  # no distance is measured
-    assert figures["test_coverage"] == said.any(axis=1).mean()
+    assert figures["test_coverage"] == assigned.any(axis=1).mean()
     assert figures["test_ece"] < 0.12  # they are calibrated
     assert figures["unknown_answered"] == scored.predicted[:5].any(axis=1).mean()
-    assert found["co_occurrence"][0][1][0] == (scored.targets[:, :2] == 1).all(axis=1).sum()
-    surest = found["mistakes"][0]
+    assert all_figures["co_occurrence"][0][1][0] == (scored.targets[:, :2] == 1).all(axis=1).sum()
+    surest = all_figures["mistakes"][0]
     k = CLASSES.index(surest["label"])
     assert abs(p[:, k] - y[rows, k]).max() == pytest.approx(
         abs(surest["probability"] - surest["present"])

@@ -1,4 +1,4 @@
-"""The figures of a score against scikit-learn and their definitions, and the tables that rank scores."""
+"""A score's figures against scikit-learn and their definitions, and tables that rank scores."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_on_unknown_classes_every_score_is_ranked_by_auroc():
         np.r_[softmax(known.logits, axis=1).max(axis=1), softmax(ood.logits, axis=1).max(axis=1)],
     )
     assert rows.loc["msp", "AUROC"] == pytest.approx(oracle)
-    # What the model itself would rank by, from its own reference and calibration items.
-    own = [confidence.decide(i.logits * confidence.calibrator.temperature.value, i.features).known
+    # The model's own score, computed from its reference and calibration items.
+    own_score = [confidence.decide(i.logits * confidence.calibrator.temperature.value, i.features).known
            for i in (known, ood)]  # fmt: skip
-    oracle = roc_auc_score(np.r_[np.ones(57), np.zeros(27)], np.concatenate(own))
+    oracle = roc_auc_score(np.r_[np.ones(57), np.zeros(27)], np.concatenate(own_score))
     assert rows.loc["combined", "AUROC"] == pytest.approx(oracle, abs=0.03)
 
 
@@ -81,19 +81,19 @@ def test_without_the_training_items_the_scores_that_the_model_holds_are_ranked()
 def test_a_better_score_than_the_one_in_use_is_told_with_the_command():
     evaluation, confidence, train = setup()
     fitted = fit_scores(train, train)
-    held = rank_scores(fitted, train, Outputs(train.logits[:5], None, train.features[:5]))
-    own = next(figures for figures in held if figures.name == "combined")
+    ranked = rank_scores(fitted, train, Outputs(train.logits[:5], None, train.features[:5]))
+    current = next(figures for figures in ranked if figures.name == "combined")
 
     def told(name: str, auroc: float) -> str:
-        return better_score([replace(own, name=name, auroc=auroc), own], confidence)
+        return better_score([replace(current, name=name, auroc=auroc), current], confidence)
 
-    above = own.auroc + 0.03
+    above = current.auroc + 0.03
     knn_alone = Confidence.fit(train, train, ConfidenceSettings(score="knn"))
     assert f"AUROC {above:.3f} [" in told("rmds", above)
     assert told("rmds", above).endswith("python -m learners.predict MODEL FILE... --score rmds")
-    assert told("rmds", own.auroc + 0.01) == ""
-    by_knn = replace(own, name="knn")
-    other = better_score([replace(own, name="rmds", auroc=above), by_knn], knn_alone)
+    assert told("rmds", current.auroc + 0.01) == ""
+    by_knn = replace(current, name="knn")
+    other = better_score([replace(current, name="rmds", auroc=above), by_knn], knn_alone)
     assert other.endswith("python -m learners.finetune ... --score rmds")
     worse = confidence.with_score("msp")
     table = next(iter(score_tables(evaluation, CLASSES, worse, train).values()))
@@ -121,8 +121,8 @@ def test_nothing_to_tell_apart_gives_no_table():
     evaluation, confidence, train = setup(ood=0, silent=0)
     assert score_tables(evaluation, CLASSES, confidence) == {}
     frame = evaluation.predictions
-    none = Evaluation(frame.iloc[:0], evaluation.logits[:0], evaluation.features[:0])
-    assert score_tables(none, CLASSES, confidence, train) == {}
+    empty = Evaluation(frame.iloc[:0], evaluation.logits[:0], evaluation.features[:0])
+    assert score_tables(empty, CLASSES, confidence, train) == {}
 
 
 def test_ranking_is_by_auroc_and_leaves_out_what_cannot_be_had():
@@ -149,8 +149,8 @@ def test_leaving_one_class_out():
     ]
     with pytest.raises(SecondhandError, match="at least 3"):
         leave_one_class_out(two[0], two[1], two[1])
-    kept = test.take(np.flatnonzero(test.labels != 2))
-    assert set(leave_one_class_out(train, calibration, kept, names=("msp",))) == {0, 1, 3}
+    remaining = test.take(np.flatnonzero(test.labels != 2))
+    assert set(leave_one_class_out(train, calibration, remaining, names=("msp",))) == {0, 1, 3}
 
 
 def ood(seed=0, n=300, m=200):
@@ -167,15 +167,15 @@ def test_accepted_at_coverage_is_its_definition():
 
 
 def test_the_interval_of_auroc_holds_the_truth_as_often_as_it_says():
-    truth, held = 0.7602, 0  # normal(1, 1) above normal(0, 1)
+    truth, covered = 0.7602, 0  # normal(1, 1) above normal(0, 1)
     for seed in range(200):
         rng = np.random.default_rng(seed)
         low, high = auroc_interval(rng.normal(1, 1, 60), rng.normal(0, 1, 40))
-        held += low <= truth <= high
-    assert 180 <= held <= 199
+        covered += low <= truth <= high
+    assert 180 <= covered <= 199
     low, high = auroc_interval([2, 3, 4], [0, 1])
     assert high == 1
-    assert 0 < low < 0.5  # perfect on three and two shows little
+    assert 0 < low < 0.5  # perfect separation of three and two items shows little
 
 
 def test_no_unknown_classes_and_no_nan():

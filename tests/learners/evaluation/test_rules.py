@@ -1,4 +1,4 @@
-"""The table of operating points, against predictions under each rule, one by one."""
+"""The table of operating points against predictions under each rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def points_of(evaluation, bundle):
     return operating_points(evaluation, bundle, score_items(evaluation, bundle))
 
 
-def drawn(seed: int) -> Outputs:
+def draw(seed: int) -> Outputs:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, 300)
     logits, features = outputs(labels, 3, rng)
@@ -59,8 +59,8 @@ def test_each_point_counts_what_its_rule_answers(bundle) -> None:
     assert table.own.rule == "--keep-known 0.8"
     assert table.own.answered / table.items == pytest.approx(metrics["calibration_coverage"])
     assert table.own.unknown / 30 == pytest.approx(metrics["unknown_accepted"])
-    own = metrics["calibration_accuracy_of_accepted_interval"]
-    assert [table.own.low, table.own.high] == pytest.approx(own)
+    accuracy_limits = metrics["calibration_accuracy_of_accepted_interval"]
+    assert [table.own.low, table.own.high] == pytest.approx(accuracy_limits)
     answers = [(point.answered, point.unknown) for point in table.points]
     assert answers == sorted(answers), "from strict to loose"
     assert answers[0] < answers[-1]
@@ -68,28 +68,28 @@ def test_each_point_counts_what_its_rule_answers(bundle) -> None:
 
 def test_with_few_calibration_files_the_usual_fraction_is_the_models_own(bundle) -> None:
     """Of 15 files, 0.75 and 0.8 keep the same 12."""
-    held = drawn(0)
-    few = Outputs(held.logits[:15], held.labels[:15], held.features[:15])
-    small = replace(bundle, confidence=Confidence.fit(few, drawn(1), ConfidenceSettings()))
+    all_files = draw(0)
+    few = Outputs(all_files.logits[:15], all_files.labels[:15], all_files.features[:15])
+    small = replace(bundle, confidence=Confidence.fit(few, draw(1), ConfidenceSettings()))
     table = points_of(make_evaluation(small), small)
-    same = [p.rule for p in table.points if p.answered == table.own.answered]
-    assert "--keep-known 0.75" in same
+    equal_rules = [p.rule for p in table.points if p.answered == table.own.answered]
+    assert "--keep-known 0.75" in equal_rules
     assert table.own.rule == "--keep-known 0.8"
 
 
 def test_files_of_one_group_widen_the_limits(bundle) -> None:
-    alone = make_evaluation(bundle)
-    grouped = replace(alone, predictions=alone.predictions.assign(unit=np.arange(150) // 15))
+    single = make_evaluation(bundle)
+    grouped = replace(single, predictions=single.predictions.assign(unit=np.arange(150) // 15))
     point = points_of(grouped, bundle).own
     metrics = measure(grouped.predictions)
     expected = metrics["calibration_accuracy_of_accepted_interval"]
     assert [point.low, point.high] == pytest.approx(expected)
-    assert point.low < points_of(alone, bundle).own.low
+    assert point.low < points_of(single, bundle).own.low
 
 
 def test_a_guarantee_is_a_point_of_its_own_and_lost_in_a_copy(bundle) -> None:
     target = ConfidenceSettings(target_accuracy=0.8)
-    sure = replace(bundle, confidence=Confidence.fit(drawn(0), drawn(1), target))
+    sure = replace(bundle, confidence=Confidence.fit(draw(0), draw(1), target))
     table = points_of(make_evaluation(sure), sure)
     assert table.own.rule == "the model's rule"
     assert not any("keep_known" in point.overrides for point in table.points)
@@ -100,31 +100,31 @@ def test_a_guarantee_is_a_point_of_its_own_and_lost_in_a_copy(bundle) -> None:
 
 
 def test_a_copy_with_another_threshold_lists_only_thresholds(bundle) -> None:
-    """The other points hold for the threshold that it replaces."""
+    """The other points belong to the threshold that it replaces."""
     table = points_of(make_evaluation(bundle), bundle)
     copy = table.at({"threshold": 0.5})
     assert copy.own.rule == "--threshold 0.5"
     assert {name for point in copy.points for name in point.overrides} == {"threshold"}
-    kept = table.at({"keep_known": 0.9})
-    assert (kept.points, kept.own.rule) == (table.points, "--keep-known 0.9")
+    rule_point = table.at({"keep_known": 0.9})
+    assert (rule_point.points, rule_point.own.rule) == (table.points, "--keep-known 0.9")
 
 
 def test_with_a_tree_a_group_that_holds_the_class_is_right(bundle) -> None:
-    held, train = drawn(0), drawn(1)
+    calibration, train = draw(0), draw(1)
     tree = Tree(("a", "b", "c", "ab"), np.array([3, 3, -1, -1]), 3)
-    grown = replace(bundle, confidence=Confidence.fit(held, train, tree=tree))
+    grown = replace(bundle, confidence=Confidence.fit(calibration, train, tree=tree))
     evaluation = make_evaluation(grown)
     table, metrics = points_of(evaluation, grown), measure(evaluation.predictions, tree)
     assert table.own.answered / table.items == pytest.approx(metrics["calibration_coverage"])
     right = metrics["calibration_accuracy_of_accepted"]
     assert table.own.right / table.own.answered == pytest.approx(right)
-    for point in table.points:  # each threshold names items anew
+    for point in table.points:  # each threshold names other items
         if (threshold := point.overrides.get("threshold")) is not None:
             rule = grown.decider.with_threshold(threshold)
             scored = np.isfinite(evaluation.logits).all(axis=1)
             decided = rule.decide(evaluation.logits[scored], evaluation.features[scored])
-            strange = evaluation.predictions.loc[scored, "split"].eq("unknown").to_numpy()
-            assert point.unknown == (decided.label[strange] >= 0).sum()
+            unknown = evaluation.predictions.loc[scored, "split"].eq("unknown").to_numpy()
+            assert point.unknown == (decided.label[unknown] >= 0).sum()
 
 
 def test_a_stored_table_is_checked(bundle) -> None:

@@ -12,8 +12,8 @@ Population = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def population(files: int = 400, *, shift: float = 0.0, seed: int = 0) -> Population:
-    """Whether files are answered, their probabilities, classes, and whether they are right; ``shift`` on the logit
-    scale makes fewer right than the probabilities say."""
+    """Return files: whether answered, probabilities, classes, and whether right. A positive
+    ``shift`` on the logit scale makes fewer right than the probabilities say."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(2.5, 2.0, files)
     p = 1 / (1 + np.exp(-logits))
@@ -21,14 +21,14 @@ def population(files: int = 400, *, shift: float = 0.0, seed: int = 0) -> Popula
     return p > 0.95, p, rng.integers(0, 5, files), right
 
 
-def strata_of(drawn: np.ndarray, stratum: np.ndarray, one: Population) -> list[Stratum]:
-    answered, p, _, right = one
+def strata_of(sample: np.ndarray, stratum: np.ndarray, population: Population) -> list[Stratum]:
+    answered, p, _, right = population
     return [
         Stratum(
             bool(answered[stratum == k][0]),
             int((stratum == k).sum()),
             float(p[stratum == k].mean()),
-            right[drawn[stratum[drawn] == k]],
+            right[sample[stratum[sample] == k]],
         )
         for k in range(stratum.max() + 1)
     ]
@@ -39,10 +39,10 @@ def strata_of(drawn: np.ndarray, stratum: np.ndarray, one: Population) -> list[S
 def test_each_draw_has_its_number_of_files_and_all_strata(n: int, share: float) -> None:
     answered, p, best, _ = population()
     answered = p >= np.quantile(p, 1 - share) if share else np.zeros(400, bool)
-    stratum, drawn = draw(answered, p, best, n)
-    assert len(drawn) == len({*drawn.tolist()}) == min(n, 400)
+    stratum, sample = draw(answered, p, best, n)
+    assert len(sample) == len({*sample.tolist()}) == min(n, 400)
     assert np.bincount(stratum).min() > 0
-    assert {*stratum[drawn]} == {*stratum}, "no stratum is without a label"
+    assert {*stratum[sample]} == {*stratum}, "no stratum is without a label"
     for k in range(stratum.max() + 1):
         assert len({*answered[stratum == k]}) == 1
 
@@ -50,9 +50,9 @@ def test_each_draw_has_its_number_of_files_and_all_strata(n: int, share: float) 
 def test_confident_and_doubtful_files_of_all_classes_are_drawn() -> None:
     answered, p, best, _ = population()
     draws = [draw(answered, p, best, 50, seed)[1] for seed in range(20)]
-    for drawn in draws:
-        assert {*best[drawn[answered[drawn]]]} == {*range(5)}
-        assert (p[drawn] > 0.99).sum() >= 3
+    for sample in draws:
+        assert {*best[sample[answered[sample]]]} == {*range(5)}
+        assert (p[sample] > 0.99).sum() >= 3
     pooled, variance = np.concatenate(draws), p * (1 - p)
     for group in (answered, ~answered):
         share = variance[pooled[group[pooled]]].mean() / variance[group].mean()
@@ -64,20 +64,20 @@ def test_limits_hold_over_draws_and_the_estimate_is_unbiased(shift: float) -> No
     one = population(shift=shift)
     answered, p, best, right = one
     truths = {"all": right.mean(), "answers": right[answered].mean()}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truths}
+    estimates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truths}
     for seed in range(120):
-        stratum, drawn = draw(answered, p, best, 50, seed=seed)
-        for name, limits in accuracies(strata_of(drawn, stratum, one), seed).items():
-            found[name].append(limits)
+        stratum, sample = draw(answered, p, best, 50, seed=seed)
+        for name, limits in accuracies(strata_of(sample, stratum, one), seed).items():
+            estimates[name].append(limits)
     for name, truth in truths.items():
-        value, low, high = np.array(found[name]).T
+        value, low, high = np.array(estimates[name]).T
         error = value.std() / np.sqrt(len(value))
         assert abs(value.mean() - truth) < 3.5 * error + 1e-9
         assert ((low <= truth) & (truth <= high)).mean() >= 0.93
 
 
 def test_one_stratum_is_the_posterior_of_the_beta_binomial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one shift and one worth the files without a label are beta-binomial."""
+    """With one shift and one weight, the number of right unlabelled files is beta-binomial."""
     from learners.evaluation import stratified
 
     monkeypatch.setattr(stratified, "SHIFTS", np.zeros(1))
@@ -98,16 +98,16 @@ def test_labels_that_are_missing() -> None:
         Stratum(True, 10, 0.99, right),
         Stratum(True, 5, 0.999, right[:0]),
     ]
-    whole = [Stratum(True, 45, np.average([0.97, 0.99, 0.999], weights=[30, 10, 5]), right)]
-    assert accuracies(few) == accuracies(whole), "strata without labels join a neighbour"
-    none = accuracies([*whole, Stratum(False, 9, 0.5, right[:0])])
-    assert none["answers"] == accuracies(whole)["answers"]
-    assert np.isnan(none["all"][0])
-    assert none["all"][1:] == (0, 1), (
+    complete = [Stratum(True, 45, np.average([0.97, 0.99, 0.999], weights=[30, 10, 5]), right)]
+    assert accuracies(few) == accuracies(complete), "strata without labels join a neighbour"
+    empty = accuracies([*complete, Stratum(False, 9, 0.5, right[:0])])
+    assert empty["answers"] == accuracies(complete)["answers"]
+    assert np.isnan(empty["all"][0])
+    assert empty["all"][1:] == (0, 1), (
         "refused files without any label are not taken for answered ones"
     )
-    everything = accuracies([Stratum(True, 6, 0.9, right)])
-    assert everything["all"] == (1, 1, 1), "all files are labelled"
+    all_answered = accuracies([Stratum(True, 6, 0.9, right)])
+    assert all_answered["all"] == (1, 1, 1), "all files are labelled"
 
 
 def test_a_weighted_fraction_counts_fewer_labels() -> None:

@@ -1,4 +1,4 @@
-"""Wrong labels and copies are planted, and found; what is in order is left alone."""
+"""Planted wrong labels and copies are found; correct ones are not reported."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.learners.evaluations import make_bundle, make_evaluation
 def test_a_seeded_part_of_many_training_items_is_the_reference(monkeypatch):
     monkeypatch.setattr(held_out, "REFERENCE_ITEMS", 100)
     rows = pd.DataFrame({"path": range(400), "split": ["train", "valid"] * 200, "label": "a"})
-    kept = [held_out.reference_rows(rows, seed)["path"].tolist() for seed in (0, 0, 1)]
-    assert [len(set(paths)) for paths in kept] == [100] * 3
-    assert not any(path % 2 for path in kept[0])
-    assert kept[0] == kept[1] != kept[2]
+    samples = [held_out.reference_rows(rows, seed)["path"].tolist() for seed in (0, 0, 1)]
+    assert [len(set(paths)) for paths in samples] == [100] * 3
+    assert not any(path % 2 for path in samples[0])
+    assert samples[0] == samples[1] != samples[2]
 
 
 def test_suspects_are_those_of_the_paper_written_out():
@@ -39,7 +39,7 @@ def test_suspects_are_those_of_the_paper_written_out():
     evaluation = make_evaluation(bundle, valid=200, ood=5, seed=3)
     evaluation.logits *= 4
     scored = score_items(evaluation, bundle)
-    found = label_suspects(evaluation, scored, bundle.classes)
+    suspects = label_suspects(evaluation, scored, bundle.classes)
     known = scored.where(scored.labels >= 0)
     threshold = [known.after[known.labels == c, c].mean() for c in range(3)]
     expected = {}
@@ -49,8 +49,8 @@ def test_suspects_are_those_of_the_paper_written_out():
         if best != label and p[label] <= LOW and p[best] >= HIGH:
             expected[row] = bundle.classes[best]
     assert len(expected) > 3
-    assert dict(zip(found["row"], found["suggested"], strict=True)) == expected
-    margins = found["suggested_probability"] - found["label_probability"]
+    assert dict(zip(suspects["row"], suspects["suggested"], strict=True)) == expected
+    margins = suspects["suggested_probability"] - suspects["label_probability"]
     assert margins.is_monotonic_decreasing
 
 
@@ -69,8 +69,8 @@ def test_the_hardest_are_known_items_by_the_probability_of_their_label():
     scored = score_items(evaluation, bundle)
     hard = hardest_items(evaluation, scored, n=10)
     known = scored.where(scored.labels >= 0)
-    own = np.sort(known.after[np.arange(len(known.rows)), known.labels])
-    assert hard["label_probability"].tolist() == pytest.approx(own[:10])
+    of_label = np.sort(known.after[np.arange(len(known.rows)), known.labels])
+    assert hard["label_probability"].tolist() == pytest.approx(of_label[:10])
     assert not hard["path"].str.startswith("unknown").any()
 
 
@@ -79,15 +79,15 @@ def test_copies_are_told_by_their_features():
     evaluation = make_evaluation(bundle)
     assert not is_copy(evaluation, bundle, score_items(evaluation, bundle)).any()
     evaluation.features[7] = 3 * bundle.decider.distance.reference[11]
-    same = is_copy(evaluation, bundle, score_items(evaluation, bundle))
-    assert np.flatnonzero(same).tolist() == [7]
+    copies = is_copy(evaluation, bundle, score_items(evaluation, bundle))
+    assert np.flatnonzero(copies).tolist() == [7]
     bare = make_bundle(distance=False)
     assert not is_copy(evaluation, bare, score_items(evaluation, bare)).any()
 
 
 @pytest.fixture
 def scenes(tmp_path: Path) -> list[Path]:
-    """Pictures that have nothing in common: 20 for training, then 20 that are held out."""
+    """Return unrelated pictures: 20 for training, then 20 held out."""
     rng = np.random.default_rng(0)
     paths = []
     for n in range(40):
@@ -131,29 +131,29 @@ def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
     rng = np.random.default_rng(1)
     evaluation.features[9] = reference[3] * 7 + rng.normal(0, 0.2, 8)
     scored = score_items(evaluation, bundle)
-    found = near_duplicates(evaluation, bundle, scored, trained, opened)
-    assert found["row"].tolist() == [9]
-    assert found["train_path"].tolist() == [str(scenes[3])]
-    assert found["train_label"].tolist() == ["b"]
-    assert 0.8 < found["correlation"][0] <= 1
+    pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
+    assert pairs["row"].tolist() == [9]
+    assert pairs["train_path"].tolist() == [str(scenes[3])]
+    assert pairs["train_label"].tolist() == ["b"]
+    assert 0.8 < pairs["correlation"][0] <= 1
 
 
 def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):
-    """Written digits, spectrograms of one word: alike by nature."""
+    """Written digits, and spectrograms of one word, are alike by nature."""
     bundle, evaluation, reference, trained = prepared(scenes)
     with Image.open(scenes[0]) as picture:
         common = np.asarray(picture.convert("RGB"), float)
     for path in scenes:
         with Image.open(path) as picture:
-            own = np.asarray(picture.convert("RGB"), float)
-        Image.fromarray((0.65 * common + 0.35 * own).astype(np.uint8)).save(path, quality=95)
+            pixels = np.asarray(picture.convert("RGB"), float)
+        Image.fromarray((0.65 * common + 0.35 * pixels).astype(np.uint8)).save(path, quality=95)
     evaluation.features[4] = reference[6]
     scored = score_items(evaluation, bundle)
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
     with Image.open(scenes[6]) as picture:
         picture.resize((100, 100)).save(scenes[20 + 4], quality=70)
-    found = near_duplicates(evaluation, bundle, scored, trained, opened)
-    assert found["row"].tolist() == [4]
+    pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
+    assert pairs["row"].tolist() == [4]
 
 
 def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
@@ -163,14 +163,14 @@ def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
     scenes[20].unlink()
     for path in (scenes[1], scenes[21]):
         Image.new("RGB", (50, 50), "white").save(path)
-    found = near_duplicates(evaluation, bundle, score_items(evaluation, bundle), trained, opened)
-    assert found.empty
+    pairs = near_duplicates(evaluation, bundle, score_items(evaluation, bundle), trained, opened)
+    assert pairs.empty
 
 
 def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
     bundle, evaluation, _, trained = prepared(scenes)
     scored = score_items(evaluation, bundle)
-    found = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
-    assert found.empty
+    pairs = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
+    assert pairs.empty
     bundle.confidence = Confidence.from_dict(bundle.confidence.to_dict())
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty

@@ -1,4 +1,4 @@
-"""What is written as JSON is JSON: no NaN, no infinity, none of numpy's own types."""
+"""JSON is written without NaN, infinity or numpy's types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rule:
 
 
 def test_what_is_not_finite_is_null_however_deep():
-    found = jsonable(
+    content = jsonable(
         {
             "one": math.nan,
             2: [math.inf, (-math.inf, 0.5)],
@@ -31,12 +31,12 @@ def test_what_is_not_finite_is_null_however_deep():
             "none": None,
         }
     )
-    assert found["one"] is None
-    assert found["2"] == [None, [None, 0.5]]
-    assert found["array"] == [[1.5, None], [0.0, 1.0]]
-    assert found["number"] is None
-    assert (found["count"], type(found["count"])) == (3, int)
-    assert found["flag"] is True
-    assert (found["rule"]["value"], found["rule"]["coverage"]) == (0.5, None)
-    assert (found["text"], found["none"]) == ("nan", None)
-    json.dumps(found, allow_nan=False)
+    assert content["one"] is None
+    assert content["2"] == [None, [None, 0.5]]
+    assert content["array"] == [[1.5, None], [0.0, 1.0]]
+    assert content["number"] is None
+    assert (content["count"], type(content["count"])) == (3, int)
+    assert content["flag"] is True
+    assert (content["rule"]["value"], content["rule"]["coverage"]) == (0.5, None)
+    assert (content["text"], content["none"]) == ("nan", None)
+    json.dumps(content, allow_nan=False)

@@ -1,4 +1,4 @@
-"""What is told of paths to those who do not have the disk."""
+"""How paths are shown to people without access to the disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("paths", "named"),
+    ("paths", "expected"),
     [
         (["/mnt/u/set/a/1.jpg", "/mnt/u/set/b/1.jpg"], ["a/1.jpg", "b/1.jpg"]),
         (["/home/ann/a/1.jpg", "/home/bob/b/2.jpg"], ["1.jpg", "2.jpg"]),
@@ -35,10 +35,10 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
         (["../x/1.jpg", "/mnt/2.jpg", "a/3.jpg"], ["1.jpg", "2.jpg", "a/3.jpg"]),
     ],
 )
-def test_files_that_lie_elsewhere(paths, named, monkeypatch):
+def test_files_that_lie_elsewhere(paths, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/net/homes/bob")
     names = PathShortener("items.csv", paths)
-    assert list(map(names.file, paths)) == named
+    assert list(map(names.file, paths)) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_the_command_keeps_all_but_the_folders():
         "--backbone scratch/resnet18 --group-by '_(?P<group>[a-z]+)_' --noise '*.hdf5'"
     )
     assert "/home" not in shared_command("python '/home/a/b.py", None)
-    several = "--backbone auto:local-dir:/home/a/ears,hf-hub:a/b,local-dir:nets/eyes"
-    assert shared_command(several) == "--backbone auto:local-dir:ears,hf-hub:a/b,local-dir:eyes"
+    flag = "--backbone auto:local-dir:/home/a/ears,hf-hub:a/b,local-dir:nets/eyes"
+    assert shared_command(flag) == "--backbone auto:local-dir:ears,hf-hub:a/b,local-dir:eyes"
     assert shared_command("--backbone=local-dir:/home/a/ears/") == "--backbone=local-dir:ears"
 
 

@@ -26,7 +26,7 @@ CLASSES = ("fox", "hare", "owl")
 
 
 def photo(path: Path, time: str | None, colour: str = "orange") -> str:
-    """A photo that a camera took at a time of day."""
+    """Write a photo that a camera took at a time of day."""
     path.parent.mkdir(parents=True, exist_ok=True)
     exif = Image.Exif()
     if time is not None:
@@ -35,15 +35,15 @@ def photo(path: Path, time: str | None, colour: str = "orange") -> str:
     return str(path)
 
 
-def frame(path: str, logits: list[float], why: Why = Why.ACCEPTED) -> Prediction:
+def frame(path: str, logits: list[float], reason: Why = Why.ACCEPTED) -> Prediction:
     p = softmax(logits)
     top = sorted(zip(CLASSES, p.tolist(), strict=True), key=lambda pair: -pair[1])
-    label = "unknown" if why else top[0][0]
-    return Prediction(path, label, top[0][0], top[0][1], Reason(why), top, 0.5)
+    label = "unknown" if reason else top[0][0]
+    return Prediction(path, label, top[0][0], top[0][1], Reason(reason), top, 0.5)
 
 
-def empty(path: str, why: Why) -> Prediction:
-    return Prediction(path, "unknown", "", math.nan, Reason(why), [], math.nan)
+def empty(path: str, reason: Why) -> Prediction:
+    return Prediction(path, "unknown", "", math.nan, Reason(reason), [], math.nan)
 
 
 def test_frames_of_one_camera_within_the_gap_are_one_event(tmp_path):
@@ -62,14 +62,14 @@ def test_frames_of_one_camera_within_the_gap_are_one_event(tmp_path):
 
 def test_each_frame_is_counted_and_read_once(tmp_path):
     paths = [photo(tmp_path / f"{n}.jpg", f"06:00:0{n}") for n in range(3)]
-    lost = photo(tmp_path / "lost.jpg", "06:00:09")
+    missing = photo(tmp_path / "lost.jpg", "06:00:09")
     clock = Clock()
     frames = [frame(path, [4.0, 0.0, 0.0]) for path in paths]
-    events = [*Bursts(clock, 0.5)([*frames, empty(lost, Why.BAD_FILE)])]
+    events = [*Bursts(clock, 0.5)([*frames, empty(missing, Why.BAD_FILE)])]
     assert [clock.columns(event.path)["time"] for event in events] == ["2024-05-01T06:00:00", ""]
     assert clock.files == 4
-    # A file that a decoder has refused is not opened for its time.
-    assert clock.remarks()[0].endswith(f"1 of 4, such as {lost}")
+    # A file that could not be decoded is not opened again for its time.
+    assert clock.remarks()[0].endswith(f"1 of 4, such as {missing}")
 
 
 def test_an_event_has_the_softmax_of_the_mean_logits():
@@ -83,22 +83,22 @@ def test_an_event_has_the_softmax_of_the_mean_logits():
 
 def test_empty_frames_do_not_outvote_the_animal():
     fox = frame("1", [5.0, 0.0, 0.0])
-    nothing = [frame(str(n), [0.0, 0.1, 0.0], Why.BACKGROUND) for n in range(8)]
-    nothing += [empty("x", Why.BLANK), empty("y", Why.BAD_FILE)]
-    merged = merge_frames([*nothing, fox], 0.9)
+    empty_frames = [frame(str(n), [0.0, 0.1, 0.0], Why.BACKGROUND) for n in range(8)]
+    empty_frames += [empty("x", Why.BLANK), empty("y", Why.BAD_FILE)]
+    merged = merge_frames([*empty_frames, fox], 0.9)
     assert (merged.label, merged.probability) == ("fox", pytest.approx(fox.probability))
-    alone = merge_frames(nothing, 0.9)
-    assert (alone.label, alone.reason) == ("unknown", "background")
+    event = merge_frames(empty_frames, 0.9)
+    assert (event.label, event.reason) == ("unknown", "background")
     assert merge_frames([empty("x", Why.BLANK)], 0.9).reason == "blank"
 
 
 def test_an_event_is_refused_below_its_threshold_or_if_most_frames_are_strange():
     unsure = [frame("1", [1.0, 0.5, 0.0])]
     assert merge_frames(unsure, 0.9).reason == "ambiguous"
-    strange = frame("2", [6.0, 0.0, 0.0], Why.OUT_OF_DISTRIBUTION)
+    outlier = frame("2", [6.0, 0.0, 0.0], Why.OUT_OF_DISTRIBUTION)
     usual = frame("3", [6.0, 0.0, 0.0])
-    assert merge_frames([strange, strange, usual], 0.9).reason == "out of distribution"
-    assert merge_frames([strange, usual], 0.9).label == "fox"
+    assert merge_frames([outlier, outlier, usual], 0.9).reason == "out of distribution"
+    assert merge_frames([outlier, usual], 0.9).label == "fox"
 
 
 def test_events_have_the_first_frames_path_and_their_length(tmp_path):

@@ -1,4 +1,4 @@
-"""Predictions on a cluster are those of one machine, whatever happens to the workers."""
+"""A cluster's predictions equal one machine's, whatever happens to the workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.predictions import Journal
-from tests.cluster import here, killed_when, scheduler_and_workers
+from tests.cluster import here, kill_when, scheduler_and_workers
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 
@@ -30,7 +30,7 @@ pytest.importorskip("distributed", reason="pip install 'secondhand[cluster]'")
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """As in a worker: two add up in another order, and the last bits differ."""
+    """Use one thread, as workers do: with two, sums differ in the last bits."""
     with keep_thread_count(1):
         yield
 
@@ -62,37 +62,37 @@ def test_a_model_that_is_not_there_or_another_is_named(here, model, tmp_path, mo
     (good,) = sorted(write_pictures(tmp_path / "p", per_class=1).rglob("red*.jpg"))
     with pytest.raises(SecondhandError, match=f"{tmp_path}/none is not a model folder"):
         list(predict_on(here, tmp_path / "none", [good]))
-    gone = shutil.copytree(model, tmp_path / "model")
+    copy = shutil.copytree(model, tmp_path / "model")
     monkeypatch.setattr(
         "learners.inference.cluster.model_digest", lambda folder: f"{os.urandom(4)!r}"
     )
-    with pytest.raises(SecondhandError, match=f"another model is in {gone}"):
-        list(predict_on(here, gone, [good]))
-    shutil.rmtree(gone)
+    with pytest.raises(SecondhandError, match=f"another model is in {copy}"):
+        list(predict_on(here, copy, [good]))
+    shutil.rmtree(copy)
     with pytest.raises(
-        SecondhandError, match=rf"worker \S+ on .*the model folder {gone} does not exist"
+        SecondhandError, match=rf"worker \S+ on .*the model folder {copy} does not exist"
     ):
-        list(predict_on(here, gone, [good]))
+        list(predict_on(here, copy, [good]))
 
 
 def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
     here, model, tmp_path, monkeypatch
 ):
     folder = write_pictures(tmp_path / "p", per_class=5)
-    whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
+    reference, out = tmp_path / "whole.csv", tmp_path / "out.csv"
     call = [str(model), str(folder), "--cluster", "local", "--bs", "2", "--out"]
-    kept = []
+    open_files = []
     monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: nullcontext(here))
     monkeypatch.setattr("learners.inference.cluster._TOGETHER", 3)
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "finish", lambda self: kept.append(self.file.read_bytes()))
-        main([*call, str(whole)])
-    assert len(whole.read_text().splitlines()) == 16
-    lines = kept[0].splitlines(keepends=True)
-    assert len(lines) == 1 + 8  # the question, and a chunk each
+        patch.setattr(Journal, "finish", lambda self: open_files.append(self.file.read_bytes()))
+        main([*call, str(reference)])
+    assert len(reference.read_text().splitlines()) == 16
+    lines = open_files[0].splitlines(keepends=True)
+    assert len(lines) == 1 + 8  # the question, and one line per chunk
     (tmp_path / "out.csv.part").write_bytes(b"".join(lines[:4]) + lines[4][:30])
     assert main([*call, str(out)]) == 0
-    assert out.read_bytes() == whole.read_bytes()
+    assert out.read_bytes() == reference.read_bytes()
 
 
 @pytest.mark.slow
@@ -101,13 +101,13 @@ def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
     (folder / "broken.jpg").write_text("no picture")
     call = [str(model), str(folder), "--bs", "2"]
     assert main([*call, "--workers", "1"]) == 3
-    alone = capsys.readouterr()
+    expected = capsys.readouterr()
     with scheduler_and_workers(tmp_path) as (address, workers):
         with connect(address) as cluster:
-            # Both have the model, so that both are at work when one of them is killed.
+            # Both load the model, so that both are working when one is killed.
             list(predict_on(cluster, model, sorted(folder.rglob("*.jpg"))[:4], bs=1, device="cpu"))
         rows: list[str] = []
-        with killed_when(lambda: len(rows) > 20, workers[0]) as killer, connect(address) as cluster:
+        with kill_when(lambda: len(rows) > 20, workers[0]) as killer, connect(address) as cluster:
             files = sorted(str(path) for path in folder.rglob("*.jpg"))
             for answer in predict_on(cluster, model, files, bs=2, device="cpu"):
                 rows.append(answer.path)
@@ -115,5 +115,5 @@ def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
         assert rows == files
         assert main([*call, "--cluster", address, "--device", "cpu"]) == 3
     theirs = capsys.readouterr()
-    assert theirs.out == alone.out
-    assert theirs.err == alone.err
+    assert theirs.out == expected.out
+    assert theirs.err == expected.err

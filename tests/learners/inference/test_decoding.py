@@ -1,4 +1,4 @@
-"""What prediction opens: moments in files, and decoders that die or never end."""
+"""What prediction opens: moments in files, and decoders that crash or hang."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def fragile(whole):
-    """A decoder that dies of some files, and never ends with others."""
+def fragile(original):
+    """A decoder that crashes on some files and hangs on others."""
 
     def decode(source, *words, **options):
         if "deadly" in str(source):
             crash()
         if "endless" in str(source):
             time.sleep(600)
-        return whole(source, *words, **options)
+        return original(source, *words, **options)
 
     return decode
 
 
-@pytest.mark.parametrize("deed", ["deadly", "endless"])
+@pytest.mark.parametrize("fault", ["deadly", "endless"])
 def test_a_decoder_that_dies_costs_one_answer(
-    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     files = [picture(tmp_path / f"{n}.png") for n in range(9)]
     expected = list(Predictor(models / "picture").predict(files))
-    files.insert(4, picture(tmp_path / f"{deed}.png"))
+    files.insert(4, picture(tmp_path / f"{fault}.png"))
     monkeypatch.setattr(decoded, "open_picture", fragile(decoded.open_picture))
     monkeypatch.setattr(_workers, "TIMEOUT", 3.0)
     answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))
@@ -74,13 +74,13 @@ def test_a_decoder_that_dies_costs_one_answer(
 def test_a_sound_that_kills_costs_one_answer(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Both where its length is looked up and where it is decoded."""
+    """Both when reading its length and when decoding it."""
     rng = np.random.default_rng(0)
     files = [tmp_path / name for name in ("a.wav", "deadly.wav", "b.wav", "long.wav")]
     for file in files:
         soundfile.write(file, rng.uniform(-0.5, 0.5, 12_000 if "long" in file.name else 4000), 8000)
-    whole = getattr(MelSettings, method)
-    shaky = fragile(lambda path, spectrogram, **options: whole(spectrogram, path, **options))
+    original = getattr(MelSettings, method)
+    shaky = fragile(lambda path, spectrogram, **options: original(spectrogram, path, **options))
     monkeypatch.setattr(
         MelSettings,
         method,
@@ -119,7 +119,7 @@ def test_a_strain_file_is_no_damaged_sound(models: Path, tmp_path: Path) -> None
 
 def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
     noise = np.random.default_rng(0).uniform(-0.5, 0.5, 40_000)
-    noise[:16_000] = 0  # silent for two seconds of its five
+    noise[:16_000] = 0  # silent for two of its five seconds
     soundfile.write(tmp_path / "a.wav", noise, 8000)
     soundfile.write(tmp_path / "short.wav", noise[-8000:], 8000)
     (tmp_path / "bad.wav").write_bytes(b"RIFF")
@@ -127,9 +127,9 @@ def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
     predictor = Predictor(models / "sound")
     (early,) = predictor.predict(paths[:1], at=0.5)
     assert (early.reason, early.at) == ("no signal", 0.5), "seconds from its beginning"
-    whole, _, bad = predictor.predict(paths)
-    assert len(whole.windows) > 5
-    assert math.isnan(whole.at)
+    full, _, bad = predictor.predict(paths)
+    assert len(full.windows) > 5
+    assert math.isnan(full.at)
     assert main([str(models / "sound"), *paths, "--at", "4", "--format", "jsonl"]) == 3
     out, err = capsys.readouterr()
     first, second, third = map(json.loads, out.splitlines())
@@ -146,15 +146,15 @@ def test_strain_says_which_moment_was_judged(models: Path, tmp_path: Path) -> No
     path = tmp_path / "a.hdf5"
     path.write_bytes(mutants.strain_file(np.random.default_rng(0)))
     predictor = Predictor(models / "strain")
-    asked: list[Any] = [
+    sources: list[Any] = [
         path,
         Source(str(path), at=1126259457.5),
         Source(str(path), start=9, end=11),
     ]
-    loudest, given, within = predictor.predict(asked)
+    loudest, at_time, in_span = predictor.predict(sources)
     assert loudest.at == predictor.spectrogram.read(path).trigger
-    assert given.at == 1126259457.5
-    assert 1126259455 <= within.at <= 1126259457
+    assert at_time.at == 1126259457.5
+    assert 1126259455 <= in_span.at <= 1126259457
     (again,) = predictor.predict([path], at=loudest.at)
     assert (again.at, again.best) == (loudest.at, loudest.best)
     assert again.probability == pytest.approx(loudest.probability, abs=1e-5), "of the same picture"
@@ -167,9 +167,9 @@ def test_strain_says_which_moment_was_judged(models: Path, tmp_path: Path) -> No
 
 def test_a_picture_has_no_moment(models: Path, tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
-    for asked in (
+    for source in (
         lambda: main([str(models / "picture"), str(tmp_path / "a.png"), "--at", "0"]),
         lambda: next(Predictor(models / "picture").predict([tmp_path / "a.png"], at=0.0)),
     ):
         with pytest.raises(SecondhandError, match=r"--at 0: .*pictures.*Leave --at out"):
-            asked()
+            source()

@@ -1,4 +1,4 @@
-"""Features of files: those that the backbone itself gives, and rows of NaN for what is no picture."""
+"""Features of files: those of the backbone, and rows of NaN for bad files."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_a_bad_file_is_a_row_of_nan_and_is_named(tmp_path: Path) -> None:
     assert [(item.path, "not a picture" in item.reason) for item in rejected] == [
         (str(broken), True)
     ]
-    nothing, rejected = embed([broken], size=64)
-    assert nothing.shape == (1, 0)
+    no_rows, rejected = embed([broken], size=64)
+    assert no_rows.shape == (1, 0)
     assert len(rejected) == 1
 
 
@@ -63,6 +63,6 @@ def test_a_recording_by_its_recipe_and_by_its_spans(tmp_path: Path) -> None:
     spans = [Source(str(path), start, start + 1.0) for start in (0.2, 0.7, 2.2, 2.7)]
     features, rejected = embed([*spans, Source(str(silent))], size=64, spectrogram=spectrogram)
     assert [item.reason for item in rejected] == ["no signal"]
-    apart = pairwise_distances(features[:4])
-    assert apart[0, 1] < apart[0, 2] / 2
-    assert apart[2, 3] < apart[1, 3] / 2
+    distances = pairwise_distances(features[:4])
+    assert distances[0, 1] < distances[0, 2] / 2
+    assert distances[2, 3] < distances[1, 3] / 2

@@ -1,4 +1,4 @@
-"""ONNX Runtime in the network's place: the predictor's answers stay what they are."""
+"""ONNX Runtime in place of torch: the predictor's answers stay the same."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def written(bundle: Bundle, folder: Path) -> Bundle:
-    """With its network as a model folder holds it."""
+    """Write a model folder with its ONNX file."""
     write_network(bundle, folder / ONNX)
     return replace(bundle, onnx=folder / ONNX)
 
@@ -64,12 +64,11 @@ def pictures(tmp_path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str], tmp_path: Path) -> None:
-    """Of one view and of several, of one network and of several; what else ONNX holds, the tests of the
-    export see."""
+    """One view and several, one network and several; tests of the export cover the rest."""
     same(small, pictures)
     same(replace(small, tta_views=VIEWS), pictures)
-    several = written(bundle(*NETWORKS["cosine ensemble"]), tmp_path)
-    same(replace(several, tta_views=VIEWS), pictures)
+    ensemble = written(bundle(*NETWORKS["cosine ensemble"]), tmp_path)
+    same(replace(ensemble, tta_views=VIEWS), pictures)
 
 
 @pytest.mark.slow
@@ -111,7 +110,7 @@ def test_a_file_that_answers_otherwise_is_thrown_away(
 
 
 def _other_weights(file: Path) -> bytes:
-    """A whole file, with one wrong tensor in it."""
+    """Return a complete file with one wrong tensor."""
     model = onnx.load(file)
     tensor = next(t for t in model.graph.initializer if len(t.dims) == 2)  # of the head
     tensor.raw_data = (np.frombuffer(tensor.raw_data, np.float32) * 1.01).tobytes()
@@ -134,15 +133,15 @@ def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the default head, a distance and several views."""
-    made = plain_bundle()
+    """A folder with the default head, distances and several views."""
+    source = plain_bundle()
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (40, 3, SIZE, SIZE), dtype=np.uint8)
-    logits, features = Predictor(made, device="cpu").forward(pixels)
+    logits, features = Predictor(source, device="cpu").forward(pixels)
     items = Outputs(logits.astype(float), logits.argmax(1), features)
-    made.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
+    source.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
     folder = tmp_path_factory.mktemp("carried")
-    bundle = replace(made, tta_views=VIEWS)
+    bundle = replace(source, tta_views=VIEWS)
     model = save_bundle(bundle, folder / "model")
     add_onnx(bundle, model, write_network)
     return model
@@ -152,10 +151,10 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hears(carried: Path) -> Path:
     """The same for sound."""
     spectrogram = MelSettings(rate=8000, window=1.0, size=(SIZE, SIZE)).to_dict()
-    made = replace(load_bundle(carried), spectrogram=spectrogram, tta_views=VIEWS[:1])
+    bundle = replace(load_bundle(carried), spectrogram=spectrogram, tta_views=VIEWS[:1])
     folder = carried.parent / "hears"
-    model = save_bundle(made, folder)
-    add_onnx(made, model, lambda _, file: shutil.copy(carried / ONNX, file))
+    model = save_bundle(bundle, folder)
+    add_onnx(bundle, model, lambda _, file: shutil.copy(carried / ONNX, file))
     return model
 
 
@@ -178,7 +177,7 @@ def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: lis
     pixels = ours.open(pictures[0])
     states = (one.network.state_dict().values() for one in (ours, theirs))
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True)), "built when asked for"
-    with keep_thread_count(9):  # of one picture most cores would have no part: they share it
+    with keep_thread_count(9):  # of one picture most cores would have no part, so they share it
         close(ours.forward(pixels[None])[0], theirs.forward(pixels[None])[0])
 
 
@@ -186,8 +185,8 @@ def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: lis
 def test_an_answer_takes_neither_torch_nor_pandas(
     carried: Path, hears: Path, pictures: list[str], tmp_path: Path
 ) -> None:
-    """From Python and by the command, of a picture and of a sound; also where processes cannot be
-    forked and what POSIX alone has is not there. Nor fastai with torch."""
+    """Not even through the command or without POSIX features. With torch, fastai is not
+    imported."""
     file = str(tmp_path / "a.wav")
     soundfile.write(file, 0.1 * np.random.default_rng(0).standard_normal(20_000), 8000)
     program = (
@@ -210,19 +209,21 @@ def test_an_answer_takes_neither_torch_nor_pandas(
         "assert same.best == answer.best\n"
         "print(*{name.split('.')[0] for name in sys.modules})\n"
     )
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program, str(carried), pictures[0], str(hears), file,
          str(tmp_path / "all.csv")],
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
-    loaded, with_torch = (set(line.split()) for line in ran.stdout.splitlines()[-2:])
+    loaded, with_torch = (set(line.split()) for line in completed.stdout.splitlines()[-2:])
     assert not {"fastai", "fastcore", "fastxtend", "fastprogress"} & with_torch
     assert "onnxruntime" in loaded
     assert not {"scipy", "difflib"} & loaded
     assert "torch" in with_torch
-    there = declared()[""]
+    available = declared()[""]
     for extra, names in declared().items():
-        more = {m for m, homes in DISTRIBUTIONS.items() if (names - there) & {*map(plain, homes)}}
+        more = {
+            m for m, homes in DISTRIBUTIONS.items() if (names - available) & {*map(plain, homes)}
+        }
         assert not more & loaded, extra
 
 
@@ -235,11 +236,11 @@ def test_what_is_not_installed_is_named(
         console.run(lambda: import_module("pandas") and 0)
     assert re.search(r"error: pandas is not installed.*\[all\]", capsys.readouterr().err)
     (tmp_path / "lib/python3/site-packages/pandas").mkdir(parents=True)
-    said = console.not_installed("pandas", tmp_path)
-    assert "which has it" in said
-    assert str(tmp_path) in said
+    message = console.not_installed("pandas", tmp_path)
+    assert "which has it" in message
+    assert str(tmp_path) in message
     assert "Install" in console.not_installed("numpy", tmp_path)
-    with pytest.raises(ModuleNotFoundError):  # that is a fault of ours
+    with pytest.raises(ModuleNotFoundError):  # a module of ours that is missing is a fault
         console.run(lambda: import_module("learners.runs") and 0)
 
 
@@ -258,9 +259,9 @@ def test_a_folder_without_the_file_is_answered_by_torch(
     ):
         Predictor(folder)
     (folder / ONNX).unlink()
-    gone = Predictor(folder)
-    assert gone.engine == "torch"
-    assert [a.label for a in gone.predict(pictures)] == [
+    predictor = Predictor(folder)
+    assert predictor.engine == "torch"
+    assert [a.label for a in predictor.predict(pictures)] == [
         a.label for a in Predictor(carried).predict(pictures)
     ]
 
@@ -364,7 +365,7 @@ def _other_shape(model: onnx.ModelProto) -> None:
 def test_a_file_that_may_not_be_trusted_is_refused(
     carried: Path, tmp_path: Path, spoil: Callable[[onnx.ModelProto], None] | bytes, match: str
 ) -> None:
-    """Whoever changes it also changes the hash that stands for it."""
+    """An attacker can also change the hash."""
     folder = Path(shutil.copytree(carried, tmp_path / "model"))
     if isinstance(spoil, bytes):
         (folder / ONNX).write_bytes(spoil)
@@ -375,9 +376,9 @@ def test_a_file_that_may_not_be_trusted_is_refused(
     config = json.loads((folder / CONFIG).read_text())
     config["hashes"][ONNX] = sha256(folder / ONNX)
     (folder / CONFIG).write_text(json.dumps(config))
-    with pytest.raises(BadFile, match=match) as caught:
+    with pytest.raises(BadFile, match=match) as error:
         Predictor(folder)
-    assert str(caught.value).startswith(str(folder / ONNX))
+    assert str(error.value).startswith(str(folder / ONNX))
 
 
 @pytest.mark.slow

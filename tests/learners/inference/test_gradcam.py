@@ -15,7 +15,7 @@ from learners.inference.gradcam import heatmap, overlay
 
 
 class Corner(nn.Module):
-    """Means of 8 x 8 pixels, of which all but the upper left quarter is thrown away."""
+    """A network of the means of 8 x 8 pixels in the upper left quarter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Corner(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Patches of 16 pixels as tokens behind a class token, normed, and averaged."""
+    """A network of patches of 16 pixels as tokens behind a class token, normed and averaged."""
 
     def __init__(self, width: int = 6, prefix: int = 1) -> None:
         super().__init__()
@@ -60,13 +60,13 @@ def test_heat_lies_in_the_corner_that_the_class_depends_on():
     assert heat[:28, :28].min() > 0.9
     assert heat[36:].max() < 0.05
     assert heat[:, 36:].max() < 0.05
-    assert heatmap(network, torch.ones(3, 64, 64), 1).max() == 0  # nothing speaks for it
+    assert heatmap(network, torch.ones(3, 64, 64), 1).max() == 0  # nothing supports the class
 
 
 def test_tokens_are_laid_out_as_the_patches_they_came_from():
     network = nn.Sequential(Tokens(), linear(6)).eval()
     picture = torch.zeros(1, 3, 64, 64)
-    picture[..., 16:32, 48:64] = 1  # the second row's last patch
+    picture[..., 16:32, 48:64] = 1  # the last patch of the second row
     heat = heatmap(network, picture, 0)
     assert np.unravel_index(heat.argmax(), heat.shape)[0] in range(16, 32)
     assert np.unravel_index(heat.argmax(), heat.shape)[1] in range(48, 64)
@@ -79,14 +79,14 @@ def test_tokens_are_laid_out_as_the_patches_they_came_from():
     [("squash", range(64), range(16)), ("pad", range(16, 48), range(16)), ("crop", [], [])],
 )
 def test_heat_lies_on_the_subject_however_the_picture_became_square(resize, rows, columns):
-    """The subject is the left quarter of a picture 2 : 1, which the centre square leaves out."""
+    """The subject is the left quarter of a picture 2 : 1, outside the centre square."""
     network = nn.Sequential(Tokens(), linear(6)).eval()
     wide = Image.new("RGB", (256, 128))
     wide.paste((255, 255, 255), (0, 0, 64, 128))
-    look = Preprocessing(
+    preprocessing = Preprocessing(
         size=64, mean=(0, 0, 0), std=(1, 1, 1), interpolation="nearest", crop=1, resize=resize
     )
-    heat = heatmap(network, pixels(look.fit(wide)), 0, preprocessing=look)
+    heat = heatmap(network, pixels(preprocessing.fit(wide)), 0, preprocessing=preprocessing)
     warm = np.argwhere(heat > 0.5)
     assert {*warm[:, 0]} == {*rows}
     assert {*warm[:, 1]} >= {*columns}
@@ -134,14 +134,14 @@ def test_the_map_is_that_of_the_package_grad_cam(backbone, layer, grid):
     network, _, _ = build(NetworkSpec(backbone, 3, size=96), pretrained=False)
     network.eval()
     x = torch.randn(1, 3, 96, 96)
-    mine = [heatmap(network, x, k) for k in range(3)]
+    ours = [heatmap(network, x, k) for k in range(3)]
     layers = [network.get_submodule(layer)]
     with AtTheGrid(model=network, target_layers=layers, reshape_transform=grid) as cam:
         theirs = [cam(input_tensor=x, targets=[ClassifierOutputTarget(k)])[0] for k in range(3)]
-    for own, other in zip(mine, theirs, strict=True):
+    for heat, other in zip(ours, theirs, strict=True):
         resized = Image.fromarray(other).resize((96, 96), Image.Resampling.BICUBIC)
-        np.testing.assert_allclose(own, np.asarray(resized).clip(0, 1), atol=1e-4)
-    assert max(own.max() for own in mine) > 0.9
+        np.testing.assert_allclose(heat, np.asarray(resized).clip(0, 1), atol=1e-4)
+    assert max(heat.max() for heat in ours) > 0.9
 
 
 @pytest.mark.slow
@@ -222,11 +222,11 @@ def test_wrong_calls_are_named():
 def test_whole_numbers_are_normalised_as_the_predictor_does():
     network, _, _ = build(NetworkSpec("test_resnet", 3, size=64), pretrained=False)
     picture = np.random.default_rng(1).integers(0, 256, (3, 64, 64), dtype=np.uint8)
-    own = Preprocessing(size=64, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (own.mean, own.std))
+    preprocessing = Preprocessing(size=64, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
     ready = (torch.from_numpy(picture) / 255 - mean) / std
     np.testing.assert_allclose(
-        heatmap(network.eval(), picture, 0, preprocessing=own),
+        heatmap(network.eval(), picture, 0, preprocessing=preprocessing),
         heatmap(network, ready, 0),
         atol=1e-4,
     )
@@ -236,9 +236,9 @@ def test_the_overlay_leaves_cold_places_alone():
     picture = np.full((3, 40, 60), 90, np.uint8)
     heat = np.zeros((4, 6), np.float32)
     heat[:, 4:] = 1
-    drawn = overlay(picture, heat)
-    assert isinstance(drawn, Image.Image)
-    assert drawn.size == (60, 40)
-    values = np.asarray(drawn)
+    overlaid = overlay(picture, heat)
+    assert isinstance(overlaid, Image.Image)
+    assert overlaid.size == (60, 40)
+    values = np.asarray(overlaid)
     assert (values[:, :20] == 90).all()
     assert abs(values[:, 55:].astype(int) - 90).max() > 40

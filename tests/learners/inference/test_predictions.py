@@ -1,4 +1,4 @@
-"""A long recording's one answer, and the windows that it comes from."""
+"""The answer for a long recording, and the windows that it comes from."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=1.0, size=(48, 48), n_mels=
 
 @pytest.fixture(scope="module")
 def model() -> Bundle:
-    made = bundle()
-    made.spectrogram, made.overlap = SPECTROGRAM_SETTINGS.to_dict(), 0.5
-    return made
+    untrained = bundle()
+    untrained.spectrogram, untrained.overlap = SPECTROGRAM_SETTINGS.to_dict(), 0.5
+    return untrained
 
 
 def tone(path: Path, seconds: float, *, silent: float = 0.0) -> Path:
-    """A sweep, then silence."""
+    """Write a sweep, then silence."""
     t = np.arange(round(seconds * RATE)) / RATE
     sound = 0.3 * np.sin(2 * np.pi * (200 + 300 * t) * t)
     sound[len(sound) - round(silent * RATE) :] = 0
@@ -57,17 +57,19 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
     windows = [DetailedPrediction(blank, z, x) for z, x in zip(logits, features, strict=True)]
     windows.insert(2, DetailedPrediction(blank._replace(reason=NO_SIGNAL), None, None))
     joined, near, trained = pool_windows(windows)
-    wanted = np.sort(logits, axis=0)[-TOP_WINDOWS:].mean(axis=0)
-    np.testing.assert_allclose(joined, wanted, rtol=1e-6)
-    speaking = np.argsort(logits[:, wanted.argmax()])[-TOP_WINDOWS:]
+    expected = np.sort(logits, axis=0)[-TOP_WINDOWS:].mean(axis=0)
+    np.testing.assert_allclose(joined, expected, rtol=1e-6)
+    speaking = np.argsort(logits[:, expected.argmax()])[-TOP_WINDOWS:]
     np.testing.assert_allclose(near, features[speaking].mean(axis=0), rtol=1e-5)
     assert not trained
-    seen = [
+    logits_of_spans = [
         DetailedPrediction(blank._replace(distance_p=1.0), w.logits, w.features) for w in windows
     ]
-    assert pool_windows(seen)[2]
-    one = [int(n) + (n >= 2) for n in speaking[:1]]  # behind the silent window by one
-    assert not pool_windows([windows[n] if n in one else w for n, w in enumerate(seen)])[2]
+    assert pool_windows(logits_of_spans)[2]
+    one = [int(n) + (n >= 2) for n in speaking[:1]]  # skip the silent window
+    assert not pool_windows([windows[n] if n in one else w for n, w in enumerate(logits_of_spans)])[
+        2
+    ]
 
 
 def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Path) -> None:
@@ -78,11 +80,11 @@ def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Pat
     assert np.isnan(one.start)
     assert one.path == str(long)
     assert other.windows == ()
-    # A window's own answer is what the span alone is answered.
+    # A window's answer is that of the span alone.
     assert one.windows[1].best == again.best
     assert one.windows[1].probability == pytest.approx(again.probability, abs=1e-5)
     assert (again.start, again.end) == (0.5, 1.5)
-    # The file's: independently, from the logits of the spans.
+    # The file's answer, computed from the logits of the spans.
     spans = [Source(str(long), w.start, w.end) for w in one.windows]
     _, logits, _ = predictor.outputs(spans)
     joined = torch.from_numpy(logits).topk(TOP_WINDOWS, dim=0).values.mean(0)
@@ -93,39 +95,41 @@ def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Pat
 
 def test_a_long_span_keeps_its_own_place(model: Bundle, tmp_path: Path) -> None:
     long = tone(tmp_path / "long.wav", 4.0)
-    span, same, whole = Predictor(model).predict(
+    span, again, full = Predictor(model).predict(
         [Source(str(long), 0.5, 3.0), Source(str(long), 0.5, 3.0), long]
     )
     assert (span.start, span.end) == (0.5, 3.0)
     assert [w.start for w in span.windows] == [0.5, 1.0, 1.5, 2.0]
     assert [w.end for w in span.windows] == [1.5, 2.0, 2.5, 3.0]
-    assert (same.start, same.probability) == (0.5, span.probability), "asked twice, answered twice"
-    assert np.isnan(whole.start)
-    assert len(whole.windows) == 7
+    assert (again.start, again.probability) == (0.5, span.probability), (
+        "asked twice, answered twice"
+    )
+    assert np.isnan(full.start)
+    assert len(full.windows) == 7
 
 
 def test_silence_takes_no_part_and_all_of_it_is_no_signal(model: Bundle, tmp_path: Path) -> None:
     half = tone(tmp_path / "half.wav", 4.0, silent=2.0)
     first = tone(tmp_path / "all.wav", 2.0)
-    none = tone(tmp_path / "none.wav", 3.0, silent=3.0)
-    heard, alone, silent = Predictor(model).predict([half, first, none])
-    reasons = [window.reason for window in heard.windows]
+    silence = tone(tmp_path / "none.wav", 3.0, silent=3.0)
+    mixed, first_part, silent = Predictor(model).predict([half, first, silence])
+    reasons = [window.reason for window in mixed.windows]
     assert reasons[-3:] == ["no signal"] * 3
-    assert heard.best in model.classes
+    assert mixed.best in model.classes
     assert silent.reason == "no signal"
     assert silent.label == "unknown"
     assert [w.reason for w in silent.windows] == ["no signal"] * 5
-    assert alone.best in model.classes
+    assert first_part.best in model.classes
 
 
 def test_a_window_that_cannot_be_read_makes_the_file_bad(model: Bundle, tmp_path: Path) -> None:
-    whole = tone(tmp_path / "whole.flac", 30.0)
-    content = whole.read_bytes()
-    whole.write_bytes(content[: len(content) // 2])
+    complete = tone(tmp_path / "whole.flac", 30.0)
+    content = complete.read_bytes()
+    complete.write_bytes(content[: len(content) // 2])
     good = tone(tmp_path / "good.wav", 2.0)
-    bad, fine = Predictor(model).predict([whole, good])
+    bad, fine = Predictor(model).predict([complete, good])
     assert bad.reason.startswith("bad file: ")
-    assert bad.windows[0].best in model.classes  # what can be heard is told window by window
+    assert bad.windows[0].best in model.classes  # readable windows are answered one by one
     assert bad.label == "unknown"
     assert np.isnan(bad.probability)
     assert fine.best in model.classes

@@ -1,4 +1,4 @@
-"""Prediction: what the network is given, and what is made of its logits."""
+"""Prediction: what the network gets, and what becomes of its logits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ TEMPERATURE = 1.7
 
 def bundle(preprocessing: Preprocessing | None = None) -> Bundle:
     torch.manual_seed(0)
-    network, spec, own = build(NetworkSpec("test_resnet", len(CLASSES), size=48), pretrained=False)
-    # Norms as after some training; answers that differ between pictures.
+    network, spec, preparation = build(
+        NetworkSpec("test_resnet", len(CLASSES), size=48), pretrained=False
+    )
+    # Norms as after training, and answers that differ between pictures.
     network.train()
     with torch.no_grad():
         for _ in range(20):
             network(torch.randn(16, 3, 48, 48))
-        # A fresh network prefers one class whatever it sees.
+        # An untrained network prefers one class whatever its input.
         network.eval()
         features = network[1][:-1](
             network[0](torch.rand(64, 3, 48, 48) * torch.rand(64, 3, 1, 1) * 4 - 2)
@@ -51,7 +53,7 @@ def bundle(preprocessing: Preprocessing | None = None) -> Bundle:
         network=network.eval(),
         spec=spec,
         classes=CLASSES,
-        preprocessing=preprocessing or own,
+        preprocessing=preprocessing or preparation,
         confidence=settings(len(CLASSES), temperature=TEMPERATURE, threshold=0.5),
     )
 
@@ -63,7 +65,7 @@ def model() -> Bundle:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Every way a picture comes: sizes, modes, an upright mark, JPEGs that are decoded smaller."""
+    """Pictures of many sizes, modes and orientations, some JPEGs decoded at a reduced size."""
     folder = tmp_path_factory.mktemp("pictures")
     rng = np.random.default_rng(0)
 
@@ -108,9 +110,9 @@ def same(first: list[Prediction], second: list[Prediction]) -> None:
 def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 
-    seen: list[torch.Tensor] = []
+    batches: list[torch.Tensor] = []
     predictor = Predictor(bundle(preprocessing), device="cpu")
-    predictor.network[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    predictor.network[0].register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0]))
     with keep_thread_count(1):  # one after the other
         list(predictor.predict(pictures, bs=5))
     frame = pd.DataFrame({"path": [str(path) for path in pictures], "label": "a", "split": "valid"})
@@ -120,7 +122,7 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     expected = torch.cat([batch[0] for batch in dls.valid]).as_subclass(torch.Tensor)
     assert len(expected) == len(pictures)
     assert expected.std() > 0.3
-    torch.testing.assert_close(torch.cat(seen), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.cat(batches), expected, rtol=0, atol=1e-6)
 
 
 def test_what_is_kept_is_not_opened_again_and_answered_the_same(
@@ -128,7 +130,8 @@ def test_what_is_kept_is_not_opened_again_and_answered_the_same(
 ):
     monkeypatch.setattr(file_state, "SETTLED", 0.0)
     store = DecodedPictures(tmp_path, max_bytes=2**24)
-    expected = str(list(Predictor(model, device="cpu").predict(pictures)))  # NaN is not NaN
+    # NaN is not equal to itself
+    expected = str(list(Predictor(model, device="cpu").predict(pictures)))
     keep_decoded(
         PictureOpener(model.preprocessing, 0.35, store),
         [],
@@ -186,8 +189,8 @@ def test_every_batch_size_and_thread_count_gives_the_same_answers(model, picture
 
 def test_the_order_is_that_of_the_call(model, pictures):
     mixed = [pictures[i] for i in (7, 0, 7, 12, 3, 1)]
-    alone = {str(path): next(Predictor(model).predict([path])) for path in set(mixed)}
-    same(list(Predictor(model).predict(mixed, bs=4)), [alone[str(path)] for path in mixed])
+    single = {str(path): next(Predictor(model).predict([path])) for path in set(mixed)}
+    same(list(Predictor(model).predict(mixed, bs=4)), [single[str(path)] for path in mixed])
 
 
 @pytest.mark.parametrize("bs", [1, 3, 32])
@@ -199,10 +202,10 @@ def test_bad_files_among_good_ones(model, pictures, tmp_path, bs):
     answers = list(
         Predictor(model).predict([*bad[:3], *pictures[:4], bad[3], *pictures[4:6]], bs=bs)
     )
-    spoilt, good = [*answers[:3], answers[7]], [*answers[3:7], *answers[8:]]
+    refused, good = [*answers[:3], answers[7]], [*answers[3:7], *answers[8:]]
     same(good, list(Predictor(model).predict(pictures[:6])))
     for answer, path, reason in zip(
-        spoilt, bad, ["not a picture", "truncated", "empty file", "no such file"], strict=True
+        refused, bad, ["not a picture", "truncated", "empty file", "no such file"], strict=True
     ):
         assert answer.path == str(path)
         assert (answer.label, answer.best, answer.top) == ("unknown", "", [])
@@ -259,10 +262,10 @@ def test_wrong_settings_are_refused(model, options, match):
 
 
 def test_one_file_alone_starts_one_worker(model, pictures):
-    """Each takes a while to start; those that are there stay."""
+    """Starting takes time; workers that exist are reused."""
     predictor = Predictor(model, device="cpu")
-    for asked, workers in ((pictures[:1], 1), (pictures[:3], 3), (pictures[:1], 3)):
-        assert len(list(predictor.predict(asked, workers=3))) == len(asked)
+    for files, workers in ((pictures[:1], 1), (pictures[:3], 3), (pictures[:1], 3)):
+        assert len(list(predictor.predict(files, workers=3))) == len(files)
         assert predictor.decoder._openers.workers == workers
     predictor.close()
 

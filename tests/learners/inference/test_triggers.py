@@ -25,10 +25,10 @@ from tests.learners.confidences import settings
 pytestmark = pytest.mark.slow
 
 
-def saved(folder: Path, **drawn: Any) -> str:
+def saved(folder: Path, **options: Any) -> str:
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 2, size=32), pretrained=False)
-    spectrogram = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0, **drawn).to_dict()
+    spectrogram = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0, **options).to_dict()
     bundle = Bundle(
         network,
         spec,
@@ -53,7 +53,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-#: GPS time less START, detector; and why it is not answered.
+#: GPS time minus START, detector, and why it is not answered.
 ROWS = [
     (90.0, "H1", ""),
     (20.0, "H1", ""),
@@ -78,25 +78,25 @@ def test_each_row_is_answered_in_its_place(model, frames, table, capsys):
     assert main([model, "--triggers", str(table), "--strain", str(frames), "--threshold", "0"]) == 3
     out, err = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(out)))
-    given = list(csv.DictReader(table.open()))
+    rows_before = list(csv.DictReader(table.open()))
     assert [*rows[0]] == [
         "event_time", "ifo", "snr", "gravityspy_id", "given_ml_label", "given_ml_confidence",
         "ml_label", "ml_confidence", "label", "reason",
     ]  # fmt: skip
-    for row, before, (_, _, why) in zip(
-        rows, given, [*ROWS, (0, "", "not a GPS time")], strict=True
+    for row, before, (_, _, reason) in zip(
+        rows, rows_before, [*ROWS, (0, "", "not a GPS time")], strict=True
     ):
-        kept = {name.removeprefix("given_"): row[name] for name in [*row][:6]}
-        assert kept == before
-        assert (row["ml_label"] in ("Blip", "Tomte")) == (not why)
-        assert (row["label"] == "unknown") == bool(why)
-        assert why in row["reason"]
+        original = {name.removeprefix("given_"): row[name] for name in [*row][:6]}
+        assert original == before
+        assert (row["ml_label"] in ("Blip", "Tomte")) == (not reason)
+        assert (row["label"] == "unknown") == bool(reason)
+        assert reason in row["reason"]
     assert rows[1]["ml_confidence"] == rows[6]["ml_confidence"]
     assert "5 of 8 triggers could not be predicted" in err
     assert f"{table}, row 4: " in err
-    # As each alone is answered.
-    (alone,) = Predictor(model).predict([str(frames / f"H-H1_SIM-{START}-64.hdf5")], at=START + 20)
-    assert float(rows[1]["ml_confidence"]) == pytest.approx(alone.probability, abs=1e-6)
+    # The same answer as for the trigger alone.
+    (single,) = Predictor(model).predict([str(frames / f"H-H1_SIM-{START}-64.hdf5")], at=START + 20)
+    assert float(rows[1]["ml_confidence"]) == pytest.approx(single.probability, abs=1e-6)
 
 
 def test_a_model_of_detectors_together_is_asked_with_all_of_them(tmp_path, table, capsys):
@@ -127,20 +127,22 @@ def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, caps
     with h5py.File(out) as file:
         read = file["triggers"][:]
     assert read["gravityspy_id"].tolist() == [*(b"id%d" % n for n in range(7)), b"last"]
-    assert [bool(name) for name in read["ml_label"]] == [not why for _, _, why in ROWS] + [False]
+    assert [bool(name) for name in read["ml_label"]] == [not reason for _, _, reason in ROWS] + [
+        False
+    ]
     with pytest.raises(SecondhandError, match="exists already"):
         main(call)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--triggers", "t.csv"], "needs the strain"),
         (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "combined with --at"),
     ],
 )
-def test_a_call_that_cannot_be_is_said(model, words, said):
-    with pytest.raises(SecondhandError, match=said):
+def test_a_call_that_cannot_be_is_said(model, words, message):
+    with pytest.raises(SecondhandError, match=message):
         main([model, *words])
     with pytest.raises(SecondhandError, match=r"combined with a\.hdf5"):
         main([model, "a.hdf5", "--strain", "x", "--triggers", "t.csv"])

@@ -1,4 +1,4 @@
-"""The model folder: whole or not at all, and nothing in it is trusted."""
+"""The model folder: complete or absent, and nothing in it is trusted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def saved(original: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """A copy that a test may damage."""
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
@@ -72,19 +72,19 @@ def edit(folder: Path, **changes: Any) -> None:
 
 
 def put_tensors(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> None:
-    """Other tensors with the hash that belongs to them, as whoever changes a folder would."""
+    """Replace the tensors together with their hash, as an attacker would."""
     save_file(tensors, folder / name)
     edit(folder, hashes={name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
 
 
-def refused(folder: Path, names: str, match: str) -> None:
-    with pytest.raises(SecondhandError, match=match) as caught:
+def refuse(folder: Path, names: str, match: str) -> None:
+    with pytest.raises(SecondhandError, match=match) as error:
         load_bundle(folder)
-    assert str(folder / names) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(folder / names) in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-# --- there and back -------------------------------------------------------------------------------
+# --- saving and loading ---------------------------------------------------------------------------
 
 
 def test_a_model_before_calibration_comes_back_as_one(tmp_path):
@@ -131,7 +131,7 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     )
 
 
-# --- spoilt folders -------------------------------------------------------------------------------
+# --- damaged folders ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])
@@ -139,39 +139,39 @@ def test_one_changed_bit_is_found(folder, name):
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 1
     (folder / name).write_bytes(content)
-    refused(folder, name, "damaged or changed")
+    refuse(folder, name, "damaged or changed")
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, REFERENCE])
 def test_a_truncated_file_with_its_hash_is_refused(folder, name):
     (folder / name).write_bytes((folder / name).read_bytes()[:-8])
     edit(folder, hashes={name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
-    refused(folder, name, "damaged safetensors")
+    refuse(folder, name, "damaged safetensors")
 
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, REFERENCE])
 def test_a_link_is_not_followed(folder, tmp_path, name):
     os.replace(folder / name, tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
-    refused(folder, name, "not a regular file")
+    refuse(folder, name, "not a regular file")
 
 
 def test_a_folder_that_is_not_there_is_told_with_those_that_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused(Path("runs/foto/model"), "", "there is no such folder. Give a model folder")
+    refuse(Path("runs/foto/model"), "", "there is no such folder. Give a model folder")
     (tmp_path / "runs/photos/model").mkdir(parents=True)
     (tmp_path / "runs/photos/model" / CONFIG).write_text("{}")
-    refused(Path("runs/foto/model"), "", f"The newest models here: {Path('runs/photos/model')}")
+    refuse(Path("runs/foto/model"), "", f"The newest models here: {Path('runs/photos/model')}")
 
 
 def test_a_foreign_folder_is_named(tmp_path):
     (tmp_path / "export.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    refused(tmp_path, "", "not a model folder")
+    refuse(tmp_path, "", "not a model folder")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / CONFIG).write_text("{}")
-    refused(tmp_path, "", f"It is a run folder. Give the model in it: {tmp_path}/model")
+    refuse(tmp_path, "", f"It is a run folder. Give the model in it: {tmp_path}/model")
     (tmp_path / CONFIG).write_text('{"architectures": ["ResNetForImageClassification"]}')
-    refused(tmp_path, CONFIG, "not a model folder of Secondhand")
+    refuse(tmp_path, CONFIG, "not a model folder of Secondhand")
 
 
 @pytest.mark.parametrize(
@@ -182,16 +182,16 @@ def test_a_foreign_folder_is_named(tmp_path):
 )  # fmt: skip
 def test_a_config_that_is_no_config(folder, text, match):
     (folder / CONFIG).write_text(text)
-    refused(folder, CONFIG, match)
+    refuse(folder, CONFIG, match)
 
 
 def test_a_missing_key_is_named(folder):
     config = json.loads((folder / CONFIG).read_text())
     del config["metrics"], config["network"]["dropout"]
     (folder / CONFIG).write_text(json.dumps(config))
-    refused(folder, CONFIG, "missing keys metrics")
+    refuse(folder, CONFIG, "missing keys metrics")
     edit(folder, metrics={})
-    refused(folder, CONFIG, "network: unknown or missing keys dropout")
+    refuse(folder, CONFIG, "network: unknown or missing keys dropout")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_missing_key_is_named(folder):
 )
 def test_a_config_that_says_what_cannot_be(folder, changes, match):
     edit(folder, **changes)
-    refused(folder, CONFIG, match)
+    refuse(folder, CONFIG, match)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_number_that_cannot_be(folder, keys, value):
     *above, last = keys
     reduce(dict.__getitem__, above, config)[last] = value
     (folder / CONFIG).write_text(json.dumps(config))
-    refused(folder, CONFIG, rf"{keys[0]}.*{last}")
+    refuse(folder, CONFIG, rf"{keys[0]}.*{last}")
 
 
 def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
@@ -250,7 +250,7 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     )
     multi_label = [f"class {i}" for i in range(100_000)]
     edit(folder, network={"head": "linear", "n_classes": len(multi_label)}, classes=multi_label)
-    refused(folder, WEIGHTS, r"last layer has shape \[3, \d+\]")
+    refuse(folder, WEIGHTS, r"last layer has shape \[3, \d+\]")
 
 
 def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
@@ -258,17 +258,17 @@ def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
         "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
     )
     edit(folder, network={"members": 16})
-    refused(folder, WEIGHTS, r"last layer has shape \[\].*in each of 16 members")
+    refuse(folder, WEIGHTS, r"last layer has shape \[\].*in each of 16 members")
     three = save_bundle(make(members=3), tmp_path / "three")
     for claimed in (4, 1):
         edit(three, network={"members": claimed})
-        refused(three, WEIGHTS, r"last layer has shape \[\]")
+        refuse(three, WEIGHTS, r"last layer has shape \[\]")
 
 
 def test_members_that_the_network_does_not_have(tmp_path):
     three = save_bundle(make(members=3), tmp_path / "three")
     edit(three, network={"members": 2})
-    refused(
+    refuse(
         three,
         WEIGHTS,
         r"tensors are missing or not part of the network \(\d+\), such as members.2.",
@@ -277,7 +277,7 @@ def test_members_that_the_network_does_not_have(tmp_path):
     other = {n.replace("members.2.", "members.-1."): v for n, v in tensors.items()}
     put_tensors(three, WEIGHTS, other)
     edit(three, network={"members": 3})
-    refused(three, WEIGHTS, r"last layer has shape \[\]")
+    refuse(three, WEIGHTS, r"last layer has shape \[\]")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -287,20 +287,20 @@ def test_numbers_that_are_none(folder, name, value):
     first = next(n for n, v in tensors.items() if v.is_floating_point() and v.ndim)
     tensors[first] = torch.full_like(tensors[first], value)
     put_tensors(folder, name, tensors)
-    refused(folder, name, "NaN or infinite")
+    refuse(folder, name, "NaN or infinite")
 
 
 def test_tensors_of_another_network(folder):
     tensors = load_file(folder / WEIGHTS)
     first = next(n for n, v in tensors.items() if n.startswith("0.") and v.ndim == 4)
     put_tensors(folder, WEIGHTS, {**tensors, first: tensors[first][:1].clone()})
-    refused(folder, WEIGHTS, f"tensor {first} is")
+    refuse(folder, WEIGHTS, f"tensor {first} is")
     put_tensors(folder, WEIGHTS, {**tensors, first: tensors[first].double()})
-    refused(folder, WEIGHTS, "float64")
+    refuse(folder, WEIGHTS, "float64")
     put_tensors(folder, WEIGHTS, {**tensors, "0.extra": torch.zeros(1)})
-    refused(folder, WEIGHTS, "0.extra")
+    refuse(folder, WEIGHTS, "0.extra")
     put_tensors(folder, WEIGHTS, {n: v for n, v in tensors.items() if n != first})
-    refused(folder, WEIGHTS, r"tensors are missing or not part of the network \(1\)")
+    refuse(folder, WEIGHTS, r"tensors are missing or not part of the network \(1\)")
 
 
 # --- saving ---------------------------------------------------------------------------------------
@@ -355,6 +355,6 @@ def test_the_card_has_no_markup_of_the_user(original, tmp_path):
     assert "](" not in card
     assert "\n# heading" not in card
     assert card.count("\n---\n") == 1, "nothing but the metadata block is set off"
-    told = ModelCard(card).data  # as the hub reads it
-    assert (told.library_name, told.pipeline_tag) == ("secondhand", "image-classification")
-    assert [(f.metric_type, f.metric_value) for f in told.eval_results] == [("accuracy", 0.75)]
+    metadata = ModelCard(card).data  # as the hub reads it
+    assert (metadata.library_name, metadata.pipeline_tag) == ("secondhand", "image-classification")
+    assert [(f.metric_type, f.metric_value) for f in metadata.eval_results] == [("accuracy", 0.75)]

@@ -1,4 +1,4 @@
-"""Model folders to the hub and from it, by the real client, against a server on loopback."""
+"""Upload and download of model folders by the real client, against a server on loopback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMIT = "0123456789" * 4
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The part of the protocol that is used, for repositories kept in memory."""
+    """The part of the protocol that the client uses, with repositories in memory."""
 
     protocol_version = "HTTP/1.1"
     repositories: dict[str, dict[str, bytes]]
@@ -79,8 +79,8 @@ class Hub(BaseHTTPRequestHandler):
         text = self.rfile.read(int(self.headers["Content-Length"])).decode()
         words = self.path.partition("?")[0].strip("/").split("/")
         if words[1:] == ["repos", "create"]:
-            asked = json.loads(text)
-            name = f"{asked['organization']}/{asked['name']}"
+            request = json.loads(text)
+            name = f"{request['organization']}/{request['name']}"
             self.repositories.setdefault(name, {"asked": text.encode()})
             self.tell({"url": f"http://{self.headers['Host']}/{name}", "name": name, "id": name})
         elif words[1] == "validate-yaml":
@@ -141,10 +141,10 @@ def test_there_and_back(
     hub: type[Hub], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert share([str(model), "somebody/fruit", "--private"]) == 0
-    there = hub.repositories["somebody/fruit"]
-    assert "private" in str(there.pop("asked"))
-    wanted = {name: (model / name).read_bytes() for name in FILES if name != TREE}
-    assert there == wanted, "and nothing else"
+    uploaded = hub.repositories["somebody/fruit"]
+    assert "private" in str(uploaded.pop("asked"))
+    expected = {name: (model / name).read_bytes() for name in FILES if name != TREE}
+    assert uploaded == expected, "and nothing else"
 
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(SecondhandError, match=r"fruit.*--overwrite"):
@@ -152,20 +152,20 @@ def test_there_and_back(
     assert share([str(model), "somebody/fruit", "--overwrite"]) == 0
 
     Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
-    said = []
+    messages = []
     for name in (str(model), "hf:somebody/fruit", f"hf:somebody/fruit@{COMMIT}"):
         with redirect_stdout(io.StringIO()) as out:
             assert predict([name, str(tmp_path / "a.png"), "--format", "csv", *TORCH]) == 0
-        said.append(out.getvalue())
-    assert said[0] == said[1] == said[2]
+        messages.append(out.getvalue())
+    assert messages[0] == messages[1] == messages[2]
 
     on, _ = apply_warm_start(Settings().but(**{"from": Path("hf:somebody/fruit")}), {})
     assert on.data.from_ == model_folder("hf:somebody/fruit")
-    there["config.json"] = there["config.json"].replace('"ü"'.encode(), b'"melon"')
-    del there["model.onnx"]
+    uploaded["config.json"] = uploaded["config.json"].replace('"ü"'.encode(), b'"melon"')
+    del uploaded["model.onnx"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    here = load_model("hf:somebody/fruit", network=False)
-    assert here.classes == CLASSES, "the copy that is here"
+    downloaded = load_model("hf:somebody/fruit", network=False)
+    assert downloaded.classes == CLASSES, "the copy that is here"
     with pytest.raises(SecondhandError, match="somebody/other"):
         model_folder("hf:somebody/other")
 

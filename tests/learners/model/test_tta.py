@@ -1,4 +1,4 @@
-"""Views of an input: what each of them sees, their mean, and what a model folder may say of them."""
+"""Views of an input: what each sees, their mean, and what a model folder may say of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def bundle(tta_views: tuple[TTAView, ...] = VIEWS, temperature: float = 1.0) -> 
         NetworkSpec("test_resnet", len(CLASSES), size=32, head="linear"), pretrained=False
     )
     with torch.no_grad():
-        # A fresh network prefers one class whatever it sees: answers that differ between views.
+        # An untrained network prefers one class whatever its input; make answers differ between
+        # views.
         last, body = network[1][-1], network[0].eval()
         features = body(torch.randn(64, 3, 4, 4).repeat(1, 1, 8, 8)).mean((2, 3))
         last.weight.div_((features @ last.weight.T).std(0)[:, None] / 3)
@@ -85,11 +86,11 @@ def test_mirror_shift_and_the_plain_one():
 def test_a_closer_look_is_pillows_crop_scaled_up(x, y, box):
     rng = np.random.default_rng(1)
     picture = rng.random((24, 24), dtype=np.float32)
-    seen = apply_tta_view(
+    view = apply_tta_view(
         torch.from_numpy(picture).expand(1, 3, 24, 24), TTAView(zoom=1.5, x=x, y=y)
     )
     expected = Image.fromarray(picture).crop(box).resize((24, 24), Image.Resampling.BILINEAR)
-    assert np.abs(seen[0, 0].numpy() - np.asarray(expected)).max() < 1e-5
+    assert np.abs(view[0, 0].numpy() - np.asarray(expected)).max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -127,23 +128,23 @@ def test_arrays_are_averaged_as_tensors_are(multi_label):
 
 
 def test_the_answer_is_the_mean_over_the_views(batch):
-    made = bundle()
-    predictor = Predictor(made, device="cpu")
+    untrained = bundle()
+    predictor = Predictor(untrained, device="cpu")
     logits, features = predictor.forward(batch)
     # By hand: numpy's mirror and torch's crop, one forward pass each.
     mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (
-        made.preprocessing.mean, made.preprocessing.std))  # fmt: skip
+        untrained.preprocessing.mean, untrained.preprocessing.std))  # fmt: skip
     x = torch.from_numpy((batch / np.float32(255) - mean) / std)
     side = round(32 / 1.15)
     middle, corner = round((32 - side) / 2), 0
     inputs = [x, torch.from_numpy(x.numpy()[..., ::-1].copy())]
     for start in (middle, corner):
         cut = x[..., start : start + side, start : start + side]
-        closer = torch.nn.functional.interpolate(cut, (32, 32), mode="bilinear")
-        inputs += [closer, closer.flip(3)]
+        enlarged = torch.nn.functional.interpolate(cut, (32, 32), mode="bilinear")
+        inputs += [enlarged, enlarged.flip(3)]
     with torch.inference_mode():
-        each = [softmax(made.network(seen).double().numpy(), axis=1) for seen in inputs]
-        maps = [made.network[0](seen).mean((2, 3)).numpy() for seen in inputs]
+        each = [softmax(untrained.network(view).double().numpy(), axis=1) for view in inputs]
+        maps = [untrained.network[0](view).mean((2, 3)).numpy() for view in inputs]
     assert np.ptp(np.stack(each), axis=0).max() > 0.1, "views that all say the same prove nothing"
     assert softmax(logits.astype(float), axis=1) == pytest.approx(np.mean(each, axis=0), abs=1e-5)
     assert features == pytest.approx(np.mean(maps, axis=0), abs=1e-5)
@@ -152,9 +153,9 @@ def test_the_answer_is_the_mean_over_the_views(batch):
 def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, caplog):
     plain = Predictor(bundle((PLAIN,)), device="cpu").forward(batch)
     with caplog.at_level("WARNING"):
-        off = Predictor(bundle(), device="cpu", tta=False).forward(batch)
+        without_views = Predictor(bundle(), device="cpu", tta=False).forward(batch)
     assert "6 variants of each file" in caplog.text
-    for first, second in zip(plain, off, strict=True):
+    for first, second in zip(plain, without_views, strict=True):
         assert np.array_equal(first, second)
     assert tta_views_for("picture", 1) == tta_views_for("strain", 1) == (PLAIN,)
     caplog.clear()
@@ -229,14 +230,14 @@ def test_hostile_views_are_refused(tmp_path: Path, tta_views: Any):
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong"),
+    ("kind", "options"),
     [("picture", {"shift": 0.1}), ("sound", {"mirror": True}), ("sound", {"zoom": 1.1}),
      ("strain", {"mirror": True}), ("strain", {"shift": 0.1})],
 )  # fmt: skip
-def test_views_of_another_kind_of_data_are_refused(kind, wrong):
+def test_views_of_another_kind_of_data_are_refused(kind, options):
     assert read_tta_views([plain()], kind) == (PLAIN,)
     with pytest.raises(SecondhandError, match=rf"tta\[1\].*not a view for data of kind {kind}"):
-        read_tta_views([plain(), plain(**wrong)], kind)
+        read_tta_views([plain(), plain(**options)], kind)
 
 
 # --- by the commands ------------------------------------------------------------------------------
@@ -249,19 +250,19 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     words = ["--data", str(pictures), "--out", str(out), "--backbone", "test_resnet", "--size", "32",
              "--weights", "none", "--epochs", "1", "--freeze-epochs", "0", "--workers", "0"]  # fmt: skip
     assert main([*words, "--tta"]) == 0
-    made = load_bundle(out / "model")
-    assert made.tta_views == tta_views_for("picture", 4)
+    averaged = load_bundle(out / "model")
+    assert averaged.tta_views == tta_views_for("picture", 4)
     saved = pd.read_csv(out / "predictions.csv")
-    # The temperature was fitted to the mean over the views: the calibration split's own answers.
-    once = Bundle(**{**vars(made), "tta_views": (PLAIN,)})
-    for looked, agree in ((made, True), (once, False)):
-        answers = list(Predictor(looked).predict(saved.path))
-        off = [abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)]
-        assert (max(off) < 1e-4) == agree
+    # The temperature was fitted to the mean over the views, as in the calibration predictions.
+    one_view = Bundle(**{**vars(averaged), "tta_views": (PLAIN,)})
+    for used, agree in ((averaged, True), (one_view, False)):
+        answers = list(Predictor(used).predict(saved.path))
+        gaps = [abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)]
+        assert (max(gaps) < 1e-4) == agree
     capsys.readouterr()
     file = str(pictures / "red" / "red_000.jpg")
     assert predict([str(out / "model"), file, "--no-tta"]) == 0
-    said = capsys.readouterr()
-    assert "4 variants of each file" in said.err
-    expected = next(iter(Predictor(replace(made, tta_views=(PLAIN,))).predict([file])))
-    assert f"{expected.probability:.6f}" in said.out
+    output = capsys.readouterr()
+    assert "4 variants of each file" in output.err
+    expected = next(iter(Predictor(replace(averaged, tta_views=(PLAIN,))).predict([file])))
+    assert f"{expected.probability:.6f}" in output.out

@@ -1,7 +1,7 @@
-"""A package is what Camtrap DP 1.0 asks for, and tells what it does not know.
+"""A package meets Camtrap DP 1.0 and says what it does not know.
 
-The constraints are written out here from the standard's pages (https://camtrap-dp.tdwg.org/metadata,
-https://camtrap-dp.tdwg.org/data): its own schemas refer to others on the network.
+The constraints come from https://camtrap-dp.tdwg.org/metadata and https://camtrap-dp.tdwg.org/data,
+because its schemas refer to others on the network.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ PROFILE = {
                 "observationLevel": {"type": "array", "items": {"enum": ["media", "event"]}},
             },
         },
-        "spatial": {  # GeoJSON, of which points are written
+        "spatial": {  # GeoJSON; only points are written
             "required": ["type", "coordinates"],
             "properties": {
                 "type": {"const": "MultiPoint"},
@@ -112,7 +112,7 @@ PROFILE = {
 TEXT = {"pattern": "."}
 TIME = {"pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$"}
 YES_NO = {"enum": ["true", "false"]}
-#: By table the required columns, those that may be empty, and the standard's order of all.
+#: For each table: the required columns, those that may be empty, and all in the standard's order.
 COLUMNS = {
     "deployments": (
         {"deploymentID": TEXT, "latitude": TEXT, "longitude": TEXT, "deploymentStart": TIME,
@@ -147,10 +147,10 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def wrong(folder: Path) -> list[str]:
-    """What is not valid in a package, as ``table: column``; raises where its description is not."""
+def invalid_cells(folder: Path) -> list[str]:
+    """List invalid cells as ``table: column``; raise if the description is invalid."""
     jsonschema.validate(json.loads((folder / "datapackage.json").read_text()), PROFILE)
-    found: list[str] = []
+    problems: list[str] = []
     keys: dict[str, set[str]] = {}
     for table, (required, optional, order) in COLUMNS.items():
         rows = read(folder, table)
@@ -162,11 +162,11 @@ def wrong(folder: Path) -> list[str]:
             {"required": [*required], "properties": {**required, **optional}}
         )
         for row in rows:
-            given = {name: cell for name, cell in row.items() if cell or name in required}
-            found += [f"{table}: {error.path[0]}" for error in check.iter_errors(given)]
+            filled = {name: cell for name, cell in row.items() if cell or name in required}
+            problems += [f"{table}: {error.path[0]}" for error in check.iter_errors(filled)]
             for name in ("deploymentID", "mediaID"):
                 assert row.get(name, "") in {*keys.get(name, row.values()), ""}
-    return sorted({*found})
+    return sorted({*problems})
 
 
 def read(folder: Path, table: str) -> list[dict[str, str]]:
@@ -186,7 +186,7 @@ def photo(path: Path, *, place: bool = False, zone: str = "") -> Path:
 
 
 def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
-    """Below the package and elsewhere; folders of one name are two deployments."""
+    """Folders of one name, below the package and elsewhere, are two deployments."""
     files = [
         photo(tmp_path / folder / name, place=True, zone="+10:00")
         for folder, name in (
@@ -198,7 +198,7 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
     shape = RowSettings(names=[str(tmp_path / "package"), str(tmp_path / "else")])
     package = tmp_path / "package"
     write("camtrap-dp", rows, shape, package)
-    assert wrong(package) == []
+    assert invalid_cells(package) == []
     sites = read(package, "deployments")
     assert [row["deploymentID"] for row in sites] == ["north", "north 2", "south"]
     assert {(row["latitude"], row["longitude"]) for row in sites} == {("-33.51", "151.25")}
@@ -215,14 +215,14 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
 
 
 def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The time of a copy is not one of a camera without a word; a place is never invented."""
+    """A copy's time is not passed off as the camera's, and a place is never invented."""
     known = photo(tmp_path / "a.jpg")
     copied = tmp_path / "b.png"
     Image.new("RGB", (8, 8)).save(copied)
     os.utime(copied, (datetime(2020, 1, 2, tzinfo=UTC).timestamp(),) * 2)
     with caplog.at_level(logging.WARNING):
         write("camtrap-dp", [answer(known), answer(copied)], RowSettings(), tmp_path)
-    assert wrong(tmp_path) == ["deployments: latitude", "deployments: longitude"]
+    assert invalid_cells(tmp_path) == ["deployments: latitude", "deployments: longitude"]
     media = read(tmp_path, "media")
     assert [row["timestamp"] for row in media] == ["2024-05-06T07:08:09Z", "2020-01-02T00:00:00Z"]
     assert "no time zone" in media[0]["mediaComments"]
@@ -236,10 +236,10 @@ def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptur
 def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path) -> None:
     file = photo(tmp_path / "a.jpg", place=True, zone="Z")
     silent = answer(file, "unknown")._replace(reason=Reason(Why.NO_SIGNAL))
-    gone = answer(tmp_path / "gone.jpg", "unknown", math.nan)
-    gone = gone._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
-    write("camtrap-dp", [answer(file, "unknown"), silent, gone], RowSettings(), tmp_path)
-    assert wrong(tmp_path) == []
+    refused = answer(tmp_path / "gone.jpg", "unknown", math.nan)
+    refused = refused._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
+    write("camtrap-dp", [answer(file, "unknown"), silent, refused], RowSettings(), tmp_path)
+    assert invalid_cells(tmp_path) == []
     rows = read(tmp_path, "observations")
     assert [row["observationType"] for row in rows] == ["unknown", "blank", "unclassified"]
     assert {row["classificationProbability"] for row in rows} == {""}
@@ -256,11 +256,11 @@ def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> Non
     write("camtrap-dp", [answer(path, "a", 0.8, 0.2, 0.7)], RowSettings(), tmp_path)
     (row,) = read(tmp_path, "observations")
     assert (row["eventStart"], row["eventEnd"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
-    assert wrong(tmp_path) == ["deployments: latitude", "deployments: longitude"]
+    assert invalid_cells(tmp_path) == ["deployments: latitude", "deployments: longitude"]
 
 
 def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None:
-    """Its periods, places and zones; a folder that is not in it is a deployment of its own."""
+    """The table's periods, places and zones are used; other folders are deployments too."""
     files = [photo(tmp_path / name) for name in ("a/north/1.jpg", "b/north/2.jpg", "c/south/3.jpg")]
     (tmp_path / "d.csv").write_text(
         "deployment,latitude,longitude,start,end,timezone\n"
@@ -281,5 +281,5 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
     media = read(package, "media")
     assert [row["timestamp"][19:] for row in media] == ["+10:00", "+10:00", "Z"]
     assert [row["deploymentID"] for row in media] == ["north", "north", "c/south"]
-    assert wrong(package) == ["deployments: latitude", "deployments: longitude"]
+    assert invalid_cells(package) == ["deployments: latitude", "deployments: longitude"]
     assert "without a zone: 1 of 3" in "\n".join(clock.remarks())

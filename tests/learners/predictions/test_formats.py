@@ -1,4 +1,4 @@
-"""What is written in each format; what of it is read back."""
+"""What each format contains, and what of it can be read back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answer(path: object, label: str = "a", p: float = 0.8, *span: float) -> Pred
 
 @pytest.fixture
 def recordings(tmp_path: Path) -> list[Prediction]:
-    """Three of sound, one of them bad, and below a folder another of the same stem."""
+    """Three sound files, one of them bad, and one in a subfolder with the same stem as another."""
     folder = tmp_path / "recordings"
     (folder / "deep").mkdir(parents=True)
     paths = [folder / "x.flac", folder / "x.wav", folder / "deep/x.wav"]
@@ -65,8 +65,8 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
     names = (str(tmp_path / "recordings"),)
     shape = RowSettings(windows=True, names=names, band=(20.0, 4000.0))
     write("raven", recordings, shape, tmp_path / "raven")
-    found = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
-    assert found == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
+    tables = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
+    assert tables == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
     assert tabbed(tmp_path / "raven/x.selections.txt") == []
     rows = tabbed(tmp_path / "raven/x.wav.selections.txt")
     assert rows[1] == {
@@ -76,7 +76,7 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
         "Score": "0.700000",
     }  # fmt: skip
     assert [row["Annotation"] for row in rows] == ["a", "b b"]
-    # What fits into one window is all of its recording.
+    # A recording that fits into one window is one row.
     (row,) = tabbed(tmp_path / "raven/deep/x.selections.txt")
     assert (row["Begin Time (s)"], row["End Time (s)"]) == ("0.0", "3.0")
     write("audacity", recordings, shape, tmp_path / "audacity")
@@ -149,16 +149,16 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
             return True
 
     shape = RowSettings(windows=True, classes=("a", "b b"))
-    said = {}
+    outputs = {}
     monkeypatch.setenv("TERM", "xterm-256color")
     for name, stream, colour in (("file", io.StringIO(), ""), ("terminal", Terminal(), ""), ("plain", Terminal(), "1")):  # fmt: skip
         monkeypatch.setenv("NO_COLOR", colour)
         monkeypatch.setattr("sys.stdout", stream)
         write("table", recordings, shape, None)
-        said[name] = stream.getvalue()
-    assert "\x1b[32m" in said["terminal"]
-    assert "\x1b[3" not in said["file"] + said["plain"]
-    lines = said["file"].splitlines()
+        outputs[name] = stream.getvalue()
+    assert "\x1b[32m" in outputs["terminal"]
+    assert "\x1b[3" not in outputs["file"] + outputs["plain"]
+    lines = outputs["file"].splitlines()
     assert len(lines) == 6
     assert len({line.index(str(Path(recordings[0].path).parents[1])) for line in lines[2:5]}) == 1
     assert lines[-1].endswith("bad.wav   bad file: cut off")
@@ -167,22 +167,22 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
 
 
 def test_where_a_format_may_go(recordings, tmp_path):
-    for call, said in {
+    for call, message in {
         ("raven", "picture", None): "--format raven is for sound",
         ("camtrap-dp", "strain", tmp_path): "is for picture and sound",
         ("camtrap-dp", "sound", None): "Give a folder as --out",
         ("csv", "sound", tmp_path): "is a folder. Give a file",
     }.items():
-        with pytest.raises(SecondhandError, match=said):
+        with pytest.raises(SecondhandError, match=message):
             check_out(*call, overwrite=False)
     with pytest.raises(SecondhandError, match="a label track is for a single recording"):
         write("audacity", recordings, RowSettings(windows=True), None)
 
 
 def test_what_is_written_is_read_back(recordings, tmp_path):
-    """By the readers of annotations."""
+    """By the annotation readers."""
     folder = tmp_path / "recordings"
-    wanted = [
+    expected = [
         (str(folder / "deep/x.wav"), "a", 0.0, 3.0), (str(folder / "x.wav"), "a", 0.0, 1.0),
         (str(folder / "x.wav"), "b b", 2.0, 3.0),
     ]  # fmt: skip
@@ -191,19 +191,19 @@ def test_what_is_written_is_read_back(recordings, tmp_path):
         write(format, recordings, shape, folder)
         frame, *_ = read_annotations(folder)
         rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
-        assert rows == wanted, format
+        assert rows == expected, format
         for path in folder.rglob("*.txt"):
             path.unlink()
     write("camtrap-dp", recordings[2:3], shape, folder)
     frame, *_ = read_annotations(folder)
     rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
-    assert rows == wanted[1:]
+    assert rows == expected[1:]
 
 
 @pytest.mark.parametrize("writer", ["predict", "run"])
 @pytest.mark.parametrize("name", ["a.wav", "b.hdf5"])
 def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name):
-    """Its times read back as the item's own, to the last bit: it is no second item."""
+    """Its times read back as the item's own, exactly, so that it is no second item."""
     file = tmp_path / name
     file.write_bytes(b"signal")
     gps, start, end = 1126259462.0123457, 1.897648165999982, 2.0000000012345
@@ -211,13 +211,13 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
     rows = [{"path": str(file), "label": "ab"[n % 2]} for n in range(5)]
     items = pd.DataFrame([row | {k: v + n for k, v in times.items()} for n, row in enumerate(rows)])
     items.to_csv(tmp_path / "items.csv", index=False)
-    given = answer(file, "a", 0.8, times.get("start", NAN), times.get("end", NAN))
-    given = given._replace(label="b", at=times.get("gps", NAN))
+    original = answer(file, "a", 0.8, times.get("start", NAN), times.get("end", NAN))
+    original = original._replace(label="b", at=times.get("gps", NAN))
     out = tmp_path / "answers.csv"
     if writer == "predict":
-        write("csv", [given], RowSettings(), out)
+        write("csv", [original], RowSettings(), out)
     else:
-        write_csv(out, pd.DataFrame([given._asdict()]).drop(columns="windows"))
+        write_csv(out, pd.DataFrame([original._asdict()]).drop(columns="windows"))
     (row,) = csv.DictReader(out.open())
     assert [float(row["at" if k == "gps" else k]) for k in times] == [*times.values()]
     table = load_table([str(tmp_path / "items.csv"), str(out)], check=False)
@@ -227,11 +227,11 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
 
 
 def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
-    """A table of one recording, by its own name; one of several, by the names in it."""
+    """One recording's table goes by its own name, a table of several by the names in it."""
     names = ["tab\tb.wav", "line\nb.wav", ' "a" .wav', "\u3000wide.wav"]
     files = [tone(tmp_path / name, 1.0) for name in names]
     rows = [answer(file, 'the "b"', 0.8, 0.1, 0.7 + n / 10) for n, file in enumerate(files)]
-    wanted = {(str(file), 'the "b"', 0.1, 0.7 + n / 10) for n, file in enumerate(files)}
+    expected = {(str(file), 'the "b"', 0.1, 0.7 + n / 10) for n, file in enumerate(files)}
     write("raven", rows, RowSettings(names=[str(tmp_path)]), tmp_path)
     for several in (False, True):
         if several:
@@ -240,8 +240,8 @@ def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
             with (tmp_path / "all.selections.txt").open("w") as stream:
                 raven_table(rows, RowSettings(), stream)
         frame, rejected, _ = read_annotations(tmp_path)
-        found = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
-        assert ({*found}, rejected) == (wanted, [])
+        actual = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
+        assert ({*actual}, rejected) == (expected, [])
 
 
 def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
 
 
 def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
-    """Of answers on standard output, of a list to label and of a run; numbers stay numbers."""
+    """In answers on standard output, a list to label and a run; numbers stay numbers."""
     labels = ["=SUM(A1)", "+1 more", "-cmd", "@home", "'=x", "-1.5", "plain"]
     paths = [f"{sign}{n}.jpg" for n, sign in enumerate(("=", "+", "-", "@", "\t", "'=", ""))]
     rows = [
@@ -294,7 +294,7 @@ def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
 
 
 def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
-    """The times of windows and events follow from the start of the recording; the header from the call alone."""
+    """Times follow from the recording's start; the header depends only on the call."""
     file = tmp_path / "north/20190604_235958.WAV"
     recording(file, guano="Timestamp: 2019-06-04T23:59:58+02:00\nLoc Position: 52.5 -4.25")
     long = answer(file)._replace(

@@ -1,4 +1,4 @@
-"""A job that is stopped goes on, and ends with the file of one that was not."""
+"""An interrupted job continues, and ends with the same file as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of pictures, and of sound."""
+    """A model of pictures and one of sound."""
     folder = tmp_path_factory.mktemp("models")
-    made = bundle()
-    save_bundle(made, folder / "pictures")
-    made.spectrogram, made.overlap = SPECTROGRAM_SETTINGS.to_dict(), 0.5
-    save_bundle(made, folder / "sound")
+    untrained = bundle()
+    save_bundle(untrained, folder / "pictures")
+    untrained.spectrogram, untrained.overlap = SPECTROGRAM_SETTINGS.to_dict(), 0.5
+    save_bundle(untrained, folder / "sound")
     return folder
 
 
@@ -53,50 +53,52 @@ def answer(path: str, **fields: object) -> Prediction:
 def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
     kind, models, files, tmp_path, monkeypatch
 ):
-    """In any line, and so in any round: its header, its middle, its end."""
+    """Wherever the line: in the header, the middle or the end of a round."""
     monkeypatch.setattr("learners.inference.predictor.ROUND", 1)
-    kept = []
-    monkeypatch.setattr(Journal, "finish", lambda self: kept.append(self.file.read_bytes()))
+    lengths = []
+    monkeypatch.setattr(Journal, "finish", lambda self: lengths.append(self.file.read_bytes()))
     call = [str(models / kind), str(files), "--bs", "3", "--workers", "1", "--out"]
-    whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
-    assert main([*call, str(whole)]) == (3 if kind == "pictures" else 0)
-    lines = kept[0].splitlines(keepends=True)
+    full, out = tmp_path / "whole.csv", tmp_path / "out.csv"
+    assert main([*call, str(full)]) == (3 if kind == "pictures" else 0)
+    lines = lengths[0].splitlines(keepends=True)
     assert len(lines) >= 4
-    assert len(whole.read_text().splitlines()) == (20 if kind == "pictures" else 6)
-    asked: list[str] = []
+    assert len(full.read_text().splitlines()) == (20 if kind == "pictures" else 6)
+    predicted: list[str] = []
     real = Predictor.predict
 
-    def predict(self, paths, **how):
-        return real(self, (asked.append(path) or path for path in paths), **how)
+    def predict(self, paths, **options):
+        return real(self, (predicted.append(path) or path for path in paths), **options)
 
     monkeypatch.setattr(Predictor, "predict", predict)
-    places = [10, len(lines[0]) + 5, len(lines[0] + lines[1]), len(kept[0]) - 1]
+    places = [10, len(lines[0]) + 5, len(lines[0] + lines[1]), len(lengths[0]) - 1]
     for pending in places if kind == "pictures" else places[2:3]:
-        asked.clear()
+        predicted.clear()
         out.unlink(missing_ok=True)
-        (tmp_path / "out.csv.part").write_bytes(kept[0][:pending])
+        (tmp_path / "out.csv.part").write_bytes(lengths[0][:pending])
         main([*call, str(out)])
-        assert out.read_bytes() == whole.read_bytes()
-        assert len(asked) < len(whole.read_text().splitlines()) - 1 or pending < 2 * len(lines[0])
+        assert out.read_bytes() == full.read_bytes()
+        assert len(predicted) < len(full.read_text().splitlines()) - 1 or pending < 2 * len(
+            lines[0]
+        )
 
 
 def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch):
-    """In the last bit: rounds end where recordings do, in the middle of a batch."""
+    """They agree to the last bit: rounds end with recordings, in the middle of a batch."""
     monkeypatch.setattr("learners.inference.predictor.ROUND", 2)
     names = [str(files / f"{n}.wav") for n in range(5)] * 2
     predictor = Predictor(models / "sound")
-    whole = [*group_by_round(predictor.predict(names, bs=3), 3)]
-    assert len(whole) > 2
-    done = len(whole[0])
+    rounds = [*group_by_round(predictor.predict(names, bs=3), 3)]
+    assert len(rounds) > 2
+    done = len(rounds[0])
     rest = [*predictor.predict(names[done:], bs=3)]
-    assert repr(rest) == repr([one for taken in whole[1:] for one in taken])
+    assert repr(rest) == repr([one for answers in rounds[1:] for one in answers])
 
 
 def test_killed_it_goes_on(models, tmp_path):
     folder = write_pictures(tmp_path / "files", per_class=40, size=16)
-    out, whole = tmp_path / "answers.csv", tmp_path / "whole.csv"
+    out, reference = tmp_path / "answers.csv", tmp_path / "whole.csv"
     words = [str(models / "pictures"), str(folder), "--bs", "1", "--workers", "1", "--out"]
-    assert main([*words, str(whole)]) == 0
+    assert main([*words, str(reference)]) == 0
     part = tmp_path / "answers.csv.part"
     program = Program("-m", "learners.predict", *words, str(out))
     until(lambda: part.exists() and part.read_bytes().count(b"\n") > 2)
@@ -105,7 +107,7 @@ def test_killed_it_goes_on(models, tmp_path):
     assert not out.exists()
     assert part.exists()
     assert main([*words, str(out)]) == 0
-    assert out.read_bytes() == whole.read_bytes()
+    assert out.read_bytes() == reference.read_bytes()
     assert not part.exists()
 
 
@@ -178,7 +180,7 @@ def test_two_at_work_on_one_answer_keep_out_of_each_others_way(tmp_path):
 
 
 def test_files_may_come_and_go_in_between(tmp_path):
-    """Each is asked once for each time it is named; what is gone keeps its answer."""
+    """Each file is answered as often as it is named; a deleted file keeps its answer."""
     out = tmp_path / "a.csv"
     with Journal(out, {}) as journal:
         assert [*journal.pending(iter("bdfdh"))] == [*"bdfdh"]
@@ -195,27 +197,27 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
     for file in files:
         Path(file).write_text("old")
     out = tmp_path / "a.csv"
-    named = [*files, files[1]]  # one of them twice
+    names = [*files, files[1]]  # one of them twice
     with Journal(out, {}) as journal:
-        pending = journal.pending(iter(named))
-        asked = [next(pending), next(pending)]
+        pending = journal.pending(iter(names))
+        sources = [next(pending), next(pending)]
         Path(files[0]).write_text("new, while it was read")
-        asked += pending
-        list(journal.add([[answer(file) for file in asked]]))
-    then = Path(files[1]).stat().st_mtime_ns
+        sources += pending
+        list(journal.add([[answer(file) for file in sources]]))
+    mtime = Path(files[1]).stat().st_mtime_ns
     Path(files[1]).write_text("new")
-    os.utime(files[1], ns=(then, then))  # of the old size and time, as cp -p leaves it
+    os.utime(files[1], ns=(mtime, mtime))  # of the old size and time, as cp -p leaves it
     with Journal(out, {}) as journal:
-        assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]
+        assert [*journal.pending(iter(names))] == [files[0], files[1], files[1]]
         assert "predicted again: 3" in caplog.text
         assert [one.path for one in journal] == [files[2]]
-    with Journal(out, {}) as journal:  # after a kill
-        assert [*journal.pending(iter(named))] == [files[0], files[1], files[1]]
+    with Journal(out, {}) as journal:  # as after a kill
+        assert [*journal.pending(iter(names))] == [files[0], files[1], files[1]]
         list(journal.add([[answer(files[n], label="b") for n in (0, 1, 1)]]))
     with Journal(out, {}) as journal:
-        told = [(one.path, one.label) for one in journal]
-        assert told == [(files[2], "a"), (files[0], "b"), (files[1], "b"), (files[1], "b")]
-        assert [*journal.pending(iter(named))] == []
+        answers = [(one.path, one.label) for one in journal]
+        assert answers == [(files[2], "a"), (files[0], "b"), (files[1], "b"), (files[1], "b")]
+        assert [*journal.pending(iter(names))] == []
         assert journal.before == 4
 
 
@@ -227,8 +229,8 @@ def test_an_answer_is_kept_to_the_last_bit(tmp_path):
         list(journal.pending(iter([long.path])))
         list(journal.add([[long]]))
     with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
-        (found,) = journal
-    assert repr(found) == repr(long)
-    assert found.reason.why is Why.BAD_FILE
-    assert found.windows[0].probability == 0.1 + 0.2
+        (restored,) = journal
+    assert repr(restored) == repr(long)
+    assert restored.reason.why is Why.BAD_FILE
+    assert restored.windows[0].probability == 0.1 + 0.2
     assert json.loads((tmp_path / "a.csv.part").read_text().splitlines()[0])[1] == {"a": 1}

@@ -1,4 +1,4 @@
-"""The boxes of a detector: predicted one by one, answered per box and per picture, and written back."""
+"""A detector's boxes: predicted one by one, answered per box and per picture, and written back."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def camera(tmp_path: Path) -> Path:
-    """The results for a picture with two animals, one with a person beside one, a blank one, a failure, one that is
-    gone, and one whose only box has no confidence."""
+    """Detections: two animals, one with a person, a blank picture, a failure, a missing file, and a
+    picture whose only box has no confidence."""
     picture = Image.new("RGB", (200, 100), "orange")
     picture.paste("navy", (100, 0, 200, 100))
     for name in ("two", "person", "blank", "failed", "nan"):
@@ -86,9 +86,9 @@ def test_a_row_per_box_has_its_box_and_the_probabilities_of_its_crop(model, came
     for number, crop in enumerate(crops):
         crop.save(camera / f"{number}.png")
     expected = list(Predictor(model).predict([camera / "0.png", camera / "1.png"]))
-    for row, alone in zip(by_box, expected, strict=False):
-        assert row["best"] == alone.best
-        assert float(row["probability"]) == pytest.approx(alone.probability, abs=1e-5)
+    for row, single in zip(by_box, expected, strict=False):
+        assert row["best"] == single.best
+        assert float(row["probability"]) == pytest.approx(single.probability, abs=1e-5)
 
 
 def test_a_row_per_picture_has_the_mean_logits_of_its_boxes(model, camera, capsys):
@@ -136,13 +136,13 @@ def test_camtrap_dp_has_the_boxes(model, camera, tmp_path):
     out = tmp_path / "package"
     source = str(camera / "detections.json")
     main([model, source, "--threshold", "0", "--format", "camtrap-dp", "--out", str(out)])
-    found = list(csv.DictReader((out / "observations.csv").open()))
-    assert [one["observationType"] for one in found] == [
+    observations = list(csv.DictReader((out / "observations.csv").open()))
+    assert [one["observationType"] for one in observations] == [
         "animal", "animal", "animal", "human", "blank", *["unclassified"] * 3,
     ]  # fmt: skip
     columns = ("bboxX", "bboxY", "bboxWidth", "bboxHeight")
-    assert [float(found[1][name]) for name in columns] == RIGHT
-    assert found[4]["bboxX"] == ""
+    assert [float(observations[1][name]) for name in columns] == RIGHT
+    assert observations[4]["bboxX"] == ""
     assert len(list(csv.DictReader((out / "media.csv").open()))) == 6
 
 

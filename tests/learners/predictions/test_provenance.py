@@ -1,4 +1,4 @@
-"""Beside a table stands which model made it, with which thresholds."""
+"""A record beside each table names the model and its thresholds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.pictures import write_pictures
 
 @pytest.fixture
 def call(tmp_path: Path) -> list[str]:
-    """A model, files of which one is bad, and where to write."""
+    """A model, files of which one is bad, and a folder for output."""
     save_bundle(bundle(), tmp_path / "runs/photos/model")
     files = write_pictures(tmp_path / "files", per_class=1, size=16)
     (files / "broken.jpg").write_text("no picture")
@@ -42,12 +42,12 @@ def test_model_version_hash_and_threshold_stand_beside_each_table(call, tmp_path
         assert record["counts"]["bad file"] == 1
         assert record["counts"]["answered"] == sum(row["label"] != "unknown" for row in rows)
     assert main([*call, str(tmp_path / "package"), "--format", "camtrap-dp"]) == 3
-    (named,) = {
+    (model_hash,) = {
         row["classifiedBy"]
         for row in csv.DictReader((tmp_path / "package/observations.csv").open(newline=""))
     }
     assert (
-        named
+        model_hash
         == f"Secondhand {secondhand.__version__}, model photos, sha256 {record['sha256'][:12]}"
     )
 
@@ -56,13 +56,13 @@ def test_a_file_of_the_user_is_not_replaced_by_the_record(call, tmp_path, capsys
     other = tmp_path / "a.csv.json"
     other.write_text('{"mine": 1}')
     words = [*call, str(tmp_path / "a.csv")]
-    with pytest.raises(SecondhandError, match=r"a\.csv\.json, which is another file") as caught:
+    with pytest.raises(SecondhandError, match=r"a\.csv\.json, which is another file") as error:
         main(words)
-    assert "--overwrite" in str(caught.value)
+    assert "--overwrite" in str(error.value)
     assert other.read_text() == '{"mine": 1}'
     assert not (tmp_path / "a.csv").exists()
     other.unlink()
     assert main(words) == 3
-    (tmp_path / "a.csv").unlink()  # what is left is a record, and belongs to nothing
+    (tmp_path / "a.csv").unlink()  # the record of a table that no longer exists
     assert main([*words, "--threshold", "0.5"]) == 3
     assert json.loads(other.read_text())["threshold"]["overall"]["value"] == 0.5

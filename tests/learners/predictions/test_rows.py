@@ -18,14 +18,14 @@ CLASSES = "abc"
 
 
 def window(start: float, end: float, label: str, *shares: float) -> Prediction:
-    """A window whose classes have these shares; the rest is the background's."""
+    """Return a window whose classes have these probabilities; the rest is the background's."""
     top = sorted(zip(CLASSES, shares, strict=True), key=lambda pair: -pair[1])
     reason = AMBIGUOUS if label == UNKNOWN else Reason()
     return Prediction("x", label, *top[0], reason, top, NAN, start, end)
 
 
 def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Prediction:
-    """Windows of the classes that letters name, "." for unknown."""
+    """Return windows of the classes that letters name, "." for unknown."""
     shares = {c: tuple(0.9 if c == one else 0.05 for one in CLASSES) for c in CLASSES}
     windows = tuple(
         window(n * hop, n * hop + length, c, *shares[c])
@@ -36,13 +36,14 @@ def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Predicti
     return Prediction("x", "a", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
 
 
-def spans(labels: str, gap: float = 0, min_length: float = 0, **how: float) -> list[object]:
-    rows = Events(gap, min_length).from_prediction(recording(labels, **how))
+def spans(labels: str, gap: float = 0, min_length: float = 0, **options: float) -> list[object]:
+    rows = Events(gap, min_length).from_prediction(recording(labels, **options))
     return [(row.label, row.start, row.end) for row in rows]
 
 
 def test_neighbours_of_one_class_are_one_event():
-    # Windows of 2 s each second: each speaks for the second in its middle, the ends for themselves.
+    # Windows of 2 s, one per second: each stands for the second in its middle, the outer ones for
+    # their ends too.
     assert spans("..aaa..b.") == [("a", 2.5, 5.5), ("b", 7.5, 8.5)]
     assert spans("aa.") == [("a", 0.0, 2.5)]
     assert spans(".cc") == [("c", 1.5, 4.0)]
@@ -53,10 +54,10 @@ def test_neighbours_of_one_class_are_one_event():
 
 def test_each_of_several_labels_has_its_own_events():
     each = [(0.9, 0.8, 0.1), (0.7, 0.9, 0.2), (0.6, 0.1, 0.1), (0.2, 0.2, 0.3)]
-    said = ["a|b", "a|b", "a", UNKNOWN]
+    labels = ["a|b", "a|b", "a", UNKNOWN]
     windows = tuple(
         window(n, n + 1, *one)
-        for n, one in enumerate((s, *p) for s, p in zip(said, each, strict=True))
+        for n, one in enumerate((s, *p) for s, p in zip(labels, each, strict=True))
     )
     of = Prediction("x", "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
     rows = Events(exclusive=False).from_prediction(of)
@@ -87,9 +88,9 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
     assert row.windows == ()
     assert row.probability < 0.9
     bad = Reason(Why.BAD_FILE, "cut off")
-    whole = Prediction("x", UNKNOWN, "", NAN, bad, [], NAN)
-    assert Events().from_prediction(whole) == [whole]
-    assert [r.label for r in Events().from_prediction(whole._replace(windows=windows))] == [
+    bad_file = Prediction("x", UNKNOWN, "", NAN, bad, [], NAN)
+    assert Events().from_prediction(bad_file) == [bad_file]
+    assert [r.label for r in Events().from_prediction(bad_file._replace(windows=windows))] == [
         UNKNOWN,
         "a",
     ]
@@ -110,7 +111,7 @@ def test_a_recording_of_one_window_is_an_event_of_its_length(tmp_path):
 
 def test_what_has_no_row_is_counted():
     events = Events(min_length=2)
-    for labels in ("a.aa.b", "..", ""):  # and silence: the last is one of that alone
+    for labels in ("a.aa.b", "..", ""):  # a silent recording is one row
         one, end = recording(labels, length=1.0), len(labels)
         silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
         events.from_prediction(one._replace(windows=(*one.windows, silent)))
@@ -132,28 +133,29 @@ def test_the_probability_is_that_of_the_mean_of_the_logits():
         windows = [window(n, n + 1, "a", *row[:3]) for n, row in enumerate(p)]
         mean = np.exp(z.mean(axis=0))
         mean /= mean.sum()
-        found = dict(merge_probabilities(windows))
-        assert [found[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)
+        merged = dict(merge_probabilities(windows))
+        assert [merged[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)
 
 
-def simulated(
-    rng: np.random.Generator, events: int, n: int, shared: float, own: float
+def simulate(
+    rng: np.random.Generator, events: int, n: int, shared: float, separate: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """SIMULATED events of known classes, [events], and what their windows say, [events, n, 3]: Gaussian
-    evidence, of which a part is the same in all windows of an event. Each window is calibrated."""
+    """Simulate events of known classes, [events], and their windows' probabilities, [events, n, 3].
+
+    Part of the Gaussian evidence is common to an event's windows. Each window is calibrated.
+    """
     truth = rng.integers(0, 3, events)
-    heard = rng.normal(0, shared, (events, 1, 3)) + rng.normal(0, own, (events, n, 3))
-    heard[np.arange(events), :, truth] += 2.0
-    p = np.exp(heard * 2.0 / (shared**2 + own**2))
+    evidence = rng.normal(0, shared, (events, 1, 3)) + rng.normal(0, separate, (events, n, 3))
+    evidence[np.arange(events), :, truth] += 2.0
+    p = np.exp(evidence * 2.0 / (shared**2 + separate**2))
     return truth, p / p.sum(axis=2, keepdims=True)
 
 
 def test_the_probability_is_calibrated_where_windows_hear_the_same():
-    """And where they do not it is cautious; that of the surest window, or windows counted as
-    independent, say too much."""
+    """With independent noise it is too cautious; the surest window's would be too confident."""
     rng = np.random.default_rng(0)
-    for shared, own, off in ((1.5, 0.3, 0.02), (1.3, 0.8, 0.08)):
-        truth, p = simulated(rng, 4000, 6, shared, own)
+    for shared, separate, tolerance in ((1.5, 0.3, 0.02), (1.3, 0.8, 0.08)):
+        truth, p = simulate(rng, 4000, 6, shared, separate)
         single = p.argmax(axis=2) == truth[:, None]
         assert abs(p.max(axis=2).mean() - single.mean()) < 0.02
         rows = [
@@ -162,11 +164,11 @@ def test_the_probability_is_calibrated_where_windows_hear_the_same():
         ]
         right = np.array([row[0][0] == CLASSES[t] for row, t in zip(rows, truth, strict=True)])
         stated = np.array([row[0][1] for row in rows])
-        assert -off < stated.mean() - right.mean() < 0.015
+        assert -tolerance < stated.mean() - right.mean() < 0.015
         for low in (0.5, 0.7, 0.9):
             inside = (stated >= low) & (stated < low + 0.2)
-            assert -2 * off < stated[inside].mean() - right[inside].mean() < 0.04
-        if off < 0.05:
+            assert -2 * tolerance < stated[inside].mean() - right[inside].mean() < 0.04
+        if tolerance < 0.05:
             assert p.max(axis=(1, 2)).mean() - right.mean() > 0.03
             product = np.exp(np.log(p).sum(axis=1))
             product /= product.sum(axis=1, keepdims=True)
@@ -174,8 +176,7 @@ def test_the_probability_is_calibrated_where_windows_hear_the_same():
 
 
 def test_twenty_events_in_two_hours_are_found_where_they_are():
-    """SIMULATED windows of 2 s each second: the more of an event is in one, the surer it is of its
-    class. `benchmarks/bench_events.py` hears sound."""
+    """Windows of 2 s, one per second, are simulated; `benchmarks/bench_events.py` uses sound."""
     rng = np.random.default_rng(1)
     known = [
         (CLASSES[rng.integers(3)], start, start + rng.uniform(1.5, 6))
@@ -183,10 +184,10 @@ def test_twenty_events_in_two_hours_are_found_where_they_are():
     ]
     windows = []
     for n in range(7199):
-        heard = np.append(rng.normal(0, 0.5, 3), 2.0)  # the last is the background's
+        evidence = np.append(rng.normal(0, 0.5, 3), 2.0)  # the last is the background's
         for label, start, end in known:
-            heard[CLASSES.index(label)] += 6.0 * max(0.0, min(end, n + 2) - max(start, n))
-        p = np.exp(heard - heard.max())
+            evidence[CLASSES.index(label)] += 6.0 * max(0.0, min(end, n + 2) - max(start, n))
+        p = np.exp(evidence - evidence.max())
         p /= p.sum()
         best = int(p.argmax())
         sure = best < 3 and p[best] > 0.9

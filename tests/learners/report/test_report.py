@@ -1,4 +1,4 @@
-"""The report: one file, figures as computed directly, everything escaped, nothing that it needs."""
+"""The report: one self-contained file, figures as computed directly, and everything escaped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ VOID = {"meta", "img", "br", "input", "link", "hr"}
 
 
 class Page(HTMLParser):
-    """What is on a page; fails where tags do not close."""
+    """The content of a page; fails if tags are not closed."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -95,8 +95,8 @@ def written(
     tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
-    judged, tables = score_items(evaluation, bundle), options.pop("tables", {})
-    evaluation = replace(evaluation, scored=judged, tables=tables)
+    scored, tables = score_items(evaluation, bundle), options.pop("tables", {})
+    evaluation = replace(evaluation, scored=scored, tables=tables)
     sections = partial(
         class_sections, evaluation=evaluation, duplicates=options.pop("duplicates", None)
     )
@@ -108,7 +108,7 @@ def written(
 def check_self_contained(page: Page, file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"https?://|@import|url\(\s*['\"]?(?!#|data:)", text)
-    assert page.all("script") in ([], [{}])  # that of the slider, of no file
+    assert page.all("script") in ([], [{}])  # the slider's, without a file
     for tag, attributes in page.found:
         assert tag not in ("link", "iframe", "object")
         for name in ("src", "href", "xlink:href"):
@@ -116,7 +116,7 @@ def check_self_contained(page: Page, file: Path) -> None:
                 assert re.match(r"data:image/|#", str(attributes[name]))
         assert not any(name.startswith("on") for name in attributes)
     assert all(image.get("alt") for image in page.all("img"))
-    assert all(drawn.get("aria-label") for drawn in page.all("svg") if drawn.get("role"))
+    assert all(svg.get("aria-label") for svg in page.all("svg") if svg.get("role"))
     anchors = {attributes["id"] for attributes in page.all("section")}
     assert {str(link["href"])[1:] for link in page.all("a")} == anchors
 
@@ -142,7 +142,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
          "similarity": [0.99], "correlation": [0.97],
          **{f"train_{name}": [np.nan] for name in PART_COLUMNS}}
     )  # fmt: skip
-    page, found = written(
+    page, figures = written(
         tmp_path, bundle, evaluation, table=table, history=history, duplicates=duplicates,
         checks=["The threshold guaranteed 99 %, here it gives <96> %."],
         tables={"Ranking <of> scores": pd.DataFrame({"score": ["msp"], "AUROC": [0.7512]})},
@@ -156,25 +156,25 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     # The figures are those of scikit-learn.
     known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]
     f1 = f1_score(known.truth, known.best, labels=classes, average=None, zero_division=0)
-    assert [row["f1"] for row in found["classes"]] == pytest.approx(f1.tolist())
+    assert [row["f1"] for row in figures["classes"]] == pytest.approx(f1.tolist())
     scored = score_items(evaluation, bundle)
     split = evaluation.predictions.split.to_numpy()[scored.rows]
     part = np.isin(split, ["valid", "unknown"])
     expected = roc_auc_score(split[part] == "valid", scored.known[part])
-    assert found["unknown_classes"]["scores"][0]["auroc"] == pytest.approx(expected)
+    assert figures["unknown_classes"]["scores"][0]["auroc"] == pytest.approx(expected)
     assert f"{expected:.3f}" in page.text
     valid = known[known.split.eq("valid")]
     assert f"{100 * (valid.best == valid.truth).mean():.1f} %" in page.text
-    assert found["metrics"]["valid_accuracy"] == (valid.best == valid.truth).mean()
-    assert len(found["history"]) == 3
-    # Before all figures: three files of each class, and where each file lies among the others.
+    assert figures["metrics"]["valid_accuracy"] == (valid.best == valid.truth).mean()
+    assert len(figures["history"]) == 3
+    # First three files of each class, and where each file lies among the others.
     assert [image["alt"] for image in page.all("img")[:9]] == sorted(classes * 3, key=classes.index)
-    maps = [drawn["aria-label"] for drawn in page.all("svg") if drawn.get("role")]
+    maps = [svg["aria-label"] for svg in page.all("svg") if svg.get("role")]
     assert str(maps[0]).startswith(f"Map of {len(scored.rows)} items")
-    assert found["near_duplicates"][0]["path"] == photos[2].name
-    assert found["data"]["items"][-1]["all"] == 150
-    assert found["left_out"] == [{"path": "<u>bad.jpg", "reason": "damaged <em>badly</em>"}]
-    # Mistakes come with heat maps; the silent files are listed and not among them.
+    assert figures["near_duplicates"][0]["path"] == photos[2].name
+    assert figures["data"]["items"][-1]["all"] == 150
+    assert figures["left_out"] == [{"path": "<u>bad.jpg", "reason": "damaged <em>badly</em>"}]
+    # Mistakes have heat maps; silent files are listed but have none.
     assert sum("where the network looked" in str(i["alt"]) for i in page.all("img")) > 5
     wrong = known[known.best.ne(known.truth) & known.best.ne("")]
     assert f"Mistakes ({len(wrong)} of {len(known)})" in page.text
@@ -183,28 +183,28 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
 
 def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     bundle = make_bundle()
-    page, found = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
-    split, unknown = found["splits"]["calibration"], found["unknown_classes"]
+    page, figures = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
+    split, unknown = figures["splits"]["calibration"], figures["unknown_classes"]
 
     def count(share: dict, n: int) -> int:
         return round(share["value"] * n)
 
     answered = count(split["coverage"], split["items"])
     named_right = count(split["accuracy"], split["items"])
-    assert found["verdict"]["message"] == (
+    assert figures["verdict"]["message"] == (
         f"The model names {named_right} of {split['items']} calibration files right "
         f"({percent(split['accuracy']['value'])}). It answers {answered} of them, "
         f'{count(split["accuracy_of_accepted"], answered)} right, and says "unknown" for the others.'
     )
     (box,) = [p for p in page.all("p") if "verdict" in str(p.get("class"))]
-    assert box["class"] == f"verdict {found['verdict']['colour']}"
-    assert " ".join(found["verdict"]["message"].split()) in page.text
+    assert box["class"] == f"verdict {figures['verdict']['colour']}"
+    assert " ".join(figures["verdict"]["message"].split()) in page.text
     assert CHOSE.format(figure="accuracy") in page.text
     refused = unknown["items"] - count(unknown["accepted"], unknown["items"])
     assert f"and {refused} of {unknown['items']} files of unknown classes." in page.text
-    assert found["weakest_class"] is None
+    assert figures["weakest_class"] is None
     assert "No class is clearly worse than the others" in page.text
-    surest = sum(row["refused_right"] for row in found["classes"])
+    surest = sum(row["refused_right"] for row in figures["classes"])
     assert f"Refused although the guess is right ({surest})" in page.text
     assert surest > 0, "else nothing is shown"
 
@@ -216,7 +216,7 @@ def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos):
     table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
     frame = evaluation.predictions
     files = frame["truth"].eq(classes[0])
-    page, found = written(tmp_path, bundle, replace(
+    page, figures = written(tmp_path, bundle, replace(
         evaluation, metrics={"operating_points": jsonable(table)},
         predictions=frame.assign(label=frame["label"].mask(files, "unknown")),
     ))  # fmt: skip
@@ -227,9 +227,9 @@ def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos):
     assert sentences == [
         f"It answers {table.sentence(point, 'calibration')}" for point in table.points
     ]
-    assert found["operating_points"]["points"][0]["answered"] == table.points[0].answered
+    assert figures["operating_points"]["points"][0]["answered"] == table.points[0].answered
     n = files.sum()
-    assert found["weakest_class"] == classes[0]
+    assert figures["weakest_class"] == classes[0]
     assert (
         f"20 more labelled files of {classes[0]} would help most: of its {n}, 0 are answered right, 0 wrong, and {n} "
         "refused."
@@ -250,7 +250,7 @@ def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos):
 
 
 def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:
-    """Rows of a calibration check whose ``accuracy`` has limits of 5 points."""
+    """Return rows of a calibration check whose ``accuracy`` has limits of 5 points."""
     limits = {"low": accuracy - 0.05, "high": accuracy + 0.05}
     share = {"here": 0.5, "low": 0.45, "high": 0.55, "items": 200}
     return [
@@ -283,20 +283,22 @@ def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
         assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
 
 
-@pytest.mark.parametrize(("kept", "place"), [("frozen", 1), ("50 % of the way", 3), (None, None)])
-def test_the_kept_weights_are_marked_on_the_curves(history, kept, place):
+@pytest.mark.parametrize(
+    ("phase", "position"), [("frozen", 1), ("50 % of the way", 3), (None, None)]
+)
+def test_the_kept_weights_are_marked_on_the_curves(history, phase, position):
     epochs = pd.read_csv(history)
-    reached = {"valid_loss": 0.6, "accuracy": 0.9}
-    best = {"phase": kept, "epoch": 1 if kept == "frozen" else 2, "reached": reached}
-    step, figures = plots._kept_step(epochs, best if kept else None)
-    assert (step, figures) == (place, reached if kept else {})
-    plotted = plots.curves(epochs, best if kept else None)
-    assert [">kept<" in str(plot) for plot in plotted] == [bool(kept)] * 2
+    metrics = {"valid_loss": 0.6, "accuracy": 0.9}
+    best = {"phase": phase, "epoch": 1 if phase == "frozen" else 2, "reached": metrics}
+    step, figures = plots._kept_step(epochs, best if phase else None)
+    assert (step, figures) == (position, metrics if phase else {})
+    plotted = plots.curves(epochs, best if phase else None)
+    assert [">kept<" in str(plot) for plot in plotted] == [bool(phase)] * 2
     assert all(str(plot).count(">head<") == 1 for plot in plots.curves(epochs.iloc[:1]))
 
 
 def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch):
-    """Not the text, nor what is in the pictures; files are named from the data's root."""
+    """Neither in the text nor in the pictures; files are named relative to the data's root."""
     home = tmp_path / "Jane Doe"
     root, unknown = home / "my photos", home / "else/where"
     paths = [root / f"{n % 3}/{n}.jpg" for n in range(120)]
@@ -319,13 +321,13 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
         Rejected(f"{home}/items.csv, row 5", "no path"),
         Rejected(str(unknown / "b.jpg"), f"[Errno 2] No such file: '{home}/deep/er/c.jpg'"),
     ]
-    gone = evaluation.predictions["best"].ne(evaluation.predictions["truth"])
-    paths[evaluation.predictions.index[gone][0]].unlink()
+    wrong = evaluation.predictions["best"].ne(evaluation.predictions["truth"])
+    paths[evaluation.predictions.index[wrong][0]].unlink()
     duplicates = pd.DataFrame(
         {"row": [2], "train_path": [str(paths[5])], "train_label": ["a"], "similarity": [0.99],
          "correlation": [0.97], **{f"train_{name}": [np.nan] for name in PART_COLUMNS}}
     )  # fmt: skip
-    page, found = written(
+    page, figures = written(
         tmp_path, bundle, evaluation, table=table, duplicates=duplicates,
         command=f"python -m learners.evaluate '{home}/model' --data '{root}'",
     )  # fmt: skip
@@ -335,21 +337,21 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     for content in [written_text.encode(), *map(base64.b64decode, pictures)]:
         for word in (b"Jane", str(tmp_path).encode(), b"/else", b"/home"):
             assert word not in content
-    assert found["title"].startswith("Evaluated on my photos (backbone ")
-    assert found["near_duplicates"][0]["path"] == "2/2.jpg"
-    assert found["near_duplicates"][0]["train_path"] == "2/5.jpg"
-    assert found["copies_of_training_items"] == ["0/0.jpg"]
-    assert [tuple(row.values()) for row in found["left_out"]] == [
+    assert figures["title"].startswith("Evaluated on my photos (backbone ")
+    assert figures["near_duplicates"][0]["path"] == "2/2.jpg"
+    assert figures["near_duplicates"][0]["train_path"] == "2/5.jpg"
+    assert figures["copies_of_training_items"] == ["0/0.jpg"]
+    assert [tuple(row.values()) for row in figures["left_out"]] == [
         ("0/copy.jpg", "a copy of 0/0.jpg, which is in train"),
         ("items.csv, row 5", "no path"),
         ("b.jpg", "[Errno 2] No such file: 'deep/er/c.jpg'"),
     ]
-    assert found["provenance"] == {
+    assert figures["provenance"] == {
         "data": "my photos",
         "command": "python -m learners.finetune --data 'my photos' '--out=my run' --lr 1e-3",
         "note": "noise of x/a.hdf5",
     }
-    assert found["evaluated"]["command"] == "python -m learners.evaluate model --data 'my photos'"
+    assert figures["evaluated"]["command"] == "python -m learners.evaluate model --data 'my photos'"
     assert "the folder my photos that is here" in page.text
     assert f"{silent % 3}/{silent}.jpg: cut short" in page.text
 
@@ -358,26 +360,26 @@ def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, calibration=0, paths=photos)
     evaluation.predictions["split"] = evaluation.predictions["split"].replace("valid", "test")
-    page, found = written(tmp_path, bundle, evaluation, command="python -m learners.evaluate m")
+    page, figures = written(tmp_path, bundle, evaluation, command="python -m learners.evaluate m")
     assert page.all("h1")
-    assert found["title"] == f"Evaluated on made-up (backbone {bundle.spec.backbone})"
-    assert found["title"] in page.text
+    assert figures["title"] == f"Evaluated on made-up (backbone {bundle.spec.backbone})"
+    assert figures["title"] in page.text
     assert "python -m learners.evaluate m" in page.text
     assert "python -m learners.finetune --data made-up" in page.text
     assert not any("Cross-entropy" in str(plot.get("aria-label")) for plot in page.all("svg"))
-    assert found["evaluated_split"] == "test"
-    assert found["evaluated"]["versions"]["torch"]
-    assert found["near_duplicates"] is None
+    assert figures["evaluated_split"] == "test"
+    assert figures["evaluated"]["versions"]["torch"]
+    assert figures["near_duplicates"] is None
 
 
 def test_a_copy_of_a_training_file_is_a_notice(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, paths=photos)
     evaluation.features[7] = bundle.decider.distance.reference[11]
-    page, found = written(tmp_path, bundle, evaluation)
-    assert found["copies_of_training_items"] == [photos[7].name]
-    assert "1 of 141 files are copies of training files" in found["notices"][-1]
-    assert found["notices"][-1] in page.text
+    page, figures = written(tmp_path, bundle, evaluation)
+    assert figures["copies_of_training_items"] == [photos[7].name]
+    assert "1 of 141 files are copies of training files" in figures["notices"][-1]
+    assert figures["notices"][-1] in page.text
 
 
 @pytest.mark.parametrize(
@@ -403,17 +405,17 @@ def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     evaluation = make_evaluation(bundle, silent=0, paths=photos)
     known = evaluation.predictions["split"].ne("unknown")
     evaluation.predictions.loc[known, "truth"] = evaluation.predictions.loc[known, "best"]
-    page, found = written(tmp_path / "right", bundle, evaluation)
+    page, figures = written(tmp_path / "right", bundle, evaluation)
     assert "Mistakes (0 of 120)" in page.text
     assert "Of 120 calibration and validation files 0 are answered wrong" in page.text
     assert "by their most probable class, 0 are named wrong." in page.text
-    assert found["risk_coverage"]["aurc"] == 0
+    assert figures["risk_coverage"]["aurc"] == 0
     after = {"a": "b", "b": "c", "c": "a"}
     wrong = evaluation.predictions.loc[known, "best"].map(after)
     evaluation.predictions.loc[known, "truth"] = wrong
-    page, found = written(tmp_path / "wrong", bundle, evaluation)
+    page, figures = written(tmp_path / "wrong", bundle, evaluation)
     assert "Mistakes (120 of 120)" in page.text
-    assert found["splits"]["valid"]["accuracy"]["value"] == 0
+    assert figures["splits"]["valid"]["accuracy"]["value"] == 0
 
 
 def test_pictures_that_are_gone_are_named(tmp_path):
@@ -440,9 +442,11 @@ def test_a_backbone_without_a_map_shows_the_plain_picture(tmp_path, photos, monk
 def test_heat_maps_are_few(tmp_path, photos, monkeypatch):
     calls = []
 
-    def counted(network: object, seen: np.ndarray, *args: object, **options: object) -> np.ndarray:
+    def counted(
+        network: object, pixels: np.ndarray, *args: object, **options: object
+    ) -> np.ndarray:
         calls.append(1)
-        return np.zeros(seen.shape[1:], np.float32)
+        return np.zeros(pixels.shape[1:], np.float32)
 
     monkeypatch.setattr("learners.report.galleries.heatmap", counted)
     bundle = make_bundle()
@@ -455,7 +459,7 @@ def test_heat_maps_are_few(tmp_path, photos, monkeypatch):
 
 
 def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path):
-    """Three windows of tones: the caption has the time of the window."""
+    """The caption has the time of the window, one of three with tones."""
     rate = 8000
     time = np.arange(rate) / rate
     tones = [np.sin(2 * np.pi * f * time) for f in (300, 1200, 3000)]
@@ -486,10 +490,10 @@ def test_a_learning_curve_has_a_plot_of_all_classes_and_of_each() -> None:
 def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):
     path = sites.tone(tmp_path / "<b>long.wav", "low", "high", "silence")
     shots = [Shot(Source(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
-    gone = Shot(Source(str(tmp_path / "gone.wav")), "2", "was there")
+    missing = Shot(Source(str(tmp_path / "gone.wav")), "2", "was there")
     folder = tmp_path / "next"
     file = write_sheet(
-        folder, Predictor(sites.tones()), [*shots, gone], title="Next <s>", lead="So & so."
+        folder, Predictor(sites.tones()), [*shots, missing], title="Next <s>", lead="So & so."
     )
     page = Page(file)
     assert file == folder / "index.html"

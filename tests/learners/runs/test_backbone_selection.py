@@ -1,4 +1,4 @@
-"""``--backbone auto``: ranked by a probe of what is trained on, taken, kept, and told."""
+"""``--backbone auto``: a probe on the training items ranks candidates; the best is used."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that sees, and one whose features are all but the same for all pictures."""
+    """A network that sees pictures, and one whose features are nearly the same for all."""
     root = tmp_path_factory.mktemp("networks")
     save(root / "sees", "test_resnet")
     blind = save(root / "blind", "test_resnet", seed=1)
@@ -51,14 +51,16 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(networks: Path) -> str:
+def requested(networks: Path) -> str:
     return f"auto:local-dir:{networks / 'blind'},no_such_net,local-dir:{networks / 'sees'}"
 
 
 @pytest.fixture(scope="module")
-def ran(folder: Path, asked: str, sketched: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(
+    folder: Path, requested: str, sketched: None, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     out = tmp_path_factory.mktemp("runs") / "auto"
-    assert main(["--data", str(folder), "--out", str(out), "--backbone", asked, *QUICK]) == 0
+    assert main(["--data", str(folder), "--out", str(out), "--backbone", requested, *QUICK]) == 0
     return out
 
 
@@ -68,53 +70,53 @@ def items(folder: Path) -> ItemTable:
     return read_items(settings.data, settings.signal, settings.train.seed)
 
 
-def settings_for(asked: str, **more: Any) -> Settings:
-    return Settings().but(backbone=asked, size=32, **more)
+def settings_for(backbone: str, **more: Any) -> Settings:
+    return Settings().but(backbone=backbone, size=32, **more)
 
 
-def test_the_run_goes_on_with_the_best_and_says_so(ran, networks, asked):
+def test_the_run_goes_on_with_the_best_and_says_so(run_folder, networks, requested):
     sees = f"local-dir:{networks / 'sees'}"
-    assert yaml.safe_load((ran / "config.yaml").read_text())["backbone"] == sees
-    found = json.loads((ran / "backbones.json").read_text())
-    assert (found["requested"], found["chosen"]) == (asked, sees)
-    first, second, last = found["candidates"]
+    assert yaml.safe_load((run_folder / "config.yaml").read_text())["backbone"] == sees
+    record = json.loads((run_folder / "backbones.json").read_text())
+    assert (record["requested"], record["chosen"]) == (requested, sees)
+    first, second, last = record["candidates"]
     assert first["nll"] < second["nll"]
     assert first["low"] < first["accuracy"] <= first["high"]
     assert first["ms"] > 0
     assert "no_such_net" in last["why"]
     assert last["nll"] is None
-    report = json.loads((ran / "report/report.json").read_text())
+    report = json.loads((run_folder / "report/report.json").read_text())
     rows = report["tables"]["Backbones"]
     assert [row["backbone"] for row in rows] == ["local-dir:sees", "local-dir:blind", "no_such_net"]
-    said = report["provenance"]["backbone"]
-    assert said.startswith(
+    provenance = report["provenance"]["backbone"]
+    assert provenance.startswith(
         "local-dir:sees, chosen from local-dir:sees, local-dir:blind by a linear"
     )
-    assert said in (ran / "model/README.md").read_text()
-    assert said in (ran / "log.txt").read_text()
-    assert "no_such_net is left out" in (ran / "log.txt").read_text()
-    for file in [*(ran / "model").iterdir(), *(ran / "report").iterdir()]:
+    assert provenance in (run_folder / "model/README.md").read_text()
+    assert provenance in (run_folder / "log.txt").read_text()
+    assert "no_such_net is left out" in (run_folder / "log.txt").read_text()
+    for file in [*(run_folder / "model").iterdir(), *(run_folder / "report").iterdir()]:
         assert f"{networks}/".encode() not in file.read_bytes(), file
 
 
-def test_its_settings_repeat_it_to_the_bit_without_choosing(ran, tmp_path, monkeypatch):
+def test_its_settings_repeat_it_to_the_bit_without_choosing(run_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(backbone_selection, "choose", None)
     again = tmp_path / "again"
-    assert main(["--config", str(ran / "config.yaml"), "--out", str(again)]) == 0
-    first, second = (load_file(run / "model/model.safetensors") for run in (ran, again))
+    assert main(["--config", str(run_folder / "config.yaml"), "--out", str(again)]) == 0
+    first, second = (load_file(run / "model/model.safetensors") for run in (run_folder, again))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not (again / "backbones.json").exists()
 
 
 @pytest.mark.usefixtures("unreported")
-def test_a_run_that_goes_on_keeps_what_it_chose(ran, asked, items, monkeypatch):
+def test_a_run_that_goes_on_keeps_what_it_chose(run_folder, requested, items, monkeypatch):
     monkeypatch.setattr(backbone_selection, "choose", None)
-    taken = json.loads((ran / "backbones.json").read_text())["chosen"]
-    for name in (asked, taken):  # as a fold is begun again, and as --resume has it
-        settings, found = select_backbone(ran, items, settings_for(name), "cpu")
-        assert settings.network.backbone == found.chosen == taken
-    other, nothing = select_backbone(ran, items, settings_for("test_vit"), "cpu")
-    assert (other.network.backbone, nothing) == ("test_vit", None)
+    chosen = json.loads((run_folder / "backbones.json").read_text())["chosen"]
+    for name in (requested, chosen):  # as when a fold starts again, and as with --resume
+        settings, record = select_backbone(run_folder, items, settings_for(name), "cpu")
+        assert settings.network.backbone == record.chosen == chosen
+    other, no_record = select_backbone(run_folder, items, settings_for("test_vit"), "cpu")
+    assert (other.network.backbone, no_record) == ("test_vit", None)
 
 
 def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
@@ -122,8 +124,8 @@ def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
 ):
     folder = write_pictures(tmp_path / "own", classes=2)
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
-    given = Settings().but(data=str(folder))
-    items = read_items(given.data, given.signal, 0)
+    base = Settings().but(data=str(folder))
+    items = read_items(base.data, base.signal, 0)
     settings = settings_for(f"auto:local-dir:{networks / 'sees'}")
     first = choose(items, settings, "cpu")
     train = items.frame.loc[items.frame["split"].eq("train"), "path"].tolist()
@@ -154,21 +156,21 @@ def table(labels: list[str], groups: list[str]) -> pd.DataFrame:
 
 
 def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
-    """Features that tell the group alone tell nothing of another group."""
+    """Features that identify only the group say nothing about another group."""
     rng = np.random.default_rng(0)
     labels = [c for c in "ab" for _ in range(30)]
     groups = [f"{c}{i // 5}" for c in "ab" for i in range(30)]
     of_group = {name: rng.normal(size=16) for name in dict.fromkeys(groups)}
     features = np.array([of_group[g] for g in groups], np.float32)
     features += 0.01 * rng.normal(size=features.shape).astype(np.float32)
-    _, apart = backbone_selection._cross_validated(
+    _, grouped = backbone_selection._cross_validated(
         features, np.arange(60), table(labels, groups), "ab", Settings()
     )
     _, mixed = backbone_selection._cross_validated(
         features, np.arange(60), table(labels, [""] * 60), "ab", Settings()
     )
     assert mixed.mean() == 1
-    assert apart.mean() < 0.8
+    assert grouped.mean() < 0.8
 
 
 @pytest.mark.parametrize("groups", [["one"] * 8, ["one", "two"] * 4])
@@ -184,12 +186,12 @@ def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
 def test_of_many_files_as_many_of_each_class_as_it_has_its_part(monkeypatch):
     monkeypatch.setattr(backbone_selection, "ENOUGH", 40)
     rows = table(["a"] * 300 + ["b"] * 90 + ["c"] * 10, [""] * 400)
-    kept = backbone_selection._sample(rows, 0)["label"].value_counts()
-    assert kept.to_dict() == {"a": 30, "b": 9, "c": 1}
+    counts = backbone_selection._sample(rows, 0)["label"].value_counts()
+    assert counts.to_dict() == {"a": 30, "b": 9, "c": 1}
 
 
 def test_the_windows_of_an_item_are_judged_together() -> None:
-    """One window in three of each item tells its class; the others are noise."""
+    """One window in three of each item shows its class; the others are noise."""
     rng = np.random.default_rng(0)
     rows = table([c for c in "ab" for _ in range(30)], [""] * 60)
     items = np.repeat(np.arange(60), 3)
@@ -215,43 +217,43 @@ def pitches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, networks, tmp_path):
-    given = Settings().but(data=str(pitches), near_duplicates="ignore")
-    items = read_items(given.data, given.signal, 0)
-    where = f"local-dir:{networks / 'sees'}"
+    settings = Settings().but(data=str(pitches), near_duplicates="ignore")
+    items = read_items(settings.data, settings.signal, 0)
+    backbone = f"local-dir:{networks / 'sees'}"
     save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
     mel = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
     change(tmp_path / "ears", mel=mel)
     ears = f"local-dir:{tmp_path / 'ears'}"
-    seen = []
+    spectrograms = []
     with pytest.MonkeyPatch.context() as patch:
         real = backbone_selection._cross_validated
         patch.setattr(
             backbone_selection,
             "_cross_validated",
-            lambda x, *more: seen.append(x) or real(x, *more),
+            lambda x, *more: spectrograms.append(x) or real(x, *more),
         )
-        chosen = choose(items, given.but(backbone=f"auto:{where},{ears}"), "cpu")
-    assert {one.backbone: one.why for one in chosen.candidates} == {where: "", ears: ""}
+        chosen = choose(items, settings.but(backbone=f"auto:{backbone},{ears}"), "cpu")
+    assert {one.backbone: one.why for one in chosen.candidates} == {backbone: "", ears: ""}
     assert chosen.candidates[0].accuracy > 0.9
     trained = items.frame.loc[items.frame["split"].eq("train")]
-    for features, name in zip(seen, (where, ears), strict=True):
-        spectrogram = infer_spectrogram("sound", trained, given.signal, mel_of(name))
+    for features, name in zip(spectrograms, (backbone, ears), strict=True):
+        spectrogram = infer_spectrogram("sound", trained, settings.signal, mel_of(name))
         theirs, _ = embed(trained["path"], backbone=name, spectrogram=spectrogram)
         assert np.allclose(features, theirs, atol=1e-5)
 
 
 def test_by_default_the_better_of_two_backbones_hears(pitches, tmp_path, monkeypatch):
-    """And pictures are not compared, nor sounds whose spectrograms or size the user has set."""
+    """Pictures are not compared, nor sounds whose spectrograms or size the user has set."""
     words = ["--data", str(pitches), "--near-duplicates", "ignore", "--epochs", "0"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
-    found = json.loads((tmp_path / "run/backbones.json").read_text())
-    assert {one["backbone"]: one["why"] for one in found["candidates"]} == {
+    record = json.loads((tmp_path / "run/backbones.json").read_text())
+    assert {one["backbone"]: one["why"] for one in record["candidates"]} == {
         "embedded": "",
         "embedded/speech": "",
     }
     bundle = load_bundle(tmp_path / "run/model", network=False)
-    assert bundle.spec.backbone == found["chosen"]
-    rate = 16_000 if found["chosen"] == "embedded/speech" else 8000
+    assert bundle.spec.backbone == record["chosen"]
+    rate = 16_000 if record["chosen"] == "embedded/speech" else 8000
     assert bundle.spectrogram["rate"] == rate
     network = Settings().network
     assert network.of("sound", comparable=True).backbone == SOUND_BACKBONE
@@ -259,8 +261,8 @@ def test_by_default_the_better_of_two_backbones_hears(pitches, tmp_path, monkeyp
     assert network.of("strain", comparable=True).backbone == "embedded"
     assert network.of("sound", comparable=False).backbone == "embedded"
     assert Settings().but(size=64).network.of("sound", comparable=True).backbone == "embedded"
-    named = Settings().but(backbone="test_vit").network
-    assert named.of("sound", comparable=True) == named
+    explicit = Settings().but(backbone="test_vit").network
+    assert explicit.of("sound", comparable=True) == explicit
 
 
 def test_pictures_are_not_for_a_backbone_of_sound(items):

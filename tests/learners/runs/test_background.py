@@ -1,4 +1,4 @@
-"""A background that is learnt as none of the classes, through the commands."""
+"""A background class that the commands train and refuse."""
 
 from __future__ import annotations
 
@@ -77,29 +77,29 @@ def test_classes_and_probabilities_are_those_of_the_known(run, folder, grey):
     assert bundle.spec.n_classes == 3
     assert bundle.decider.calibrator.background
     answers = pd.read_csv(run / "predictions.csv", keep_default_na=False)
-    held = answers.loc[answers.split.eq("background")]
-    assert len(held) == 9
-    assert set(held.truth) == {"unknown"}
-    assert (held.label == "unknown").mean() > 0.8
-    assert "background" in set(held.reason)
-    assert set(held.best) <= set(CLASSES)
+    background = answers.loc[answers.split.eq("background")]
+    assert len(background) == 9
+    assert set(background.truth) == {"unknown"}
+    assert (background.label == "unknown").mean() > 0.8
+    assert "background" in set(background.reason)
+    assert set(background.best) <= set(CLASSES)
     known = answers.loc[answers.split.isin(["valid", "calibration"])]
     assert (known.best == known.truth).mean() > 0.8
-    again = list(Predictor(run / "model").predict([*held.path]))
-    assert [answer.reason for answer in again] == held.reason.tolist()
+    again = list(Predictor(run / "model").predict([*background.path]))
+    assert [answer.reason for answer in again] == background.reason.tolist()
     assert all(sum(p for _, p in answer.top) < 1 for answer in again)
 
 
 def test_what_is_learnt_and_what_is_refused_is_said(run):
     metrics = json.loads((run / "model/config.json").read_text())["metrics"]
     answers = pd.read_csv(run / "predictions.csv")
-    held = answers.loc[answers.split.eq("background")]
-    assert metrics["background_accepted"] == pytest.approx(held.label.ne("unknown").mean())
+    background = answers.loc[answers.split.eq("background")]
+    assert metrics["background_accepted"] == pytest.approx(background.label.ne("unknown").mean())
     report = json.loads((run / "report/report.json").read_text())
-    found = report["background"]
-    assert found["items"] == 9
-    assert found["refused"]["value"] == pytest.approx(1 - metrics["background_accepted"])
-    assert found["refused"]["low"] < found["refused"]["high"]
+    figures = report["background"]
+    assert figures["items"] == 9
+    assert figures["refused"]["value"] == pytest.approx(1 - metrics["background_accepted"])
+    assert figures["refused"]["low"] < figures["refused"]["high"]
     assert report["data"]["background"] == "21 files for training, 9 for validation and calibration"
     assert set(report["splits"]) == {"valid", "calibration"}
     assert len(report["confusion"]) == 3
@@ -120,7 +120,7 @@ def test_it_is_kept_apart_from_known_items_and_from_unknown_classes(run, folder,
     assert str(grey / "broken.jpg") in rejected.index
     copy = rejected[rejected.index.str.endswith("learnt.jpg")].item()
     assert copy.startswith(f"a copy of {grey / 'deep' / 'grey_000.jpg'}")
-    # The distance is to known items alone, the temperature and the sets of them alone, too.
+    # Distances, the temperature and the sets use known items only.
     reference = load_bundle(run / "model").decider.distance.reference
     assert len(reference) == items.split.eq("train").sum()
 
@@ -149,26 +149,26 @@ def test_a_run_goes_on_with_the_background_it_began_with_alone(run, folder, grey
 
 def test_the_split_of_known_items_does_not_depend_on_it(run, folder, tmp_path):
     (tmp_path / "run").mkdir()
-    alone = loaded(DataSettings(data=str(folder)), tmp_path / "run")
-    assert len(alone.table.background) == 0
-    assert alone.labels == CLASSES
+    without = loaded(DataSettings(data=str(folder)), tmp_path / "run")
+    assert len(without.table.background) == 0
+    assert without.labels == CLASSES
     items = pd.read_csv(run / "items.csv").set_index("path").split
-    splits = alone.table.frame.set_index("path")["split"]
+    splits = without.table.frame.set_index("path")["split"]
     assert (items[splits.index] == splits).all()
 
 
 def test_many_files_of_it_are_one_class(folder, tmp_path):
-    """In validation they are no more than a class has; their weight in the loss is another test's."""
-    many = write_grey(tmp_path / "multi", 200)
+    """In validation it is as large as a class; another test covers its weight in the loss."""
+    background = write_grey(tmp_path / "multi", 200)
     (tmp_path / "run").mkdir()
-    data = DataSettings(data=str(folder), background=str(many), cv=3, fold="1")
+    data = DataSettings(data=str(folder), background=str(background), cv=3, fold="1")
     items = loaded(data, tmp_path / "run")
     assert items.labels == [*CLASSES, "unknown"]
     sizes = items.rows.groupby("split")["label"].value_counts()
     assert sizes["train"]["unknown"] == 140
     known = items.rows.loc[items.rows["split"].eq("valid") & items.rows["label"].ne("unknown")]
     assert sizes["valid"]["unknown"] == len(known) // 3
-    # In cross-validation, too, all of it is split by itself, and none of it is tested.
+    # In cross-validation all of it is split separately, and none is tested.
     assert len(items.table.background) == 200
     assert set(items.table.background["split"]) == {"train", "valid", "calibration"}
 

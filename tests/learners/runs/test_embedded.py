@@ -1,4 +1,4 @@
-"""Embeddings of another network are trained on, predicted, measured, suggested and searched, without their files."""
+"""Embeddings of another network are trained on and predicted without their files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CENTRES = 4 * np.random.default_rng(1).standard_normal((len(CLASSES) + 1, WIDTH)
 
 
 def draw(n: int, seed: int, cluster: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings of n items and the numbers of their clusters; the last cluster is of no class."""
+    """Return embeddings of n items and their cluster numbers; the last cluster is of no class."""
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, len(CLASSES), n) if cluster is None else np.full(n, cluster)
     return (CENTRES[numbers] + rng.standard_normal((n, WIDTH))).astype(np.float32), numbers
@@ -45,7 +45,7 @@ def named(numbers: np.ndarray) -> list[str]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
-    """A folder with embeddings, and a run of them. No file that they name exists."""
+    """A folder with embeddings and a run on them. The files that they name do not exist."""
     folder = tmp_path_factory.mktemp("world")
     values, numbers = draw(180, 0)
     write(folder / "known.parquet", values, label=named(numbers))
@@ -126,7 +126,7 @@ def test_evaluation_with_and_without_labels(world, tmp_path):
 
 
 def test_suggestions_are_labels_to_train_with(world, tmp_path, capsys):
-    """The table is filled in and given beside the embeddings, which need no column of labels."""
+    """The table is filled in and given beside the embeddings, which need no labels."""
     out, pool = tmp_path / "next.csv", world / "pool.parquet"
     values, numbers = draw(60, 4)
     write(pool, values)
@@ -182,7 +182,7 @@ def test_search_ranks_by_cosine(world, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("words", "messages"),
     [
         (["--epochs", "3"], ["--epochs 3"]),
         (["--epochs", "5", "--backbone", "resnet18", "--tta", "4"], ["--epochs 5", "--backbone resnet18", "--tta 4"]),
@@ -192,12 +192,12 @@ def test_search_ranks_by_cosine(world, capsys):
         (["--from", "run/model"], ["--from", "run/model"]),
     ],
 )  # fmt: skip
-def test_settings_of_a_body_are_refused_together(world, tmp_path, monkeypatch, words, named):
+def test_settings_of_a_body_are_refused_together(world, tmp_path, monkeypatch, words, messages):
     monkeypatch.chdir(world)
     out = ["--out", str(tmp_path / "run")]
     with pytest.raises(SecondhandError) as refused:
         finetune.main(["--data", "known.parquet", *words, *out])
-    assert all(text in str(refused.value) for text in named), str(refused.value)
+    assert all(text in str(refused.value) for text in messages), str(refused.value)
     assert not (tmp_path / "run").exists()
 
 
@@ -240,8 +240,8 @@ def test_class_folders_of_birdnets_files_are_labels(tmp_path):
 
 def test_labels_and_trees_are_trained_as_of_files(world, tmp_path, unreported):
     values, numbers = draw(120, 7)
-    several = ["ant|bee" if n == 2 else CLASSES[n] for n in numbers]
-    data = ["--data", str(write(tmp_path / "several.parquet", values, label=several))]
+    labels = ["ant|bee" if n == 2 else CLASSES[n] for n in numbers]
+    data = ["--data", str(write(tmp_path / "several.parquet", values, label=labels))]
     assert finetune.main([*data, "--labels", "multi", "--out", str(tmp_path / "many")]) == 0
     assert load_bundle(tmp_path / "many/model").metrics["calibration_map"] > 0.9
     (tmp_path / "tree.csv").write_text("label,parent\nant,insect\nbee,insect\ninsect,\ncat,\n")
@@ -253,7 +253,7 @@ def test_labels_and_trees_are_trained_as_of_files(world, tmp_path, unreported):
 
 
 def test_embeddings_of_a_body_give_what_its_pictures_give(tmp_path, unreported):
-    """The oracle is the route of pictures: the same files, parts, body and head."""
+    """The reference is a run on pictures: the same files, parts, backbone and head."""
     photos = write_pictures(tmp_path / "photos", per_class=30)
     frame = load_table(str(photos), check=False).frame
     parts = np.random.default_rng(0).permutation(np.arange(len(frame)) % 4)

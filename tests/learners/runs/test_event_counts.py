@@ -1,4 +1,4 @@
-"""Events of long recordings: what is found, what is a false alarm, and how both change with the threshold."""
+"""Events of long recordings: hits and false alarms, and how they depend on the threshold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def table(*rows: tuple[str, str, float, float]) -> pd.DataFrame:
 
 def test_overlaps_are_those_of_each_pair():
     rng = np.random.default_rng(0)
-    some, others = (
+    events, others = (
         table(
             *(
                 (str(rng.integers(3)), "ab"[rng.integers(2)], start, start + rng.uniform(0.1, 4))
@@ -31,15 +31,16 @@ def test_overlaps_are_those_of_each_pair():
     expected = [
         any(a.path == b.path and a.label == b.label and max(a.start, b.start) < min(a.end, b.end)
             for b in others.itertuples())
-        for a in some.itertuples()
+        for a in events.itertuples()
     ]  # fmt: skip
-    assert overlaps(some, others).tolist() == expected
+    assert overlaps(events, others).tolist() == expected
     assert 5 < sum(expected) < 35
 
 
 def test_counts_of_a_small_case():
     truth = table(("r", "cat", 1, 3), ("r", "cat", 10, 12), ("r", "dog", 1, 3))
-    # Right twice for one event; of another class; beside an event; where it only touches.
+    # Two answers for one event, one of another class, one beside an event, and one that only
+    # touches it.
     predicted = table(
         ("r", "cat", 0, 2), ("r", "cat", 2.5, 4), ("r", "dog", 10, 12), ("s", "cat", 1, 3), ("r", "cat", 12, 13)
     )  # fmt: skip
@@ -49,8 +50,8 @@ def test_counts_of_a_small_case():
     assert figures["precision"] == pytest.approx(2 / 5)
     assert figures["recall"] == pytest.approx(1 / 3)
     assert figures["false_alarms_per_hour"] == pytest.approx(6)
-    nothing = count_events(table(), table(), 1.0).figures
-    assert (nothing["precision"], nothing["recall"], nothing["false_alarms_per_hour"]) == (
+    empty = count_events(table(), table(), 1.0).figures
+    assert (empty["precision"], empty["recall"], empty["false_alarms_per_hour"]) == (
         None,
         None,
         0,
@@ -66,7 +67,7 @@ def test_the_limits_of_a_rate_leave_a_fortieth_on_each_side(count, hours):
 
 
 def window(start: float, p: float, reason: str = "") -> Prediction:
-    """A window of 1 s whose best class is "cat"; most of the rest is that of a background class."""
+    """Return a window of 1 s whose best class is "cat"; most of the rest is the background's."""
     label = UNKNOWN if reason else "cat"
     top = [("cat", p), ("other", (1 - p) / 9)]
     return Prediction("r", label, "cat", p, reason or Reason(), top, 0.5, start, start + 1)

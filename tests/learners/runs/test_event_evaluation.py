@@ -1,4 +1,4 @@
-"""Long recordings with a table of events: the report's figures, and false alarms learned as background."""
+"""Long recordings with a table of events: figures, and false alarms as background."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.app import sites
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of two tones; two recordings, one with an event that no row names; a table of events."""
+    """A model of two tones, two recordings with an unlisted event, and a table of events."""
     folder = tmp_path_factory.mktemp("world")
     save_bundle(sites.tones(), folder / "model")
     (folder / "hours").mkdir()
@@ -36,12 +36,12 @@ def test_events_are_counted_in_whole_recordings(world, tmp_path, capsys):
     table, out = world / "hours" / "events.csv", tmp_path / "report"
     call = [str(world / "model"), "--data", str(table), "--events", "--threshold", "0.5"]
     assert main([*call, "--unknown", str(world / "quiet"), "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    # The third row is wrong; the second high tone of a.wav and the tone of b.wav are in no row.
-    assert "Found 2 of 3 events" in said
-    assert "2 of 4 predicted events are right" in said
-    # 2 in 11 s, or 650 an hour; the exact limits of a count of 2 are 0.242 and 7.22.
-    assert "False alarms: 2 in 0.0031 hours, 650 an hour (95 % limits 79 to 2400)." in said
+    output = capsys.readouterr().out
+    # The third row is wrong. The second high tone of a.wav and the tone of b.wav are unlisted.
+    assert "Found 2 of 3 events" in output
+    assert "2 of 4 predicted events are right" in output
+    # 2 in 11 s is 650 an hour; the exact limits of a count of 2 are 0.242 and 7.22.
+    assert "False alarms: 2 in 0.0031 hours, 650 an hour (95 % limits 79 to 2400)." in output
     report = json.loads((out / "report.json").read_text())
     assert report["hours"] == pytest.approx(11 / 3600)
     assert report["false_alarms_per_hour"] == pytest.approx(2 * 3600 / 11)

@@ -1,4 +1,4 @@
-"""The command as a user gives it, on real if small pictures."""
+"""The command as a user runs it, on small pictures."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
-    """A run's folder, and how often it did what costs a pass over the answers."""
+    """A run's folder, and counts of the calls that pass over all answers."""
     out = tmp_path_factory.mktemp("runs") / "first"
     words = ["--data", str(folder), "--out", str(out), "--lr", "1e-2", *QUICK]
-    # What training computes in, and minimises, is not what answers are judged by.
+    # The training loss and precision differ from those of the evaluation.
     words += ["--precision", "bf16", "--label-smoothing", "0.1", "--class-weights"]
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SECONDHAND_ONNX")
@@ -83,11 +83,11 @@ def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
 
 
 def test_a_file_is_opened_once_or_twice_where_its_pixels_are_not_kept_yet(tmp_path, monkeypatch):
-    """And once more in the first report that shows it."""
+    """It is opened once more by the first report that shows it."""
     folder = write_pictures(tmp_path / "pictures", unknown=4)
-    for number, file in enumerate(sorted(folder.rglob("*.jpg"))):  # those of one size are hashed
+    for number, file in enumerate(sorted(folder.rglob("*.jpg"))):  # files of equal size are hashed
         file.write_bytes(file.read_bytes().ljust(20_000 + number, b"\0"))
-    monkeypatch.setattr(file_state, "SETTLED", 0.0)  # as if they had been there for a while
+    monkeypatch.setattr(file_state, "SETTLED", 0.0)  # treat them as written a while ago
     opened: Counter[str] = Counter()
     monkeypatch.setattr(
         builtins,
@@ -110,18 +110,18 @@ def test_a_file_is_opened_once_or_twice_where_its_pixels_are_not_kept_yet(tmp_pa
 
 @pytest.fixture
 def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For runs beside the one whose report is looked at."""
+    """Leave out the report, for tests of other parts of a run."""
     monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
 
 
 def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, monkeypatch):
     done = []
     prepared = SimpleNamespace(settings=Settings(), interrupted=True)
-    monkeypatch.setattr(finetuning, "prepare", lambda *given: prepared)
+    monkeypatch.setattr(finetuning, "prepare", lambda *args: prepared)
     for name in ("train", "calibrate", "predict", "report", "write_onnx"):
-        monkeypatch.setattr(stages, name, lambda *given, name=name: done.append(name))
+        monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name))
     evaluation = SimpleNamespace(predictions=None)
-    monkeypatch.setattr(stages, "predict", lambda *given: done.append("predict") or evaluation)
+    monkeypatch.setattr(stages, "predict", lambda *args: done.append("predict") or evaluation)
     finetuning.launch(
         Settings().but(out=tmp_path / "run"), announce=lambda run, predictions: done.append("told")
     )
@@ -150,14 +150,14 @@ def test_a_run_leaves_what_the_readme_lists(finished, folder):
 
 
 def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path):
-    """As long as the model lies in its run: the folder that is shared names none of them."""
+    """This works while the model lies in its run; the shared folder names no training files."""
     items = pd.read_csv(finished / "items.csv")
     one = items.loc[items.split.eq("train")].iloc[3]
     near = Predictor(finished / "model").similar_files(one.path)
     assert (near[0].source.path, near[0].label) == (one.path, one.label)
     assert near[0].cosine == pytest.approx(1, abs=1e-3)
-    assert len({found.source.path for found in near}) == 5
-    assert [found.cosine for found in near] == sorted((f.cosine for f in near), reverse=True)
+    assert len({item.source.path for item in near}) == 5
+    assert [item.cosine for item in near] == sorted((f.cosine for f in near), reverse=True)
     cards = resembling(Predictor(finished / "model"), Source(one.path))
     assert cards[0]["name"] == Path(one.path).name
     assert cards[0]["picture"].startswith("data:image")
@@ -187,7 +187,7 @@ def test_training_files_and_their_re_encodings_are_not_unlike_the_training_data(
 
 
 def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):
-    """Neither the data's nor the program's; what the run keeps for itself does."""
+    """Neither the data's folder nor the program's; the run's own files do."""
     shared = [file for part in ("model", "report") for file in (finished / part).iterdir()]
     assert len(shared) == 7
     private = {
@@ -203,8 +203,8 @@ def test_what_is_shared_of_a_run_names_no_folder_of_this_disk(finished, folder):
     assert f"`{folder.name}`" in (finished / "model/README.md").read_text()
     page = (finished / "report/index.html").read_text()
     assert '<td class="text">red/broken.jpg</td>' in page
-    told = json.loads((finished / "model/config.json").read_text())["provenance"]
-    assert f"--data {folder.name} --out {finished.name} " in told["command"]
+    provenance = json.loads((finished / "model/config.json").read_text())["provenance"]
+    assert f"--data {folder.name} --out {finished.name} " in provenance["command"]
     assert str(folder) in (finished / "config.yaml").read_text()
 
 
@@ -219,19 +219,19 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
     assert len(ood) == 6
     assert metrics["unknown_accepted"] == pytest.approx((ood.label != "unknown").mean())
     history = pd.read_csv(finished / "history.csv")
-    # What was saved is the best epoch: the model folder answers as that epoch's validation did.
-    kept = json.loads((finished / "checkpoint/best.json").read_text())
-    row = history[history.phase.eq(kept["phase"]) & history.epoch.eq(kept["epoch"])].iloc[0]
+    # The saved model is the best epoch's: it answers as that epoch's validation did.
+    best = json.loads((finished / "checkpoint/best.json").read_text())
+    row = history[history.phase.eq(best["phase"]) & history.epoch.eq(best["epoch"])].iloc[0]
     assert row.valid_loss == history.valid_loss.min()
     assert metrics["valid_accuracy"] == pytest.approx(row.accuracy, abs=1e-5)
     nll = report["splits"]["valid"]["calibration"]["before"]["nll"]["value"]
     assert nll == pytest.approx(row.valid_loss, abs=1e-5)
-    # Which one it was, and why, is said.
-    said = f"epoch {kept['epoch']} of {kept['of']}, {kept['phase']}: validation loss {row.valid_loss:.3g}"
-    assert f"Kept {said}, the lowest" in (finished / "log.txt").read_text()
-    assert f"Kept {said}" in (finished / "report/index.html").read_text()
-    assert report["provenance"]["kept"].startswith(said)
-    # And what the figures rest on, in the report and the model card as in the log's last lines.
+    # The log says which epoch it is, and why.
+    summary = f"epoch {best['epoch']} of {best['of']}, {best['phase']}: validation loss {row.valid_loss:.3g}"
+    assert f"Kept {summary}, the lowest" in (finished / "log.txt").read_text()
+    assert f"Kept {summary}" in (finished / "report/index.html").read_text()
+    assert report["provenance"]["kept"].startswith(summary)
+    # The report, the model card and the log say how the figures were measured.
     assert report["headline"] == {
         "split": "calibration",
         "message": CHOSE.format(figure="accuracy"),
@@ -246,29 +246,29 @@ def test_it_learns_and_its_figures_agree_with_its_answers(finished):
 
 
 def test_the_tables_of_answers_are_one_format(finished, capsys):
-    """What reads the rows of `learners.predict` reads those of a run."""
+    """Programs that read the rows of `learners.predict` can read those of a run."""
     saved = pd.read_csv(finished / "predictions.csv", dtype=str, keep_default_na=False)
     predict([str(finished / "model"), *saved.path])
-    asked = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str, keep_default_na=False)
-    assert list(saved)[: asked.shape[1]] == list(asked)
-    same = ["path", "label", "best", "reason", "start", "end"]
-    pd.testing.assert_frame_equal(saved[same], asked[same])
-    for ours, theirs in zip(saved.top.map(json.loads), asked.top.map(json.loads), strict=True):
+    answers = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str, keep_default_na=False)
+    assert list(saved)[: answers.shape[1]] == list(answers)
+    columns = ["path", "label", "best", "reason", "start", "end"]
+    pd.testing.assert_frame_equal(saved[columns], answers[columns])
+    for ours, theirs in zip(saved.top.map(json.loads), answers.top.map(json.loads), strict=True):
         assert [name for name, _ in ours] == [name for name, _ in theirs]
         assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
 
 
 def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
-    """By the interpreter in use, in a shell where nothing was activated, whatever the folder's name."""
+    """With the same interpreter, without an activated environment, in a folder of any name."""
     run = shutil.copytree(finished, tmp_path / "Jane's run")
     assert main(["--resume", str(run)]) == 0
     (line,) = re.findall(r"^Predict: +(.*)FILE\.\.\.$", capsys.readouterr().out, re.M)
-    asked = folder / "red" / "red_000.jpg"
+    picture = folder / "red" / "red_000.jpg"
     bare = {**os.environ, "PATH": "/usr/bin:/bin"}
-    ran = subprocess.run(
-        line + str(asked), shell=True, env=bare, capture_output=True, text=True, check=True
+    completed = subprocess.run(
+        line + str(picture), shell=True, env=bare, capture_output=True, text=True, check=True
     )
-    assert ran.stdout.splitlines()[1].startswith(f"{asked},")
+    assert completed.stdout.splitlines()[1].startswith(f"{picture},")
     assert shlex.split(resume_command(run))[1:] == ["-m", "learners.finetune", "--resume", str(run)]
 
 
@@ -291,9 +291,9 @@ def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, unreported, tmp
 
 def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
     words = ["--data", str(folder), "--out", str(tmp_path / "x"), "--target-accuracy", "99"]
-    with pytest.raises(SecondhandError) as caught:
+    with pytest.raises(SecondhandError) as error:
         main([*words, "--bs", "0", "--epochs", "2"])
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "invalid settings: --bs 0 (must be 1 or more); "
         "--target-accuracy 99.0 (must be above 0 and below 1, such as 0.99)"
     )
@@ -301,10 +301,10 @@ def test_a_number_out_of_range_is_told_its_range(folder, tmp_path):
 
 
 def test_the_threads_of_a_run_end_with_it(finished, unreported, tmp_path):
-    """Another number of them adds up in another order: the next run of the process would differ."""
+    """Sums depend on the number of threads, so the next run in this process would differ."""
     with keep_thread_count(3):
-        asked = ["--config", str(finished / "config.yaml"), "--threads", "1"]
-        assert main([*asked, "--out", str(tmp_path / "one")]) == 0
+        arguments = ["--config", str(finished / "config.yaml"), "--threads", "1"]
+        assert main([*arguments, "--out", str(tmp_path / "one")]) == 0
         assert torch.get_num_threads() == 3
 
 
@@ -316,14 +316,14 @@ def test_another_seed_is_another_run(finished, folder, unreported, tmp_path):
 
 
 def test_unknown_classes_a_score_and_sets(folder, tmp_path):
-    strange = tmp_path / "strange" / "deep"
-    shutil.copytree(folder / "unknown", strange)
+    unknown = tmp_path / "strange" / "deep"
+    shutil.copytree(folder / "unknown", unknown)
     trained = folder / "blue" / "blue_000.jpg"
-    shutil.copy(trained, strange / "known.jpg")
-    (strange / "broken.jpg").write_bytes(b"no picture")
-    # The folder's own unknown files are named a second time: each counts once.
+    shutil.copy(trained, unknown / "known.jpg")
+    (unknown / "broken.jpg").write_bytes(b"no picture")
+    # The folder's own unknown files are named a second time; each counts once.
     extra = Image.new("RGB", (40, 40), (250, 240, 10))
-    extra.save(strange / "extra.png")
+    extra.save(unknown / "extra.png")
     out = tmp_path / "run"
     main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
           "--score", "rmds", "--target-accuracy", "0.6", "--coverage", "0.8", "--resize", "pad", *QUICK,
@@ -331,10 +331,10 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     items = pd.read_csv(out / "items.csv")
     ood = items.loc[items.split.eq("unknown")]
     assert len(ood) == 7
-    assert str(strange / "extra.png") in set(ood.path)
+    assert str(unknown / "extra.png") in set(ood.path)
     rejected = pd.read_csv(out / "rejected.csv").set_index("path").reason
-    assert rejected[str(strange / "known.jpg")].startswith(f"a copy of {trained}, which is in ")
-    assert str(strange / "broken.jpg") in rejected.index
+    assert rejected[str(unknown / "known.jpg")].startswith(f"a copy of {trained}, which is in ")
+    assert str(unknown / "broken.jpg") in rejected.index
     config = json.loads((out / "model/config.json").read_text())
     assert config["confidence"]["threshold"]["on"] == "rmds"
     assert config["confidence"]["sets"]["coverage"] == 0.8
@@ -383,47 +383,47 @@ def test_every_callback_at_once_through_the_command(folder, unreported, tmp_path
 
 
 def test_each_stage_is_called_by_itself(finished, tmp_path):
-    """On what an earlier process has trained, so that no epoch is trained again."""
-    here = tmp_path / "run"
-    here.mkdir()
+    """They use what an earlier process trained, without training again."""
+    folder = tmp_path / "run"
+    folder.mkdir()
     for name in ("checkpoint", "items.csv", "history.csv"):
         copy = shutil.copytree if (finished / name).is_dir() else shutil.copy
-        copy(finished / name, here / name)
+        copy(finished / name, folder / name)
     settings = parse(
         make_parser("learners.finetune", ""), ["--config", str(finished / "config.yaml")]
     )
-    one = prepare(here, settings, command="the stages")
-    assert one.settings.train.lr_mult == 100  # for pictures, where none was asked
+    one = prepare(folder, settings, command="the stages")
+    assert one.settings.train.lr_mult == 100  # the default for pictures
     stages.train(one)
     assert one.bundle.provenance["command"] == "the stages"
     assert one.bundle.confidence is None
     reference = stages.calibrate(one)
     assert len(reference.logits) == one.items.rows["split"].eq("train").sum()
-    assert not (here / "model").exists()
+    assert not (folder / "model").exists()
     answered = stages.predict(one, reference)
     assert one.bundle.metrics["valid_accuracy"] > 0.8
-    answers, before = (pd.read_csv(run / "predictions.csv") for run in (here, finished))
+    answers, before = (pd.read_csv(run / "predictions.csv") for run in (folder, finished))
     pd.testing.assert_frame_equal(answers, before, atol=1e-6)
-    assert load_file(here / "model/model.safetensors").keys()
-    assert not (here / "report").exists()
+    assert load_file(folder / "model/model.safetensors").keys()
+    assert not (folder / "report").exists()
     stages.report(one, answered)
-    assert (here / "report/index.html").stat().st_size
+    assert (folder / "report/index.html").stat().st_size
 
 
 def test_an_existing_run_is_kept_unless_told_otherwise(finished, folder, tmp_path):
     out = tmp_path / "run"
     new = Settings().but(out=out)
-    with run_folder(new) as made:
-        (made / "config.yaml").write_text("first: 1")
+    with run_folder(new) as written:
+        (written / "config.yaml").write_text("first: 1")
     with pytest.raises(SecondhandError, match="--overwrite"), run_folder(new):
         pass
-    # A new run that fails before it has learnt anything puts the old one back.
+    # A new run that fails before training restores the old one.
     again = new.but(overwrite=True)
-    with pytest.raises(ZeroDivisionError), run_folder(again) as made:
-        (made / "config.yaml").write_text(f"half: {1 / 0}")
+    with pytest.raises(ZeroDivisionError), run_folder(again) as written:
+        (written / "config.yaml").write_text(f"half: {1 / 0}")
     assert (out / "config.yaml").read_text() == "first: 1"
-    with run_folder(again) as made:
-        (made / "config.yaml").write_text("second: 2")
+    with run_folder(again) as written:
+        (written / "config.yaml").write_text("second: 2")
     assert (out / "config.yaml").read_text() == "second: 2"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
 
@@ -443,8 +443,8 @@ def test_a_run_without_a_name_says_where_it_is_written(tmp_path, monkeypatch, ca
     warm = again.but(**{"from": first / "model"})
     with pytest.raises(SecondhandError, match="holds the model of --from"), run_folder(warm):
         pass
-    with run_folder(again) as made:
-        assert made == first
+    with run_folder(again) as folder:
+        assert folder == first
     assert not (first / "config.yaml").exists()
     assert (second / "config.yaml").exists()
 
@@ -458,15 +458,15 @@ def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path):
 
 
 def test_a_run_that_was_killed_before_its_training_begins_anew(tmp_path):
-    """Its lock tells it from somebody's folder."""
+    """Its lock distinguishes it from a folder of the user."""
     settings = Settings().but(out=tmp_path / "run")
     (tmp_path / "run/checkpoint").mkdir(parents=True)
     (tmp_path / "run/items.csv").write_text("path,label")
     with pytest.raises(SecondhandError, match="already exists"), run_folder(settings):
         pass
     (tmp_path / "run/.lock").write_text("process 1 on here")
-    with run_folder(settings) as made:
-        assert [file.name for file in made.iterdir()] == [".lock"]
+    with run_folder(settings) as folder:
+        assert [file.name for file in folder.iterdir()] == [".lock"]
 
 
 def test_an_error_leaves_no_run_folder(folder, tmp_path):

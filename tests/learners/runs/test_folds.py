@@ -1,4 +1,4 @@
-"""Cross-validation by the command: honest folds, their mean, and going on after a stop."""
+"""Cross-validation by the command: independent folds, their mean, and continuing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, stop_at: str = "") -> list[str]:
-    """The folds that are really trained; Ctrl-C in one of them."""
+    """Record the folds that are trained, and raise Ctrl-C in one of them."""
     trained: list[str] = []
     real = finetuning.prepare
 
@@ -95,23 +95,23 @@ def test_mean_and_spread_are_numpys_over_the_folds(finished, capsys, pictures):
     assert table.test_accuracy[:3].tolist() == pytest.approx(accuracy, abs=1e-6)
     assert table.test_accuracy["mean"] == pytest.approx(np.mean(accuracy), abs=1e-6)
     assert table.test_accuracy["spread"] == pytest.approx(np.std(accuracy, ddof=1), abs=1e-6)
-    said = json.loads((finished / "folds.json").read_text())
-    assert said["mean"]["test_accuracy"] == pytest.approx(np.mean(accuracy))
-    assert said["missing"] == []
+    summary = json.loads((finished / "folds.json").read_text())
+    assert summary["mean"]["test_accuracy"] == pytest.approx(np.mean(accuracy))
+    assert summary["missing"] == []
     for name in "123":
         answers = pd.read_csv(finished / f"fold-{name}/predictions.csv").query("split == 'test'")
         right = (answers.best == answers.truth).mean()
-        assert said["folds"][name]["test_accuracy"] == pytest.approx(right)
+        assert summary["folds"][name]["test_accuracy"] == pytest.approx(right)
     reports = [json.loads((finished / f"fold-{n}/report/report.json").read_text()) for n in "123"]
     ece = [r["splits"]["test"]["calibration"]["after"]["ece"]["value"] for r in reports]
-    assert said["mean"]["test_ece"] == pytest.approx(np.mean(ece))
-    assert said["spread"]["test_ece"] == pytest.approx(np.std(ece, ddof=1))
+    assert summary["mean"]["test_ece"] == pytest.approx(np.mean(ece))
+    assert summary["spread"]["test_ece"] == pytest.approx(np.std(ece, ddof=1))
     page = (finished / "report/index.html").read_text()
     assert f"{np.mean(accuracy):.3f}" in page
     assert "../fold-2/report/index.html" in page
-    assert said["protocol"].startswith("3 folds, drawn at random; each of 20 groups")
-    assert f"The figures rest on {said['protocol']}." in page
-    assert call(pictures, finished) == 0  # all is there: nothing is trained, the table is shown
+    assert summary["protocol"].startswith("3 folds, drawn at random; each of 20 groups")
+    assert f"The figures rest on {summary['protocol']}." in page
+    assert call(pictures, finished) == 0  # nothing is left to train; the table is shown
     shown = capsys.readouterr().out
     assert "spread" in shown
     assert f"{np.mean(accuracy):.3f}" in shown
@@ -144,16 +144,16 @@ def test_ctrl_c_in_the_third_fold_keeps_the_first_two(pictures, tmp_path, monkey
     trained = counted(monkeypatch, stop_at="3")
     assert call(pictures, out) == 130
     assert trained == ["1", "2"]
-    said = json.loads((out / "folds.json").read_text())
-    assert (sorted(said["folds"]), said["missing"]) == (["1", "2"], ["3"])
+    summary = json.loads((out / "folds.json").read_text())
+    assert (sorted(summary["folds"]), summary["missing"]) == (["1", "2"], ["3"])
     assert "Still to be trained: 3" in (out / "report/index.html").read_text()
     assert "mean" in capsys.readouterr().out
-    kept = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
+    mtime = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
     monkeypatch.undo()
     trained = counted(monkeypatch)
     assert call(pictures, out) == 0
     assert trained == ["3"]
-    assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == kept
+    assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == mtime
     assert sorted(json.loads((out / "folds.json").read_text())["folds"]) == ["1", "2", "3"]
 
 
@@ -239,9 +239,9 @@ def test_names_of_folds_stay_inside_the_folder():
 
 def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
     assert call(pictures, tmp_path / "one", "--cv", "3", "--fold", "2") == 0
-    alone, inside = (pd.read_csv(run / "predictions.csv") for run in
+    single, inside = (pd.read_csv(run / "predictions.csv") for run in
                      (tmp_path / "one", finished / "fold-2"))  # fmt: skip
-    assert alone.equals(inside)
+    assert single.equals(inside)
 
 
 def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
@@ -258,7 +258,7 @@ def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
     assert process.returncode == 130, errors
     assert "finished: 1" in errors
     assert "Traceback" not in errors
-    kept = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
+    mtime = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
     assert main(words) == 0
-    assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == kept
+    assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == mtime
     assert json.loads((out / "folds.json").read_text())["missing"] == []

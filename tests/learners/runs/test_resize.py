@@ -29,15 +29,15 @@ WIDE, TALL, USUAL = (160, 90), (90, 160), (120, 90)
 
 
 @pytest.mark.parametrize(
-    ("shapes", "lost"),
+    ("shapes", "loss"),
     [([WIDE, TALL, WIDE, USUAL], "44 %"), ([WIDE, USUAL, USUAL, USUAL], ""), ([USUAL] * 4, "")],
 )
-def test_photos_are_cropped_and_a_large_loss_is_said(shapes, lost, tmp_path, caplog):
+def test_photos_are_cropped_and_a_large_loss_is_said(shapes, loss, tmp_path, caplog):
     caplog.set_level(logging.INFO, "learners.runs.resize")
     items = table(tmp_path, *shapes)
     assert resize_of(items, None) == "crop"
-    assert len(caplog.messages) == bool(lost)
-    assert lost in "".join(caplog.messages)
+    assert len(caplog.messages) == bool(loss)
+    assert loss in "".join(caplog.messages)
     caplog.clear()
     boxes = replace(items, frame=items.frame.assign(x=0.1, y=0.1, width=0.2, height=0.2))
     assert resize_of(boxes, None) == "crop"

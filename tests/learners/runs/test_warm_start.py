@@ -1,4 +1,4 @@
-"""``--from``: a run that goes on from the model of another."""
+"""``--from``: a run that continues from another run's model."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from learners.model import Bundle, load_bundle, sha256
 from learners.runs import stages
 from learners.runs.warm_start import settings_from_origin
 from learners.tasks.single import tree_of
-from tests.learners.stops import QUICK, Stop, same, stopped
+from tests.learners.stops import QUICK, Stop, assert_same, interrupt
 from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
-#: Of the training, not of the network, which comes from the model.
+#: Training settings; the model brings those of the network.
 TRAIN = ["--epochs", "2", "--bs", "8", "--lr", "1e-3", "--workers", "0", "--precision", "fp32"]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
-    """Files of three classes; ``old``, a run on two of them, and ``corrected.csv``, what came then."""
+    """Files of three classes, a run ``old`` on two of them, and later corrections."""
     root = tmp_path_factory.mktemp("continuing")
     pictures = write_pictures(root / "pictures", per_class=14, unknown=2)
     shutil.copytree(pictures, root / "two", ignore=shutil.ignore_patterns("blue", "*_013.jpg"))
     for file in sorted((pictures / "blue").iterdir())[
         :3
-    ]:  # unknown to it, and of the class to come
+    ]:  # unknown to the old run; the third class
         Image.open(file).rotate(180).save(root / "two" / "unknown" / file.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "report", lambda run, evaluation: None)
@@ -53,20 +53,20 @@ def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(root: Path) -> Path:
+def new_run(root: Path) -> Path:
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
     assert main([*words, "--out", str(root / "new")]) == 0
     return root / "new"
 
 
-def test_it_has_the_network_of_its_model_and_all_classes(root: Path, ran: Path) -> None:
-    old, new = load_bundle(root / "old/model"), load_bundle(ran / "model")
+def test_it_has_the_network_of_its_model_and_all_classes(root: Path, new_run: Path) -> None:
+    old, new = load_bundle(root / "old/model"), load_bundle(new_run / "model")
     assert new.classes == ["blue", "green", "red"]
     assert (new.spec.backbone, new.spec.size, new.spec.head) == (
         old.spec.backbone, old.spec.size, old.spec.head,
     )  # fmt: skip
     assert new.preprocessing == old.preprocessing
-    log = (ran / "log.txt").read_text()
+    log = (new_run / "log.txt").read_text()
     assert "Classes kept: green, red" in log
     assert "Classes added: blue" in log
     weights = [dict(bundle.network[0].named_parameters()) for bundle in (old, new)]  # type: ignore[index]
@@ -75,69 +75,71 @@ def test_it_has_the_network_of_its_model_and_all_classes(root: Path, ran: Path) 
 
 
 def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
-    root: Path, ran: Path
+    root: Path, new_run: Path
 ) -> None:
     parts = [
         pd.read_csv(run / "items.csv").query("label != 'unknown'").set_index("path")["split"]
-        for run in (root / "old", ran)
+        for run in (root / "old", new_run)
     ]
     assert parts[1][parts[0].index].equals(parts[0])
-    report = json.loads((ran / "report/report.json").read_text())
+    report = json.loads((new_run / "report/report.json").read_text())
     compared = report["before_after"]
-    held = parts[0].ne("train").sum()
+    n_held_out = parts[0].ne("train").sum()
     assert [(row["items of"], row["model"], row["items"]) for row in compared["subsets"][:2]] == [
-        ("held out before", "before", held),
-        ("held out before", "after", held),
+        ("held out before", "before", n_held_out),
+        ("held out before", "after", n_held_out),
     ]
     assert compared["classes"][0]["change"] == "new"
-    assert f"Held-out items of classes that both models know: {held}" in compared["message"]
-    page = (ran / "report/index.html").read_text()
+    assert f"Held-out items of classes that both models know: {n_held_out}" in compared["message"]
+    page = (new_run / "report/index.html").read_text()
     assert "<h2>What has changed?</h2>" in page
-    was = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
+    label = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
     corrected = report["tables"].get("Corrected labels (1)", [])
-    assert [(row["labelled before"], row["label"]) for row in corrected] == [(was, "red")]
+    assert [(row["labelled before"], row["label"]) for row in corrected] == [(label, "red")]
 
 
 def test_unknown_files_that_look_like_a_class_learnt_since_are_named_and_not_counted(
-    root: Path, ran: Path
+    root: Path, new_run: Path
 ) -> None:
     unknown = [str(file) for file in sorted((root / "two" / "unknown").iterdir())]
-    best = {one.path: one.best for one in Predictor(ran / "model", device="cpu").predict(unknown)}
+    best = {
+        one.path: one.best for one in Predictor(new_run / "model", device="cpu").predict(unknown)
+    }
     doubtful = {path for path in unknown if best[path] == "blue"}
     assert {str(path) for path in (root / "two" / "unknown").glob("blue*")} <= doubtful
-    rejected = pd.read_csv(ran / "rejected.csv").query("reason.str.contains('new class')")
+    rejected = pd.read_csv(new_run / "rejected.csv").query("reason.str.contains('new class')")
     assert set(rejected["path"]) == doubtful
-    answers = pd.read_csv(ran / "predictions.csv").query("split == 'unknown'")
+    answers = pd.read_csv(new_run / "predictions.csv").query("split == 'unknown'")
     assert set(answers["path"]) == set(unknown) - doubtful
-    report = json.loads((ran / "report/report.json").read_text())
-    named = {Path(row["path"]).name for row in report["left_out"]}
-    assert {Path(path).name for path in doubtful} <= named
+    report = json.loads((new_run / "report/report.json").read_text())
+    names = {Path(row["path"]).name for row in report["left_out"]}
+    assert {Path(path).name for path in doubtful} <= names
 
 
-def test_where_it_comes_from_stands_in_the_model_and_its_card(root: Path, ran: Path) -> None:
-    told = json.loads((ran / "model/config.json").read_text())["provenance"]
-    (parent,) = told["lineage"]
+def test_where_it_comes_from_stands_in_the_model_and_its_card(root: Path, new_run: Path) -> None:
+    provenance = json.loads((new_run / "model/config.json").read_text())["provenance"]
+    (parent,) = provenance["lineage"]
     assert parent["model"] == "old"
     assert parent["data"] == "two"
     assert parent["weights_sha256"] == sha256(root / "old/model/model.safetensors")
     assert parent["items_sha256"] == sha256(root / "old/items.csv")
-    assert told["items_sha256"] == sha256(ran / "items.csv")
+    assert provenance["items_sha256"] == sha256(new_run / "items.csv")
     assert (
         f"Trained from `old` (weights SHA-256 `{parent['weights_sha256']}`), trained on `two`"
-        in ((ran / "model/README.md").read_text())
+        in ((new_run / "model/README.md").read_text())
     )
-    assert str(root) not in (ran / "model/config.json").read_text()
+    assert str(root) not in (new_run / "model/config.json").read_text()
 
 
 def test_stopped_it_goes_on_bit_for_bit(
-    root: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, new_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
     monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
     out = root / "stopped"
-    stopped(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
+    interrupt(monkeypatch, Stop(2, "after_epoch"), [*words, "--out", str(out)])
     assert main(["--resume", str(out)]) == 0
-    same(ran, out)
+    assert_same(new_run, out)
 
 
 @pytest.fixture(scope="module")
@@ -150,52 +152,52 @@ def test_a_flag_that_contradicts_the_model_is_named(root: Path, origin: Bundle) 
     words = ["--from", folder, "--data", "x", "--size", "64", "--backbone", "embedded"]
     with pytest.raises(SecondhandError) as error:
         main([*words, "--kind", "picture", "--weights", "none", "--resize", "pad"])
-    said = str(error.value)
-    assert said.startswith(
+    message = str(error.value)
+    assert message.startswith(
         f"--from {folder} cannot be combined with --backbone embedded (the model has test_resnet"
     )
-    assert "--size 64 (the model has 32)" in said
-    assert "--weights none (the model has published)" in said
-    assert "--resize pad (the model has crop)" in said
-    assert "--kind" not in said
+    assert "--size 64 (the model has 32)" in message
+    assert "--weights none (the model has published)" in message
+    assert "--resize pad (the model has crop)" in message
+    assert "--kind" not in message
     same_ones = Settings().but(**{"from": root / "old/model"}, size=32, kind="picture")
     assert settings_from_origin(same_ones, origin).network.backbone == origin.spec.backbone
     settings = {"kind": "sound", "rate": 8000, "size": [64, 64]}
-    heard = Bundle(**{**vars(origin), "spectrogram": settings})
+    sound_model = Bundle(**{**vars(origin), "spectrogram": settings})
     assert settings_from_origin(
-        same_ones.but(kind="sound", spectrogram="{rate: 8000, picture: [64, 64]}"), heard
+        same_ones.but(kind="sound", spectrogram="{rate: 8000, picture: [64, 64]}"), sound_model
     )
     with pytest.raises(
         SecondhandError,
         match=r"--spectrogram rate: 44100 \(the model has 8000\), --spectrogram picture: \[32",
     ):
         settings_from_origin(
-            same_ones.but(kind="sound", spectrogram="{rate: 44100, picture: [32, 64]}"), heard
+            same_ones.but(kind="sound", spectrogram="{rate: 44100, picture: [32, 64]}"), sound_model
         )
     with pytest.raises(SecondhandError, match="--kind picture"):
-        settings_from_origin(same_ones, heard)
-    whole = replace(origin, preprocessing=replace(origin.preprocessing, resize="squash"))
-    assert settings_from_origin(same_ones, whole).network.resize == "squash"
+        settings_from_origin(same_ones, sound_model)
+    squashed = replace(origin, preprocessing=replace(origin.preprocessing, resize="squash"))
+    assert settings_from_origin(same_ones, squashed).network.resize == "squash"
 
 
 def test_what_its_run_was_told_of_splits_holds_for_new_files(
     root: Path, origin: Bundle, tmp_path: Path
 ) -> None:
-    """A new file of a group that was held out is held out; another word on it is an error."""
+    """A new file of a held-out group is held out; contradicting flags are an error."""
     model = tmp_path / "run" / "model"
     shutil.copytree(root / "old", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint"))
     config = yaml.safe_load((root / "old/config.yaml").read_text())
     sites = r"_(?P<site>\d+)\."
-    told = config | {"group_by": sites, "near_duplicates": "ignore", "label_column": "species"}
-    (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(told))
+    changed = config | {"group_by": sites, "near_duplicates": "ignore", "label_column": "species"}
+    (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(changed))
     table = pd.read_csv(root / "old/items.csv", keep_default_na=False)
     table = table.assign(group=table["path"].str.extract(sites, expand=False))
     first = table.drop_duplicates("group").set_index("group")["split"]
     table.assign(split=table["group"].map(first)).to_csv(tmp_path / "run/items.csv", index=False)
-    asked = Settings().but(**{"from": model}, data=[str(root / "pictures")])
-    data = settings_from_origin(asked, origin).data
+    settings = Settings().but(**{"from": model}, data=[str(root / "pictures")])
+    data = settings_from_origin(settings, origin).data
     assert (data.group_by, data.near_duplicates, data.label_column) == (sites, "ignore", "species")
-    assert settings_from_origin(asked.but(group_by=sites), origin).data == data
+    assert settings_from_origin(settings.but(group_by=sites), origin).data == data
 
     frame = read_items(data, SignalSettings(), 0).frame
     new = frame.loc[~frame["rehearsed"] & frame["group"].isin(first.index)]
@@ -203,20 +205,20 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     assert new["split"].tolist() == new["group"].map(first).tolist()
     assert {*new["split"]} - {"train"}
     with pytest.raises(SecondhandError) as error:
-        settings_from_origin(asked.but(group_by="(.)", label_column="kind"), origin)
+        settings_from_origin(settings.but(group_by="(.)", label_column="kind"), origin)
     assert f"--group-by (.) (the model has {sites}), --label-column kind (the model has species)" in (
         str(error.value)
     )  # fmt: skip
     with pytest.raises(SecondhandError, match="--near-duplicates keep-together"):
-        settings_from_origin(asked, origin, {"near_duplicates": "keep-together"})
-    # Groups that its run did not know may lie on both sides of its split.
-    plain = asked.but(**{"from": root / "old/model"}, group_by="([a-z]+)_")
+        settings_from_origin(settings, origin, {"near_duplicates": "keep-together"})
+    # Groups that the old run did not use may lie in several parts of its split.
+    plain = settings.but(**{"from": root / "old/model"}, group_by="([a-z]+)_")
     with pytest.raises(SecondhandError, match=r"--group-by .*files of the group 'green'"):
         read_items(settings_from_origin(plain, origin).data, SignalSettings(), 0)
 
 
 def test_without_epochs_the_head_alone_is_fitted(root: Path, origin: Bundle) -> None:
-    """The body has learnt already; a head of several layers cannot be fitted."""
+    """The backbone is trained already; a head of several layers cannot be fitted."""
     settings = Settings().but(**{"from": root / "old/model"})
     assert settings_from_origin(settings, origin, {}).train.epochs == 0
     assert settings_from_origin(settings.but(epochs=3), origin, {"epochs": 3}).train.epochs == 3
@@ -249,7 +251,7 @@ def test_several_networks_begin_as_those_of_the_model(origin: Bundle) -> None:
 def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is wrong with it is said before anything is trained."""
+    """Errors in it are reported before training."""
     monkeypatch.setattr(stages, "report", lambda run, evaluation: None)
     table = tmp_path / "classes.csv"
     words = ["--from", str(root / "old/model"), "--data", str(root / "corrected.csv"), *TRAIN]
@@ -259,17 +261,17 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
         main([*words, "--classes-table", str(table)])
     assert not (tmp_path / "run").exists()
     table.write_text("label,parent\ncold,\nblue,cold\ngreen,cold\nred,\n")
-    apart = ["--target-accuracy", "0.9", "--per-class"]
+    flags = ["--target-accuracy", "0.9", "--per-class"]
     with pytest.raises(SecondhandError, match="each depth has its own threshold"):
-        main([*words, "--classes-table", str(table), *apart])
+        main([*words, "--classes-table", str(table), *flags])
     assert main([*words, "--classes-table", str(table)]) == 0
-    made = load_bundle(tmp_path / "run/model", network=False)
-    tree = made.decider.tree
+    bundle = load_bundle(tmp_path / "run/model", network=False)
+    tree = bundle.decider.tree
     assert tree is not None
     assert tree.names == ("blue", "green", "red", "cold")
     answers = pd.read_csv(tmp_path / "run/predictions.csv")
-    assert {json.loads(way)[0][0] for way in answers["branch"]} <= {"cold", "red"}
+    assert {json.loads(branch)[0][0] for branch in answers["branch"]} <= {"cold", "red"}
     data = Settings().but(**{"from": tmp_path / "run/model"}).data
-    assert tree_of(data, made.classes, made) is tree
+    assert tree_of(data, bundle.classes, bundle) is tree
     with pytest.raises(SecondhandError, match="--classes-table with all classes"):
-        tree_of(data, [*made.classes, "white"], made)
+        tree_of(data, [*bundle.classes, "white"], bundle)

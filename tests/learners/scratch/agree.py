@@ -1,4 +1,4 @@
-"""The same network twice, with one set of random weights: do they say and learn the same?"""
+"""Compare two implementations of a network with the same random weights: outputs and gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Named = dict[str, Tensor]
 
 
 def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Every tensor unlike a fresh one's (norms are not 1 and 0, heads not 0), its scale kept sane."""
+    """Randomise every tensor (norms are not 1 and 0, heads not 0) at a reasonable scale."""
     generator = torch.Generator().manual_seed(seed)
     for value in model.state_dict().values():
         if value.is_floating_point():
@@ -23,8 +23,8 @@ def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
     return model
 
 
-def without_chance(model: nn.Module) -> nn.Module:
-    """Every dropout off: two networks draw differently."""
+def disable_dropout(model: nn.Module) -> nn.Module:
+    """Switch every dropout off, because two networks draw differently."""
     for module in model.modules():
         if hasattr(module, "p"):
             module.p = 0.0
@@ -40,12 +40,12 @@ def check_agreement(
     tolerance: float,
     renamed: Callable[[Named], Named] = dict,
 ) -> None:
-    """Copies the weights, under the names that ``renamed`` gives them; compares outputs, and gradients of
-    a loss, to ``tolerance``, relative to the largest number of each tensor."""
+    """Copy the weights, under renamed names, and compare outputs and gradients of a loss to
+    ``tolerance``, relative to the largest number of each tensor."""
     randomise(theirs)
     ours.load_state_dict(renamed(theirs.state_dict()))
-    without_chance(ours).train(training)
-    without_chance(theirs).train(training)
+    disable_dropout(ours).train(training)
+    disable_dropout(theirs).train(training)
     target = torch.linspace(-1, 1, 1000)
     outputs = [model(x) for model in (ours, theirs)]
     close(outputs[0], outputs[1], tolerance, "output")
@@ -58,17 +58,17 @@ def check_gradients(
     ours: nn.Module, theirs: nn.Module, tolerance: float, renamed: Callable[[Named], Named]
 ) -> None:
     expected = renamed({n: p.grad for n, p in theirs.named_parameters() if p.grad is not None})
-    own = dict(ours.named_parameters())
-    assert expected.keys() == own.keys()
+    parameters = dict(ours.named_parameters())
+    assert expected.keys() == parameters.keys()
     for name, gradient in expected.items():
-        mine = own[name].grad
-        assert mine is not None, name
-        close(mine, gradient, tolerance, name)
+        actual = parameters[name].grad
+        assert actual is not None, name
+        close(actual, gradient, tolerance, name)
 
 
-def close(mine: Tensor, theirs: Tensor, tolerance: float, name: str) -> None:
-    assert mine.shape == theirs.shape, name
-    worst = (mine - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30)
+def close(ours: Tensor, theirs: Tensor, tolerance: float, name: str) -> None:
+    assert ours.shape == theirs.shape, name
+    worst = (ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30)
     assert worst <= tolerance, f"{name}: {worst:.1e} off"
 
 

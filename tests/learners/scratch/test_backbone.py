@@ -1,4 +1,4 @@
-"""The networks as backbones: weights of the libraries' files, the command, the model folder."""
+"""The networks as backbones: weights from the libraries' files, the command, the model folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def twin(name: str, weights: Path, size: int = 64) -> nn.Sequential:
-    """With a head that is the same for all."""
+    """Return a network whose head is the same for all."""
     torch.manual_seed(0)
     network, _, _ = build(NetworkSpec(name, 3, size=size), weights=weights)
     torch.manual_seed(1)
@@ -43,7 +43,7 @@ def pictures(size: int = 64) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published file as they are: the classifier of 1000 classes in it."""
+    """A file as published, with its classifier of 1000 classes."""
     file = tmp_path_factory.mktemp("weights") / "resnet18.pth"
     torch.save(randomise(torchvision.models.resnet18()).state_dict(), file)
     return file
@@ -61,11 +61,11 @@ def test_resnet18_says_what_torchvisions_says(resnet18):
 
 
 def test_preprocessing_is_that_of_the_published_weights(resnet18):
-    made = [
+    preprocessings = [
         build(NetworkSpec(f"{library}/resnet18", 3, size=64), weights=resnet18)[2]
         for library in ("scratch", "torchvision")
     ]
-    assert made[0] == made[1]
+    assert preprocessings[0] == preprocessings[1]
     digits = build(NetworkSpec("scratch/digits_cnn", 10, size=28), pretrained=False)[2]
     assert digits.mean == (0.1307,) * 3
 
@@ -101,12 +101,12 @@ def test_digits_cnn_has_two_blocks_and_so_three_groups():
 
 @pytest.fixture
 def shallow(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """ViT-B/16 with four narrow layers, ours and torchvision's. (With all twelve of them the two are
-    compared in `test_vit.py`.) What it is called in timm."""
+    """Return the timm name of a ViT-B/16 with four narrow layers, ours and torchvision's.
+    (`test_vit.py` compares the two with all twelve layers.)"""
     theirs = vision_transformer._vision_transformer
     small = {"hidden_dim": 96, "num_heads": 3, "num_layers": 4, "mlp_dim": 192}
     monkeypatch.setattr(
-        vision_transformer, "_vision_transformer", lambda **given: theirs(**{**given, **small})
+        vision_transformer, "_vision_transformer", lambda **options: theirs(**{**options, **small})
     )
     ours = partial(vit.ViT, width=96, heads=3, depth=4, hidden=192)
     monkeypatch.setattr(
@@ -118,7 +118,7 @@ def shallow(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 @pytest.mark.parametrize("size", [64, pytest.param(224, marks=pytest.mark.long("64 px are tried"))])
 def test_vit_b_16_says_what_torchvisions_says(tmp_path, shallow, size):
     model = randomise(torchvision.models.vit_b_16())
-    # The file that torchvision publishes calls the two linear layers by older names.
+    # torchvision's published file has older names for the two linear layers.
     state = {
         name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."): value
         for name, value in model.state_dict().items()

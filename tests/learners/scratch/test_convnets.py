@@ -27,11 +27,11 @@ def test_number_of_parameters(network, count):
 def test_resnet18(library, training):
     theirs = (
         torchvision.models.resnet18() if library == "torchvision" else timm.create_model("resnet18")
-    ).double()  # of single precision the gradients behind norms of two items differ by 1e-5 alone
+    ).double()  # in float32, gradients behind norms of two items differ by 1e-5
     ours = ResNet18().double()
     x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1)).double()
     check_agreement(ours, theirs, x, training=training, tolerance=1e-10)
-    # The running averages have moved, and as theirs.
+    # The running averages have changed, and agree with theirs.
     mean = theirs.layer3[0].bn2.running_mean
     assert torch.allclose(ours.layer3[0].bn2.running_mean, mean, rtol=1e-4, atol=1e-6)
 
@@ -77,7 +77,7 @@ def test_digits_cnn_takes_grey_as_it_takes_equal_colours():
 
 @pytest.mark.timeout(600)
 def test_digits_cnn_reads_digits():
-    """Soon: of scikit-learn's digits that it has not seen, 94 % after two epochs."""
+    """After two epochs, 94 % of scikit-learn's held-out digits are right."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -85,7 +85,7 @@ def test_digits_cnn_reads_digits():
     x = torch.from_numpy(digits.images.astype(np.float32) / 16)[:, None]  # [1797, 1, 8, 8]
     x = nn.functional.interpolate(x, size=28, mode="bicubic") - 0.3
     y = torch.from_numpy(digits.target)
-    train, held = train_test_split(np.arange(len(y)), test_size=0.25, random_state=0, stratify=y)
+    train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=0, stratify=y)
     torch.manual_seed(0)
     network = DigitsCNN()
     epochs, bs = 2, 16
@@ -101,6 +101,6 @@ def test_digits_cnn_reads_digits():
             schedule.step()
     network.eval()
     with torch.inference_mode():
-        right = (network(x[held]).argmax(1) == y[held]).float().mean().item()
-    print(f"{right:.4f} of {len(held)} held-out digits")
+        right = (network(x[test]).argmax(1) == y[test]).float().mean().item()
+    print(f"{right:.4f} of {len(test)} held-out digits")
     assert right >= 0.94

@@ -1,4 +1,4 @@
-"""GPT against the transformers package's GPT-2; generation with the cache against without."""
+"""GPT against GPT-2 of the transformers package; generation with the cache and without."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from learners.scratch.transformer import Attention
 from tests.learners.scratch.agree import check_gradients, close, parameters, randomise
 
 if TYPE_CHECKING:
-    from transformers import GPT2LMHeadModel  # a second, which other tests need not wait
+    from transformers import GPT2LMHeadModel  # the import takes a second that other tests save
 
 SMALL = GPTConfig(vocabulary=97, context=32, width=48, depth=3, heads=4)
 
@@ -37,7 +37,7 @@ NAMES = {
 
 
 def renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """GPT-2's tensors as ours: the weights of its linear layers are the other way round."""
+    """Return GPT-2's tensors under our names; weights of its linear layers are transposed."""
     ours = {}
     for name, value in state.items():
         turned = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
@@ -50,10 +50,10 @@ def renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def model(seed: int = 0, **changes: object) -> GPT:
     torch.manual_seed(seed)
-    made = GPT(GPTConfig(**{**vars(SMALL), **changes}))
-    for value in made.parameters():  # wide enough that the likeliest token is not always the last
+    gpt = GPT(GPTConfig(**{**vars(SMALL), **changes}))
+    for value in gpt.parameters():  # so wide that the likeliest token varies
         torch.nn.init.normal_(value, std=0.25)
-    return made.eval()
+    return gpt.eval()
 
 
 def test_number_of_parameters_of_gpt2():
@@ -67,7 +67,7 @@ def test_outputs_loss_and_gradients_are_those_of_gpt2():
     ours.load_state_dict(renamed(theirs.state_dict()))
     ids = torch.randint(97, (2, 21), generator=torch.Generator().manual_seed(0))
     close(ours(ids), theirs(ids).logits, 1e-5, "logits")
-    # Theirs shifts the targets itself.
+    # GPT-2 shifts the targets itself.
     loss, expected = ours.loss(ids[:, :-1], ids[:, 1:]), theirs(ids, labels=ids).loss
     close(loss, expected, 1e-5, "loss")
     loss.backward()
@@ -123,24 +123,24 @@ def test_cached_generation_gives_the_same_tokens(settings, n):
 
 
 def test_a_cached_step_computes_one_position_only(monkeypatch):
-    gpt, seen = model(), []
+    gpt, lengths = model(), []
     forward = GPT.forward
 
     def spy(self, ids, caches=None):
-        seen.append(ids.shape[1])
+        lengths.append(ids.shape[1])
         return forward(self, ids, caches)
 
     monkeypatch.setattr(GPT, "forward", spy)
     gpt.generate(torch.zeros(1, 6, dtype=torch.long), 5)
-    assert seen == [6, 1, 1, 1, 1]
+    assert lengths == [6, 1, 1, 1, 1]
 
 
 def test_top_k_and_temperature_shape_the_draw():
     gpt = model()
     ids = torch.zeros(400, 1, dtype=torch.long)
     logits = gpt(ids[:1])[0, -1]
-    drawn = gpt.generate(ids, 1, top_k=3, generator=torch.Generator().manual_seed(0))[:, -1]
-    assert set(drawn.tolist()) == set(logits.topk(3).indices.tolist())
+    sampled = gpt.generate(ids, 1, top_k=3, generator=torch.Generator().manual_seed(0))[:, -1]
+    assert set(sampled.tolist()) == set(logits.topk(3).indices.tolist())
     p = (logits / 0.5).softmax(-1)
     many = gpt.generate(
         ids.repeat(20, 1), 1, temperature=0.5, generator=torch.Generator().manual_seed(0)
@@ -172,8 +172,8 @@ def test_half_of_a_text_does_not_see_the_other():
     assert not torch.allclose(gpt(ids)[:, 10:], gpt(changed)[:, 10:], atol=1e-2)
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_k": 0}, {"top_k": 98}])
-def test_wrong_settings_are_named(wrong):
-    (name,) = wrong
-    with pytest.raises(ValueError, match=f"{name} {wrong[name]}"):
-        model().generate(torch.zeros(1, 1, dtype=torch.long), 1, **wrong)
+@pytest.mark.parametrize("options", [{"temperature": -1}, {"top_k": 0}, {"top_k": 98}])
+def test_wrong_settings_are_named(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} {options[name]}"):
+        model().generate(torch.zeros(1, 1, dtype=torch.long), 1, **options)

@@ -25,12 +25,12 @@ def tensors(*arrays: np.ndarray) -> list[torch.Tensor]:
 
 
 def check(out, expected, gradients, inputs, dy) -> None:
-    """The output, and each gradient, to 1e-6 of its largest number."""
+    """Compare the output and each gradient to 1e-6 of its largest number."""
     autograd = torch.autograd.grad(expected, inputs, torch.from_numpy(dy))
-    for mine, theirs in zip([out, *gradients], [expected, *autograd], strict=True):
+    for ours, theirs in zip([out, *gradients], [expected, *autograd], strict=True):
         theirs = theirs.detach().numpy()
-        assert mine.shape == theirs.shape
-        assert np.abs(mine - theirs).max() <= TOLERANCE * np.abs(theirs).max()
+        assert ours.shape == theirs.shape
+        assert np.abs(ours - theirs).max() <= TOLERANCE * np.abs(theirs).max()
 
 
 def test_linear():
@@ -94,14 +94,14 @@ def pair(dtype: torch.dtype) -> tuple[gpt.GPT, numpy_gpt.GPT]:
     for name, value in theirs.named_parameters():
         if "norm" in name or "bias" in name:
             torch.nn.init.normal_(value, mean=0.5, std=0.5)
-        else:  # larger than usual: fifty steps are few
+        else:  # larger than usual, because fifty steps are few
             torch.nn.init.normal_(value, std=0.2)
     weights = {name: value.detach().numpy().copy() for name, value in theirs.state_dict().items()}
     return theirs, numpy_gpt.GPT(weights, heads=3)
 
 
 def batches(n: int) -> np.ndarray:
-    """[n, 4, 13]: a walk over the tokens that can be learnt, with some noise."""
+    """Return tokens [n, 4, 13]: a walk that can be learnt, with some noise."""
     rng = np.random.default_rng(1)
     walk = rng.integers(31, size=(n, 4, 1)) + 3 * np.arange(13)
     return (walk + (rng.random(walk.shape) < 0.05)) % 31
@@ -116,8 +116,10 @@ def test_every_gradient_of_the_whole_decoder():
     assert loss == pytest.approx(expected.item(), rel=1e-12)
     assert gradients.keys() == dict(theirs.named_parameters()).keys()
     for name, parameter in theirs.named_parameters():
-        wanted = parameter.grad.numpy()
-        assert np.abs(gradients[name] - wanted).max() <= TOLERANCE * np.abs(wanted).max(), name
+        reference = parameter.grad.numpy()
+        assert np.abs(gradients[name] - reference).max() <= TOLERANCE * np.abs(reference).max(), (
+            name
+        )
     logits = theirs(torch.from_numpy(ids)).detach().numpy()
     assert np.allclose(ours.logits(ids), logits, atol=1e-12)
 
@@ -126,7 +128,7 @@ def test_every_gradient_of_the_whole_decoder():
 def test_fifty_steps_follow_torchs_training():
     theirs, ours = pair(torch.float32)
     peak, decay = 1e-2, 0.1
-    mine = numpy_gpt.AdamW(ours.parameters, decay=decay)
+    optimizer = numpy_gpt.AdamW(ours.parameters, decay=decay)
     matrices = [p for p in theirs.parameters() if p.ndim > 1]
     rest = [p for p in theirs.parameters() if p.ndim <= 1]
     reference = torch.optim.AdamW([{"params": matrices, "weight_decay": decay},
@@ -144,7 +146,7 @@ def test_fifty_steps_follow_torchs_training():
         expected = theirs.loss(torch.from_numpy(ids[:, :-1]), torch.from_numpy(ids[:, 1:]))
         expected.backward()
         assert loss == pytest.approx(expected.item(), abs=1e-4), step
-        mine.step(gradients, numpy_gpt.cosine(step, 50, peak=peak, floor=0.1 * peak, warmup=5))
+        optimizer.step(gradients, numpy_gpt.cosine(step, 50, peak=peak, floor=0.1 * peak, warmup=5))
         reference.step()
         schedule.step()
         first, last = first or loss, loss

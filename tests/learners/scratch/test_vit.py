@@ -53,7 +53,7 @@ def test_class_token_of_the_essays_has_no_place():
     torch.manual_seed(0)
     essay, published = SMALL(essay=True), SMALL()
     assert parameters(published) - parameters(essay) == 3 * 24
-    # A place of 0 for the token is no place.
+    # A zero position embedding for the class token adds nothing.
     state = {n: v for n, v in published.state_dict().items() if not n.startswith("norm.")}
     state["pos_embed"] = state["pos_embed"][:, 1:]
     essay.load_state_dict(state)
@@ -64,7 +64,7 @@ def test_class_token_of_the_essays_has_no_place():
     assert torch.allclose(essay(x), published(x), atol=1e-6)
 
 
-@pytest.mark.parametrize(("wrong", "value"), [("size", 30), ("width", 25)])
-def test_sizes_that_do_not_divide(wrong, value):
-    with pytest.raises(ValueError, match=f"{wrong} {value}"):
-        SMALL(**{wrong: value})
+@pytest.mark.parametrize(("name", "value"), [("size", 30), ("width", 25)])
+def test_sizes_that_do_not_divide(name, value):
+    with pytest.raises(ValueError, match=f"{name} {value}"):
+        SMALL(**{name: value})

@@ -26,9 +26,9 @@ def model(confidence: Any) -> Any:
 
 @pytest.mark.parametrize("task", [SingleLabel(), MultiLabel(), ClassTree(tree=TREE)])
 def test_each_task_has_all_that_the_stages_ask(task: Task) -> None:
-    asked = [name for name in vars(Task) if not name.startswith("_")]
-    assert len(asked) > 10
-    assert [name for name in asked if not hasattr(task, name)] == []
+    names = [name for name in vars(Task) if not name.startswith("_")]
+    assert len(names) > 10
+    assert [name for name in names if not hasattr(task, name)] == []
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_settings_name_the_task(data: dict[str, Any], task: type) -> None:
 
 
 def test_a_model_has_the_task_that_it_was_trained_for() -> None:
-    plain, several = Confidence.uncalibrated(2), Confidence.uncalibrated(2, exclusive=False)
+    plain, multi_label = Confidence.uncalibrated(2), Confidence.uncalibrated(2, exclusive=False)
     assert type(task_of(model(plain))) is SingleLabel
-    assert type(task_of(model(several))) is MultiLabel
+    assert type(task_of(model(multi_label))) is MultiLabel
     of_tree = model(SimpleNamespace(exclusive=True, tree=TREE))
     assert task_of(of_tree) == ClassTree(tree=TREE)
     on = DataSettings(data="photos", from_="runs/x/model")  # type: ignore[arg-type]
     assert choose_task(on, of_tree) == ClassTree(origin=of_tree)
     with pytest.raises(SecondhandError, match=r"--from runs/x/model"):
-        choose_task(on, model(several))
+        choose_task(on, model(multi_label))
 
 
 def test_a_tree_has_no_thresholds_of_its_classes() -> None:

@@ -1,4 +1,4 @@
-"""Several labels an item, from a table to answers, through the commands."""
+"""Several labels per item, from a table to answers, through the commands."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("words", "flag"),
     [(["--cv", "3", "--label-smoothing", "0.1"], "--label-smoothing"),
      (["--score", "knn", "--keep-known", "0.9"], "--score, --keep-known"),
      (["--background", "."], "--background"), (["--backbone", "auto"], "--backbone auto")],
 )  # fmt: skip
 def test_what_it_does_not_go_with_is_named_at_the_start(
-    table: Path, tmp_path: Path, words: list[str], named: str
+    table: Path, tmp_path: Path, words: list[str], flag: str
 ) -> None:
-    with pytest.raises(SecondhandError, match=f"does not support {named}"):
+    with pytest.raises(SecondhandError, match=f"does not support {flag}"):
         main(["--data", str(table), "--labels", "multi", "--out", str(tmp_path / "run"), *words])
     assert not (tmp_path / "run" / "items.csv").exists()
 
@@ -78,17 +78,17 @@ def test_each_label_is_answered_by_itself(
     files = [str(table.parent / f"{n:02d}.png") for n in range(12)]
     assert predict_main([str(run / "model"), *files, "--top", "1", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    wanted = ["unknown", "blue", "red", "blue|red"] * 3
-    assert sum(row["label"] == one for row, one in zip(rows, wanted, strict=True)) >= 9
+    expected = ["unknown", "blue", "red", "blue|red"] * 3
+    assert sum(row["label"] == one for row, one in zip(rows, expected, strict=True)) >= 9
     both = next(row for row in rows if row["label"] == "blue|red")
     assert {name for name, p in json.loads(both["top"]) if p >= 0.6} == {"blue", "red"}
     assert predict_main([str(run / "model"), both["path"], "--format", "table"]) == 0
     assert capsys.readouterr().out.partition(both["path"])[0].count(" %") == 2
-    odd = table.parent / "odd" / "green.png"  # which no training picture is
-    odd.parent.mkdir()
+    outlier = table.parent / "odd" / "green.png"  # unlike any training picture
+    outlier.parent.mkdir()
     pixels = np.random.default_rng(1).integers(0, 2, (40, 40, 1)) * np.array([0, 255, 60])
-    Image.fromarray(pixels.astype(np.uint8)).save(odd)
-    assert predict_main([str(run / "model"), str(odd), "--format", "csv"]) == 0
+    Image.fromarray(pixels.astype(np.uint8)).save(outlier)
+    assert predict_main([str(run / "model"), str(outlier), "--format", "csv"]) == 0
     assert ",out of distribution," in capsys.readouterr().out
     strict = ["--threshold", "1", "--format", "csv"]
     assert predict_main([str(run / "model"), both["path"], *strict]) == 0
@@ -131,7 +131,7 @@ def test_the_report_and_an_evaluation_tell_each_label(
     grey.save(tmp_path / "strange" / "unlike.png")
     pool, out = [str(tmp_path / "strange"), str(table.parent)], tmp_path / "next.csv"
     assert suggest_main([str(run / "model"), *pool, "--n", "2", "--out", str(out)]) == 0
-    row = pd.read_csv(out, keep_default_na=False).iloc[0]  # of which nothing is said
+    row = pd.read_csv(out, keep_default_na=False).iloc[0]  # nothing is known about it
     assert (row["score"], row["guess"]) == (1.0, "")
     assert row["why"].startswith("out of distribution: ")
     with pytest.raises(SecondhandError, match=r"--no-labels: .*--data"):

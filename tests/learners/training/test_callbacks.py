@@ -69,15 +69,15 @@ def quietly(learn: Learner, epochs: int = 1, freeze_epochs: int = 1, **settings)
 @pytest.mark.parametrize("name", [CNN, VIT])
 def test_cpu_autocast_computes_in_bfloat16_and_returns_float32(folder, tmp_path, name):
     learn = learner(folder, tmp_path, name=name, cbs=callbacks.mixed_precision("bf16", "cpu"))
-    seen, outputs = set(), set()
+    modes, outputs = set(), set()
     layers = (torch.nn.Conv2d, torch.nn.Linear)
     for module in learn.model.modules():
         if isinstance(module, layers):
-            module.register_forward_hook(lambda m, i, out: seen.add((learn.training, out.dtype)))
+            module.register_forward_hook(lambda m, i, out: modes.add((learn.training, out.dtype)))
     learn.add_cb(_Spy(lambda learn: outputs.add(learn.pred.dtype)))
     quietly(learn, freeze_epochs=0)
     # Validation computes as prediction does.
-    assert seen == {(True, torch.bfloat16), (False, torch.float32)}
+    assert modes == {(True, torch.bfloat16), (False, torch.float32)}
     assert outputs == {torch.float32}
     assert {p.dtype for p in learn.model.parameters()} == {torch.float32}
     assert not torch.is_autocast_enabled("cpu")
@@ -93,7 +93,7 @@ def test_autocast_is_left_when_a_batch_fails(folder, tmp_path):
     assert not torch.is_autocast_enabled("cpu")
 
 
-@pytest.mark.parametrize(("horizon", "epochs"), [(0.5, 2), (0.1, 1)])  # of 10 and of 5 steps
+@pytest.mark.parametrize(("horizon", "epochs"), [(0.5, 2), (0.1, 1)])  # 10 and 5 steps
 def test_ema_equals_the_average_computed_by_hand(folder, tmp_path, horizon, epochs):
     ema = callbacks.Ema(horizon)
     record: list[dict[str, torch.Tensor]] = []
@@ -104,7 +104,7 @@ def test_ema_equals_the_average_computed_by_hand(folder, tmp_path, horizon, epoc
     with learn.no_bar(), learn.no_logging():
         learn.fit(epochs, 1e-2)
     steps = epochs * len(learn.dls.train)
-    decay = 1 - 1 / max(2, horizon * steps)  # over two at least: one is no average
+    decay = 1 - 1 / max(2, horizon * steps)  # over at least two steps
     assert len(record) == steps
     average = before
     for state in record:
@@ -133,7 +133,7 @@ def test_validation_and_the_kept_weights_are_the_average(folder, tmp_path):
 
 @pytest.mark.parametrize("last", [False, True])
 def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last):
-    """Of a fit that gets worse after its first epoch."""
+    """The fit gets worse after its first epoch."""
     best = checkpoints.KeepBest(tmp_path / "checkpoint", last=last)
     assert not best.restore(torch.nn.Linear(2, 2))
     learn = learner(folder, tmp_path, cbs=[best])
@@ -143,9 +143,9 @@ def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last)
     with learn.no_bar(), learn.no_logging():
         learn.fit(3, 1e-2)
     assert best.restore(learn.model)
-    kept = learn.model.state_dict()
-    wanted = weights[-1 if last else 0]
-    assert all(torch.equal(kept[name], value) for name, value in wanted.items())
+    actual = learn.model.state_dict()
+    expected = weights[-1 if last else 0]
+    assert all(torch.equal(actual[name], value) for name, value in expected.items())
     assert not all(torch.equal(weights[0][name], value) for name, value in weights[-1].items())
     record = json.loads((tmp_path / "checkpoint" / "best.json").read_text())
     assert record["epoch"] == (3 if last else 1)
@@ -189,7 +189,7 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(
     monkeypatch.setattr(learner_module, "FROZEN_VERSIONS", 0)
     torch._dynamo.reset()
     counters.clear()
-    # Dynamo traces and guards as always; what it hands to the compiler is run as it is.
+    # Dynamo traces and guards as usual; the compiled code is run uncompiled.
     compiled = callbacks.Compile(backend="eager")
     learn = learner(folder, tmp_path, name=name, cbs=[compiled])
     names = list(learn.model.state_dict())
@@ -204,8 +204,7 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(
 
 
 def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path, monkeypatch):
-    """Of a network of few layers, without trial compilations and headers made ready for many more: the
-    compiler takes seconds for each."""
+    """A small network without trial compilations and precompiled headers, which take seconds."""
     from torch._inductor import config
 
     monkeypatch.setattr(config.cpp, "vec_isa_ok", True)
@@ -225,7 +224,7 @@ def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path, 
 
 
 def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, caplog):
-    """At a size whose last map is 1 x 1, where one item gives a BatchNorm one value."""
+    """The last feature map is 1 x 1, so a single item gives BatchNorm a single value."""
     caplog.set_level("DEBUG")
     learn = learner(folder, tmp_path, size=32, bs=1)
     states: list[dict[str, torch.Tensor]] = []
@@ -234,9 +233,9 @@ def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, c
     assert "BatchNorms use their running averages" in caplog.text
     assert torch.isfinite(torch.tensor([float(v) for v in learn.recorder.values[-1]])).all()
     frozen, unfrozen = states
-    same = {name for name in frozen if torch.equal(frozen[name], unfrozen[name])}
+    unchanged = {name for name in frozen if torch.equal(frozen[name], unfrozen[name])}
     buffers = {name for name, _ in learn.model.named_buffers()}
-    assert same == buffers
+    assert unchanged == buffers
     assert not (frozen["0.bn1.running_mean"] == 0).any(), "the frozen epoch has found them"
 
 
@@ -264,7 +263,7 @@ def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
     "precision", [pytest.param("fp32", marks=pytest.mark.long("bf16 is tried")), "bf16"]
 )
 def test_all_of_them_together(folder, tmp_path, precision):
-    """Precision, EMA, compile, channels-last and clipping in one run."""
+    """Precision, EMA, compilation, channels-last and clipping in one run."""
     best = checkpoints.KeepBest(tmp_path / "checkpoint")
     cbs = [
         *callbacks.mixed_precision(precision, "cpu"),
@@ -300,7 +299,7 @@ class _Spy(callbacks.Callback):
 
 
 class _Fixed(callbacks.Callback):
-    """One batch, always the same, and a stop before its step."""
+    """Always give the same batch, and stop before its step."""
 
     order = -20
 

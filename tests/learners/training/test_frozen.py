@@ -1,4 +1,4 @@
-"""Frozen epochs on kept features: the same head, the same records, a fraction of the work."""
+"""Frozen epochs on stored features: the same head and records with a fraction of the work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 class Counts(Callback):
-    """Counts what runs through the body, and keeps what the head was given."""
+    """Count passes through the backbone, and record what the head gets."""
 
     def before_fit(self) -> None:
         self.through, self.batches, self.losses = 0, [], []
@@ -66,7 +66,7 @@ def test_the_body_sees_each_file_once_a_view(folder, tmp_path, name):  # noqa: F
     assert sum(passed) == 2 * train + valid
     after = learn.model.state_dict()
     assert all(torch.equal(after[f"0.{n}"], before[f"0.{n}"]) for n in learn.model[0].state_dict())
-    head = "1.3.weight" if name == CNN else "1.1.weight"  # behind the pooling of a map
+    head = "1.3.weight" if name == CNN else "1.1.weight"  # behind the pooling
     assert not torch.equal(after[head], before[head])
     assert not [m for m in learn.model.modules() if "forward" in vars(m)]
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".features")]
@@ -79,7 +79,7 @@ def test_an_epoch_gives_each_file_once_and_the_next_epoch_the_next_view(folder, 
         torch.cat([x for training, at, x, _ in counts.batches if training and at == epoch])
         for epoch in range(3)
     ]
-    # The last smaller batch is dropped, as where files are read.
+    # The last, smaller batch is dropped, as when files are read.
     assert [len(x) for x in epochs] == [learn.dls.train.n // 8 * 8] * 3
     rows = [{tuple(row.tolist()) for row in x} for x in epochs]
     assert all(len(each) == len(x) for each, x in zip(rows, epochs, strict=True))
@@ -89,11 +89,11 @@ def test_an_epoch_gives_each_file_once_and_the_next_epoch_the_next_view(folder, 
 
 
 def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  # noqa: F811
-    """fastai tells a loader's transforms whether they are training's only as it begins to run."""
+    """fastai tells a loader's transforms whether they are for training only when it starts."""
     learn = learner(folder, tmp_path, size=64, cbs=[Seeds(0)])
     shapes = []
     learn.model[0].register_forward_pre_hook(lambda module, inputs: shapes.append(inputs[0].shape))
-    with keep_thread_count(1):  # which has whole batches
+    with keep_thread_count(1):  # so that batches are complete
         frozen_only(learn, epochs=1, views=1)
     crops = shapes[: -(-learn.dls.train.n // 8)]
     assert sum(shape[0] for shape in crops) == learn.dls.train.n
@@ -102,11 +102,11 @@ def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  #
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_validation_is_the_whole_networks(folder, tmp_path, precision):  # noqa: F811
-    """Against plain torch in fp32, whatever training computes in and minimises."""
+    """The reference is plain torch in fp32, whatever training computes in and minimises."""
     cbs = [ChannelsLast(), *callbacks.mixed_precision(precision, "cpu")]
     learn = learner(folder, tmp_path, cbs=cbs, label_smoothing=0.1, class_weights=True)
     frozen_only(learn, epochs=2, views=1)
-    kept = [float(v) for v in learn.recorder.values[-1][1:]]
+    actual = [float(v) for v in learn.recorder.values[-1][1:]]
     network = learn.model.eval()
     with torch.inference_mode():
         batches = [(network(x.as_subclass(torch.Tensor)), y) for x, y in learn.dls.valid]
@@ -114,15 +114,15 @@ def test_validation_is_the_whole_networks(folder, tmp_path, precision):  # noqa:
     labels = torch.cat([y for _, y in batches]).as_subclass(torch.Tensor)
     right = (logits.argmax(1) == labels).float().mean()
     nll = functional.cross_entropy(logits, labels)
-    assert kept == pytest.approx([nll.item(), right.item()], abs=1e-5)
+    assert actual == pytest.approx([nll.item(), right.item()], abs=1e-5)
 
 
 def test_the_head_trains_as_on_the_body_itself(folder, tmp_path):  # noqa: F811
-    """An oracle in plain torch: the same batches, the body in eval mode before them, AdamW."""
+    """The reference is plain torch: the same batches, the backbone in eval mode, AdamW."""
     learn = learner(folder, tmp_path, cbs=[counts := Counts()])
     for layer in learn.model.modules():
         if isinstance(layer, torch.nn.Dropout):
-            layer.p = 0.0  # what it drops is drawn from elsewhere
+            layer.p = 0.0  # it would draw other units
     network = copy.deepcopy(learn.model)
     with learn.no_bar(), learn.no_logging():
         learn.freeze()
@@ -141,60 +141,60 @@ def test_the_head_trains_as_on_the_body_itself(folder, tmp_path):  # noqa: F811
     assert counts.losses == pytest.approx(losses, rel=1e-3)
     for name, value in head.state_dict().items():
         torch.testing.assert_close(learn.model[1].state_dict()[name], value, rtol=1e-3, atol=1e-4)
-    # What the head was given for validation is the body's map of the pictures, pooled.
+    # For validation, the head gets the backbone's pooled map of the pictures.
     x = torch.cat([x for x, _ in learn.dls.valid]).as_subclass(torch.Tensor)
-    given = torch.cat([x for training, _, x, _ in counts.batches if not training])
-    torch.testing.assert_close(given, network[1][:2](network[0].eval()(x)), rtol=1e-4, atol=1e-4)
+    inputs = torch.cat([x for training, _, x, _ in counts.batches if not training])
+    torch.testing.assert_close(inputs, network[1][:2](network[0].eval()(x)), rtol=1e-4, atol=1e-4)
 
 
 def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_trained(folder, tmp_path):  # noqa: F811
-    """The averages against the definition; what the head gets is normalised by the batch."""
+    """The averages follow the definition; the head's input is normalised by the batch."""
     learn = learner(folder, tmp_path, cbs=[counts := Counts()])
-    seen: list[torch.Tensor] = []
+    body_inputs: list[torch.Tensor] = []
     norm = next(m for m in learn.model[0].modules() if isinstance(m, torch.nn.BatchNorm2d))
     norm.register_forward_pre_hook(
-        lambda module, inputs: seen.append(inputs[0].detach()) if module.training else None
+        lambda module, inputs: body_inputs.append(inputs[0].detach()) if module.training else None
     )
     before = _state(learn.model)
     with learn.no_bar(), learn.no_logging():
         learn.freeze()
         with frozen.frozen_features(learn, 2, 3, adapt=True):
             learn.fit(3, 1e-3)
-    assert len(seen) == 2 * -(-learn.dls.train.n // 8)
-    items = torch.tensor([len(x) for x in seen])
+    assert len(body_inputs) == 2 * -(-learn.dls.train.n // 8)
+    items = torch.tensor([len(x) for x in body_inputs])
     assert items.unique().tolist() == [2, 8], "the last batch counts for its items"
     part = (items / items.sum())[:, None]
-    mean = (part * torch.stack([x.mean((0, 2, 3)) for x in seen])).sum(0)
-    var = (part * torch.stack([x.var((0, 2, 3)) for x in seen])).sum(0)
+    mean = (part * torch.stack([x.mean((0, 2, 3)) for x in body_inputs])).sum(0)
+    var = (part * torch.stack([x.var((0, 2, 3)) for x in body_inputs])).sum(0)
     torch.testing.assert_close(norm.running_mean, mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(norm.running_var, var, rtol=1e-4, atol=1e-5)
     assert norm.momentum is not None
-    # Weights of the body are as they were, its averages are not.
+    # The backbone's weights are unchanged, its averages are not.
     after = learn.model.state_dict()
     weights = {f"0.{n}" for n, _ in learn.model[0].named_parameters()}
     assert all(torch.equal(after[n], before[n]) for n in weights)
     assert not torch.equal(after["0.bn1.running_mean"], before["0.bn1.running_mean"])
-    given = [(x, y) for training, at, x, y in counts.batches if not training and at == 2]
+    head_batches = [(x, y) for training, at, x, y in counts.batches if not training and at == 2]
     with learn.no_bar(), learn.no_logging():
         anew = [float(v) for v in learn.validate()]
-    logits = learn.model[1].eval()[1:](torch.cat([x for x, _ in given]))
+    logits = learn.model[1].eval()[1:](torch.cat([x for x, _ in head_batches]))
     assert functional.cross_entropy(
-        logits, torch.cat([y for _, y in given])
+        logits, torch.cat([y for _, y in head_batches])
     ).item() == pytest.approx(anew[0], abs=1e-4)
 
 
 @pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (1, 3), (3, 1), (1, 1, 1), (2, 1, 3, 3, 1)])
 def test_no_item_is_lost_and_none_is_alone(sizes):
     x = torch.arange(sum(sizes))
-    found = list(frozen._merge_single_items(zip(x.split(sizes), (-x).split(sizes), strict=True)))
-    assert torch.cat([x[:0], *(a for a, _ in found)]).tolist() == x.tolist()
-    assert torch.cat([x[:0], *(b for _, b in found)]).tolist() == (-x).tolist()
-    assert all(len(a) > 1 for a, _ in found) or sizes == (1,)
-    assert max((len(a) for a, _ in found), default=0) <= max(sizes, default=0) + 2
+    batches = list(frozen._merge_single_items(zip(x.split(sizes), (-x).split(sizes), strict=True)))
+    assert torch.cat([x[:0], *(a for a, _ in batches)]).tolist() == x.tolist()
+    assert torch.cat([x[:0], *(b for _, b in batches)]).tolist() == (-x).tolist()
+    assert all(len(a) > 1 for a, _ in batches) or sizes == (1,)
+    assert max((len(a) for a, _ in batches), default=0) <= max(sizes, default=0) + 2
 
 
 def test_a_last_file_alone_is_no_batch(folder, tmp_path):  # noqa: F811
-    """At a size whose last map is 1 x 1, where one item gives a BatchNorm one value."""
+    """The last feature map is 1 x 1, so a single item gives BatchNorm a single value."""
     learn = learner(folder, tmp_path, size=32)
     learn = learner(folder, tmp_path, size=32, bs=learn.dls.train.n - 1)
     passed = []
@@ -213,8 +213,8 @@ def test_the_seed_says_which_features(folder, tmp_path):  # noqa: F811
         if disturb:
             torch.rand(100)
         frozen_only(learn, epochs=1, views=1)
-        found = torch.cat([x for training, _, x, _ in counts.batches if training])
-        return found[found[:, 0].argsort()]
+        features = torch.cat([x for training, _, x, _ in counts.batches if training])
+        return features[features[:, 0].argsort()]
 
     assert torch.equal(drawn(1), drawn(1, disturb=True))
     assert not torch.equal(drawn(1), drawn(2))
@@ -285,7 +285,7 @@ def test_a_probe_learns_the_head_alone_and_is_a_model_like_any_other(folder, tmp
     network = Predictor(out / "model").network
     assert [type(layer).__name__ for layer in network[1]][-1] == "Linear"
     pretrained, _, _ = build(NetworkSpec("embedded", 3, 48))
-    own, theirs = network[0].state_dict(), pretrained[0].state_dict()
-    assert all(torch.equal(own[name], theirs[name]) for name in theirs)
+    state, theirs = network[0].state_dict(), pretrained[0].state_dict()
+    assert all(torch.equal(state[name], theirs[name]) for name in theirs)
     assert (out / "report/index.html").stat().st_size
     assert Path(out / "predictions.csv").stat().st_size

@@ -25,7 +25,7 @@ def test_freezing_and_graded_rates_act_on_every_family(folder, tmp_path, name): 
         first = frozen_to % len(groups)
         for index, group in enumerate(groups):
             trained = sum(p.requires_grad for p in group)
-            # fastai lets normalisation layers train in frozen groups too; nothing else may.
+            # fastai trains norms in frozen groups too; nothing else may train there.
             norms = {id(p) for m in learn.model.modules() if "Norm" in type(m).__name__
                      for p in m.parameters()}  # fmt: skip
             expected = len(group) if index >= first else sum(id(p) in norms for p in group)
@@ -47,18 +47,18 @@ def test_fine_tune_goes_from_frozen_to_all_with_half_the_rate(folder, tmp_path):
     learn = learner(folder, tmp_path)
     quietly(learn, lr=1e-2)
     assert learn.opt.frozen_idx == 0
-    # The recorder holds the last phase: the head's rate peaks at half of the frozen phase's.
+    # The recorder holds the last phase, where the head's rate peaks at half of the frozen phase's.
     assert max(learn.recorder.lrs) == pytest.approx(5e-3, rel=0.05)
 
 
 def test_lr_find_leaves_weights_and_randomness_alone(folder, tmp_path):  # noqa: F811
     runs = []
-    for look in (False, True):
+    for searched in (False, True):
         learn = learner(folder, tmp_path)
         learn.dls.train.rng.seed(3)
         before = _state(learn.model)
         set_seed(1)
-        if look:
+        if searched:
             with learn.no_bar(), learn.no_logging():
                 lr, suggestions = find_lr(learn)
             assert set(suggestions) == {"slide", "valley"}
@@ -90,12 +90,13 @@ def test_it_learns(folder, tmp_path):  # noqa: F811
     with learn.no_bar(), learn.no_logging():
         learn.fit(6, 5e-3)
     losses = learn.recorder.losses
-    assert {type(loss) for loss in losses} == {float}  # tensors would stay between the activations
+    # tensors would keep the activations in memory
+    assert {type(loss) for loss in losses} == {float}
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
 
 
 def test_steps_are_those_of_torch_weight_by_weight(folder, tmp_path):  # noqa: F811
-    """Its plain loop in float64 is the oracle; weights are channels-last, as a training has them."""
+    """The reference is its plain loop in float64; weights are channels-last, as in training."""
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)),
             torch.nn.Parameter(torch.randn(7))]  # fmt: skip
@@ -129,5 +130,5 @@ def test_a_background_counts_as_one_class_at_most():
         1,
         1,
     ]
-    even = class_objective(TrainSettings(class_weights=True), counts, True).loss.func.weight
-    assert (even * torch.tensor(counts)).tolist() == pytest.approx([65] * 4)
+    weights = class_objective(TrainSettings(class_weights=True), counts, True).loss.func.weight
+    assert (weights * torch.tensor(counts)).tolist() == pytest.approx([65] * 4)

@@ -1,4 +1,4 @@
-"""Accuracy against labels: parts that hold each other, and what twice the labels bring, foretold."""
+"""Accuracy against labels: nested parts, and the predicted effect of twice the labels."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CLASSES = ["a", "b", "c", "d", "e"]
 CENTRES = np.random.default_rng(3).normal(0, 1, (5, 10))
 
 
-def seen(rng: np.random.Generator, n: int) -> FeatureRows:
-    """Features of a known law: five Gaussian classes in ten dimensions."""
+def draw(rng: np.random.Generator, n: int) -> FeatureRows:
+    """Return features of a known law: five Gaussian classes in ten dimensions."""
     y = rng.integers(0, 5, n)
     x = (CENTRES[y] + rng.normal(0, 1.3, (n, 10))).astype(np.float32)
     return FeatureRows(torch.from_numpy(x), torch.from_numpy(y), np.arange(n), np.arange(n))
@@ -31,8 +31,8 @@ def seen(rng: np.random.Generator, n: int) -> FeatureRows:
 
 def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    train, held, many = seen(rng, 128), seen(rng, 300), seen(rng, 5000)
-    answers = predictions_by_fraction(train, held, CLASSES, fit_probe).rename(
+    train, held_out, fresh = (draw(rng, 128), draw(rng, 300), draw(rng, 5000))
+    answers = predictions_by_fraction(train, held_out, CLASSES, fit_probe).rename(
         columns={"item": "path"}
     )
     answers["unit"] = answers["path"]
@@ -43,10 +43,10 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
 
     def truth(learnt: FeatureRows) -> float:
         probe = fit_probe(learnt.features, learnt.targets, 5)
-        right = (many.features @ probe.weight.T + probe.bias).argmax(1) == many.targets
+        right = (fresh.features @ probe.weight.T + probe.bias).argmax(1) == fresh.targets
         return float(right.float().mean())
 
-    more = seen(rng, 128)
+    more = draw(rng, 128)
     twice = train._replace(
         features=torch.cat([train.features, more.features]),
         targets=torch.cat([train.targets, more.targets]),
@@ -68,7 +68,7 @@ def test_what_twice_the_labels_bring_lies_within_the_limits(tmp_path: Path) -> N
 
 
 def test_parts_hold_each_other_and_keep_windows_and_classes_together() -> None:
-    """Of 40 recordings of three windows each; the last target is a background."""
+    """40 recordings of three windows each; the last target is a background."""
     items = np.repeat(np.arange(40), 3)
     targets = torch.from_numpy(np.repeat(np.arange(40) % 3, 3))
     features = torch.arange(120.0)[:, None].repeat(1, 2)
@@ -80,7 +80,7 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together() -> None:
         return LinearProbe(weight, torch.tensor([0.0, 1.0, 0.0]), 1.0, 0.0)
 
     each = FeatureRows(features, targets, items, items)
-    found = predictions_by_fraction(each, each, ["a", "b"], noted)
+    predictions = predictions_by_fraction(each, each, ["a", "b"], noted)
     for small, large in pairwise(learnt[:4]):
         assert small < large
     for rows in learnt:
@@ -88,9 +88,9 @@ def test_parts_hold_each_other_and_keep_windows_and_classes_together() -> None:
         assert len(rows) == 3 * len({row // 3 for row in rows})
     assert learnt[3] == {*range(120)}
     assert learnt[0] != learnt[4]
-    assert len(found) == 27, "recordings of the two classes"
-    assert found.columns[2:7].tolist() == ["4-1", "8-1", "14-1", "27-1", "4-2"]
-    assert found.iloc[:, 2:].eq("b").all(axis=None), "the background is no answer"
+    assert len(predictions) == 27, "recordings of the two classes"
+    assert predictions.columns[2:7].tolist() == ["4-1", "8-1", "14-1", "27-1", "4-2"]
+    assert predictions.iloc[:, 2:].eq("b").all(axis=None), "the background is no answer"
 
 
 def test_where_it_cannot_be_told(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_where_it_cannot_be_told(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 
     def said(**right: float) -> str:
-        own = {name.strip("_").replace("_", "-"): share for name, share in right.items()}
-        cells = {n: np.where(rng.random(40) < share, "a", "b") for n, share in own.items()}
+        shares = {name.strip("_").replace("_", "-"): share for name, share in right.items()}
+        cells = {n: np.where(rng.random(40) < share, "a", "b") for n, share in shares.items()}
         frame.assign(**cells).to_csv(file, index=False)
         curve = read_learning_curve(file)
         assert curve is not None

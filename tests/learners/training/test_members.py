@@ -40,9 +40,9 @@ def test_each_member_is_the_network_of_its_seed_on_one_split(finished, pictures,
     loaded = load_bundle(finished / "model")
     assert loaded.spec.members == len(loaded.network.members) == 3
     main(["--data", str(pictures), "--out", str(tmp_path / "one"), *QUICK])
-    alone = load_bundle(tmp_path / "one/model").network.state_dict()
+    single = load_bundle(tmp_path / "one/model").network.state_dict()
     first, second, third = (member.state_dict() for member in loaded.network.members)
-    assert all(torch.equal(first[name], alone[name]) for name in alone)
+    assert all(torch.equal(first[name], single[name]) for name in single)
     weights = [next(value for value in state.values() if value.ndim == 4)
                for state in (first, second, third)]  # fmt: skip
     assert not torch.equal(weights[0], weights[1])
@@ -57,11 +57,11 @@ def test_each_member_is_the_network_of_its_seed_on_one_split(finished, pictures,
 def test_the_saved_answers_are_the_loaded_ensembles(finished):
     saved = pd.read_csv(finished / "predictions.csv")
     answers = list(Predictor(finished / "model").predict(saved.path))
-    found = [answer.probability for answer in answers]
-    assert found == pytest.approx(saved.probability.tolist(), abs=1e-4)
+    probabilities = [answer.probability for answer in answers]
+    assert probabilities == pytest.approx(saved.probability.tolist(), abs=1e-4)
     confidence = json.loads((finished / "model/config.json").read_text())["confidence"]
     assert confidence["calibrator"]["temperature"]["n"] == saved.split.eq("calibration").sum()
-    # The distance is measured over all members' features.
+    # Distances use all members' features.
     reference = load_bundle(finished / "model").decider.distance.reference
     assert reference.shape[1] == 3 * 96
     assert np.linalg.norm(reference, axis=1) == pytest.approx(1, abs=1e-5)
@@ -70,11 +70,11 @@ def test_the_saved_answers_are_the_loaded_ensembles(finished):
 def test_ctrl_c_in_the_second_network_keeps_the_first(pictures, tmp_path, monkeypatch):
     calls: list[int] = []
 
-    def fine_tune(*given, **more):
+    def fine_tune(*args, **kwargs):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        learner.fine_tune(*given, **more)
+        learner.fine_tune(*args, **kwargs)
 
     monkeypatch.setattr(members, "fine_tune", fine_tune)
     out = tmp_path / "run"

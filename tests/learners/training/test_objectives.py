@@ -1,4 +1,4 @@
-"""The loss of several labels an item, their linear probe, and clips that sound at once."""
+"""The loss of several labels per item, their linear probe, and clips that sound at once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def test_the_loss_is_of_what_is_known():
     logits = torch.tensor([[1.0, -2.0], [3.0, 0.5]], requires_grad=True)
     targets = torch.tensor([[1.0, NAN], [0.0, 1.0]])
     known = torch.tensor([1.0, 3.0, 0.5])
-    wanted = functional.binary_cross_entropy_with_logits(known, torch.tensor([1.0, 0.0, 1.0]))
+    expected = functional.binary_cross_entropy_with_logits(known, torch.tensor([1.0, 0.0, 1.0]))
     loss = MaskedLabelLoss()(logits, targets)
-    assert torch.isclose(loss, wanted)
+    assert torch.isclose(loss, expected)
     loss.backward()
     assert logits.grad is not None
     assert logits.grad[0, 1] == 0
@@ -59,13 +59,13 @@ def test_the_probe_is_a_logistic_regression_of_each_label(monkeypatch):
         logits = x[rows] @ ours.weight[k].numpy() + ours.bias[k].numpy()
         np.testing.assert_allclose(logits, theirs.decision_function(scaled), atol=1e-3)
     for asymmetric in (False, True):
-        found = fit_multi_label_probe(
+        weights = fit_multi_label_probe(
             torch.from_numpy(3 * x + 1), targets, 2, MaskedLabelLoss(asymmetric=asymmetric)
         )
-        logits = torch.from_numpy(3 * x + 1).float() @ found.weight.T + found.bias
+        logits = torch.from_numpy(3 * x + 1).float() @ weights.weight.T + weights.bias
         assert roc_auc_score(y[:, 0], logits[:, 0]) > 0.9
         assert ((logits[:, 0] > 0).numpy() == y[:, 0]).mean() > (0.6 if asymmetric else 0.85)
-        assert 0.01 < found.loss < 0.6
+        assert 0.01 < weights.loss < 0.6
 
 
 def test_two_clips_at_once_show_the_labels_of_both():
@@ -81,7 +81,7 @@ def test_two_clips_at_once_show_the_labels_of_both():
     twice = (labels == 1).sum(1) == 2
     assert 1 <= twice.sum() <= 7
     for n in range(8):
-        there = torch.nonzero(labels[n] == 1).flatten()
-        assert n in there
-        assert mixed[n, 0, 0, 0] == there.max() / 8  # the louder one is what is seen
+        present = torch.nonzero(labels[n] == 1).flatten()
+        assert n in present
+        assert mixed[n, 0, 0, 0] == present.max() / 8  # the louder one is visible
     assert torch.isnan(labels[0, 5]) or labels[0, 5] == 1

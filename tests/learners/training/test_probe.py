@@ -1,4 +1,4 @@
-"""A head fitted to its optimum, and what fine-tuning makes of it."""
+"""A head fitted to its optimum, and fine-tuning from there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def logits(fitted: probe.LinearProbe, x: torch.Tensor) -> torch.Tensor:
 
 
 class Scaler(StandardScaler):
-    """scikit-learn's, with half the root mean square of all spreads joined to each."""
+    """scikit-learn's, with half the root mean square of all spreads added to each."""
 
     def fit(self, x, y=None):
         super().fit(x, y)
@@ -54,9 +54,9 @@ class Scaler(StandardScaler):
 @pytest.mark.parametrize("width", [64, 1500])
 @pytest.mark.parametrize("balanced", [False, True])
 def test_it_is_scikit_learns_regression_on_standardised_features(digits, balanced, width):
-    """At its optimum: the logits agree to 1e-3 with a fit to a thousandth of the usual tolerance."""
+    """The logits agree to 1e-3 with a fit to a thousandth of the usual tolerance."""
     x, y = digits
-    rare = (y > 1) | (torch.arange(len(y)) % 7 == 0)  # of two classes a seventh
+    rare = (y > 1) | (torch.arange(len(y)) % 7 == 0)  # a seventh of two classes
     x, y = x[rare], y[rare]
     if width > x.shape[1]:  # more features than rows
         mixed = torch.randn(x.shape[1], width, generator=torch.Generator().manual_seed(0))
@@ -65,9 +65,9 @@ def test_it_is_scikit_learns_regression_on_standardised_features(digits, balance
     weight = "balanced" if balanced else None
     model = LogisticRegression(C=fitted.strength, max_iter=20_000, tol=1e-8, class_weight=weight)
     theirs = make_pipeline(Scaler(), model).fit(x.double().numpy(), y.numpy())
-    wanted = theirs.decision_function(x.double().numpy())
+    expected = theirs.decision_function(x.double().numpy())
     ours = logits(fitted, x).double().numpy()
-    assert np.abs(centred(ours) - centred(wanted)).max() < 1e-3
+    assert np.abs(centred(ours) - centred(expected)).max() < 1e-3
 
 
 @pytest.mark.parametrize("strength", [0.001, 1.0])
@@ -79,12 +79,12 @@ def test_each_penalty_is_fitted_to_its_optimum(digits, strength):
     def loss(logits: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(logits, digits[1], reduction="sum")
 
-    found = probe.regress(rows, loss, 10, strength)
+    fitted = probe.regress(rows, loss, 10, strength)
     theirs = LogisticRegression(C=strength, max_iter=20_000, tol=1e-9).fit(x.astype(np.float64), y)
-    ours = x @ (axes @ found[:-1]).numpy() + found[-1].numpy()
+    ours = x @ (axes @ fitted[:-1]).numpy() + fitted[-1].numpy()
     assert np.abs(centred(ours) - centred(theirs.decision_function(x))).max() < 1e-3
-    again = probe.regress(rows, loss, 10, strength, initial=found)
-    assert torch.allclose(again, found, atol=1e-4), "an optimum is where it ends"
+    again = probe.regress(rows, loss, 10, strength, initial=fitted)
+    assert torch.allclose(again, fitted, atol=1e-4), "an optimum is where it ends"
 
 
 def centred(logits: np.ndarray) -> np.ndarray:
@@ -101,22 +101,21 @@ def test_the_penalty_is_the_one_with_the_least_loss_on_rows_not_seen(digits):
             model, x.numpy(), y.numpy(), cv=folds, scoring="neg_log_loss"
         ).mean()
     assert fitted.strength == max(scores, key=lambda c: scores[c])
-    assert fitted.loss == pytest.approx(-scores[fitted.strength], rel=0.2)  # of other folds
+    assert fitted.loss == pytest.approx(-scores[fitted.strength], rel=0.2)  # over other folds
     noise = fit_probe(torch.randn(200, 64, generator=torch.Generator().manual_seed(0)), y[:200], 10)
     assert noise.strength == min(probe.STRENGTHS)
 
 
 def test_the_penalty_is_judged_by_whole_groups():
-    """Speakers of whom two features tell, and say nothing of the next one: rows of the same speaker
-    make them look worth while."""
+    """Two features tell each speaker's classes, but nothing about another speaker's."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(12), 40)
     y = rng.integers(0, 3, len(groups))
-    voice = rng.normal(0, 3, (12, 3, 20))[groups, y]  # how this speaker says this word
+    speaker = rng.normal(0, 3, (12, 3, 20))[groups, y]  # how this speaker says this word
     word = rng.normal(0, 1, (3, 20))[y]
-    x = torch.from_numpy((word + voice + rng.normal(size=voice.shape)).astype(np.float32))
+    x = torch.from_numpy((word + speaker + rng.normal(size=speaker.shape)).astype(np.float32))
     targets = torch.from_numpy(y)
-    cut, whole = fit_probe(x, targets, 3), fit_probe(x, targets, 3, groups=groups)
+    by_rows, by_groups = fit_probe(x, targets, 3), fit_probe(x, targets, 3, groups=groups)
     losses = {}
     for strength in probe.STRENGTHS:
         model = make_pipeline(Scaler(), LogisticRegression(C=strength, max_iter=2000))
@@ -124,13 +123,13 @@ def test_the_penalty_is_judged_by_whole_groups():
             model, x.numpy(), y, groups=groups, cv=GroupKFold(3), scoring="neg_log_loss"
         )
         losses[strength] = -scores.mean()
-    assert whole.strength == min(losses, key=lambda c: losses[c]) < cut.strength
-    assert whole.loss == pytest.approx(losses[whole.strength], rel=0.2)
+    assert by_groups.strength == min(losses, key=lambda c: losses[c]) < by_rows.strength
+    assert by_groups.loss == pytest.approx(losses[by_groups.strength], rel=0.2)
     labels = torch.nn.functional.one_hot(targets, 3).float()
-    cut, whole = (
+    by_rows, by_groups = (
         fit_multi_label_probe(x, labels, 3, MaskedLabelLoss(), groups=g) for g in (None, groups)
     )
-    assert whole.strength < cut.strength
+    assert by_groups.strength < by_rows.strength
 
 
 def test_two_classes_and_classes_without_a_row(digits):
@@ -138,28 +137,28 @@ def test_two_classes_and_classes_without_a_row(digits):
     two = y < 2
     fitted = fit_probe(x[two], y[two], 2)
     assert (logits(fitted, x[two]).argmax(1) == y[two]).all()
-    among = fit_probe(x[two], y[two] + 3, 6)  # 3 and 4 alone
-    said = logits(among, x[two]).softmax(1)
-    assert torch.allclose(said[:, 3:5], logits(fitted, x[two]).softmax(1), atol=0.01)
-    assert said[:, [0, 1, 2, 5]].max() < 0.01
+    among = fit_probe(x[two], y[two] + 3, 6)  # 3 and 4 only
+    probabilities = logits(among, x[two]).softmax(1)
+    assert torch.allclose(probabilities[:, 3:5], logits(fitted, x[two]).softmax(1), atol=0.01)
+    assert probabilities[:, [0, 1, 2, 5]].max() < 0.01
 
 
 def test_rows_of_the_last_class_count_less(digits, monkeypatch):
-    """Each of its rows ten times, at a tenth: as each of them once."""
+    """Each of its rows ten times with weight 0.1 counts as each once."""
     x, y = digits
     monkeypatch.setattr(probe, "STRENGTHS", (0.001,))
     monkeypatch.setattr(probe, "standardise", lambda x: (x.numpy(), np.zeros(64), np.ones(64)))
-    many = torch.cat([torch.nonzero(y < 9)[:, 0], torch.nonzero(y == 9)[:, 0].repeat(10)])
-    once, swamped, weighed = (
+    repeated = torch.cat([torch.nonzero(y < 9)[:, 0], torch.nonzero(y == 9)[:, 0].repeat(10)])
+    single_rows, unweighted, weighted = (
         fit_probe(x[rows], y[rows], 10, last=last).weight
-        for rows, last in ((torch.arange(len(y)), 1.0), (many, 1.0), (many, 0.1))
+        for rows, last in ((torch.arange(len(y)), 1.0), (repeated, 1.0), (repeated, 0.1))
     )
-    assert (weighed - once).abs().max() < 1e-3 * once.abs().max()
-    assert (swamped - once).abs().max() > 0.2 * once.abs().max()
+    assert (weighted - single_rows).abs().max() < 1e-3 * single_rows.abs().max()
+    assert (unweighted - single_rows).abs().max() > 0.2 * single_rows.abs().max()
 
 
 def test_very_few_rows(digits):
-    """A fold of them may have one class alone, or nothing."""
+    """A fold may have one class, or no rows."""
     x, _ = digits
     for rows in (2, 3, 4):
         fitted = fit_probe(x[:rows], torch.arange(rows), 6)
@@ -179,27 +178,29 @@ def test_a_feature_that_hardly_spoke_in_training_does_not_decide(digits):
     x, y = digits
     quiet = 1e-4 * torch.rand(len(x), 1, generator=torch.Generator().manual_seed(0))
     fitted = fit_probe(torch.cat([x, quiet], dim=1), y, 10)
-    calm, loud = (logits(fitted, torch.cat([x, torch.full_like(quiet, v)], 1)) for v in (0, 1))
-    assert (loud - calm).abs().max() < 0.1
+    regular, loud = (logits(fitted, torch.cat([x, torch.full_like(quiet, v)], 1)) for v in (0, 1))
+    assert (loud - regular).abs().max() < 0.1
 
 
-@pytest.mark.parametrize(("head", "one"), [("stages", True), ("linear", True), ("cosine", False)])
-def test_which_heads_are_fitted(head, one):
+@pytest.mark.parametrize(
+    ("head", "is_linear"), [("stages", True), ("linear", True), ("cosine", False)]
+)
+def test_which_heads_are_fitted(head, is_linear):
     network, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)
     assert isinstance(network, nn.Sequential)
-    assert isinstance(last_layer(network), nn.Linear) == one
+    assert isinstance(last_layer(network), nn.Linear) == is_linear
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_of_an_epoch(tmp_path_factory.mktemp("probe"), 20, "--learning-curve")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_epoch(tmp_path_factory.mktemp("probe"), 20, "--learning-curve")
 
 
-def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
-    """The run's folder; in ``ends`` the probe and the last weights, which a run does not leave."""
+def train_epoch(folder: Path, per_class: int, *kwargs: str) -> Path:
+    """Run one epoch, and keep in ``ends`` the probe and the last weights, which a run deletes."""
     pictures = write_pictures(folder / "data", per_class=per_class, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
-             "--epochs", "1", "--workers", "0", *more]  # fmt: skip
+             "--epochs", "1", "--workers", "0", *kwargs]  # fmt: skip
     real = checkpoints.KeepBest.try_blends
 
     def kept(best: checkpoints.KeepBest, epochs: int) -> None:
@@ -208,9 +209,9 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
 
     fit = objectives.fit_probe
 
-    def noted(*given, groups: np.ndarray, **more):
+    def noted(*args, groups: np.ndarray, **kwargs):
         (folder / "groups.json").write_text(json.dumps(np.bincount(groups).tolist()))
-        return fit(*given, groups=groups, **more)
+        return fit(*args, groups=groups, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objectives, "fit_probe", noted)
@@ -220,33 +221,35 @@ def run_of_an_epoch(folder: Path, per_class: int, *more: str) -> Path:
     return folder
 
 
-def test_a_run_begins_with_the_probe_and_its_norms_stay(ran):
-    history = pd.read_csv(ran / "run/history.csv")
+def test_a_run_begins_with_the_probe_and_its_norms_stay(one_run):
+    history = pd.read_csv(one_run / "run/history.csv")
     assert history["phase"].tolist() == ["frozen", "unfrozen"]
     assert history["lr"].iloc[0] == 0
     body, _, _ = build(NetworkSpec("embedded", 3, 32))
     published = body[0].state_dict()
-    probe, last = (load_file(ran / "ends" / f"{name}.safetensors") for name in ("probe", "last"))
+    probe, last = (
+        load_file(one_run / "ends" / f"{name}.safetensors") for name in ("probe", "last")
+    )
     averages = [name for name in published if name.endswith(("running_mean", "running_var"))]
     weights = [name for name in published if name.endswith("conv_pw.weight")]
     assert averages
     assert weights
     assert all(torch.equal(probe[f"0.{name}"], published[name]) for name in (*averages, *weights))
     assert all(torch.equal(last[f"0.{name}"], published[name]) for name in averages)
-    # Nor does the first group of parameters move, while all weights of the others do.
-    held = {id(parameter) for parameter in parameter_groups(body)[0]}
-    early = {name for name, parameter in body[0].named_parameters() if id(parameter) in held}
-    assert all(torch.equal(last[f"0.{name}"], published[name]) for name in early)
-    late = {*weights} - early
-    assert early & {*weights}
-    assert late
-    assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in late)
+    # The first parameter group does not move, while all weights of the others do.
+    frozen_ids = {id(parameter) for parameter in parameter_groups(body)[0]}
+    frozen = {name for name, parameter in body[0].named_parameters() if id(parameter) in frozen_ids}
+    assert all(torch.equal(last[f"0.{name}"], published[name]) for name in frozen)
+    others = {*weights} - frozen
+    assert frozen & {*weights}
+    assert others
+    assert not any(torch.equal(last[f"0.{name}"], published[name]) for name in others)
 
 
-def test_the_fit_of_a_run_knows_what_belongs_together(ran):
-    items = pd.read_csv(ran / "run/items.csv").fillna({"group": ""})
+def test_the_fit_of_a_run_knows_what_belongs_together(one_run):
+    items = pd.read_csv(one_run / "run/items.csv").fillna({"group": ""})
     sizes = split_units(items.query("split == 'train'")).value_counts()
-    assert sorted(json.loads((ran / "groups.json").read_text())) == sorted(sizes)
+    assert sorted(json.loads((one_run / "groups.json").read_text())) == sorted(sizes)
 
 
 def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -254,42 +257,42 @@ def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
     return [load_file(file.with_suffix(".safetensors")) for file in files]
 
 
-def test_the_weights_kept_are_those_of_the_least_validation_loss(ran):
-    """Of the probe, the epoch and the blends between them; and what is said of them is so."""
-    probe, last, kept = ends_and_kept(ran)
-    record = json.loads((ran / "run/checkpoint/best.json").read_text())
-    history = pd.read_csv(ran / "run/history.csv")
-    items = pd.read_csv(ran / "run/items.csv")["split"].eq("valid").sum()
+def test_the_weights_kept_are_those_of_the_least_validation_loss(one_run):
+    """Among the probe, the epoch and the blends between them; the log describes the choice."""
+    probe, last, kept = ends_and_kept(one_run)
+    record = json.loads((one_run / "run/checkpoint/best.json").read_text())
+    history = pd.read_csv(one_run / "run/history.csv")
+    items = pd.read_csv(one_run / "run/items.csv")["split"].eq("valid").sum()
     assert record["value"] <= record["lowest"] * (1 + items**-0.5) + 1e-6
     part = {"frozen": 0, "15 % of the way": 0.15}[record["phase"]]
     for name, tensor in kept.items():
-        wanted = torch.lerp(probe[name].double(), last[name].double(), part)
-        assert torch.allclose(tensor.double(), wanted, atol=1e-5)
-    assert not list((ran / "run").rglob("probe.safetensors")), "what only this needs is gone"
-    log = (ran / "run/log.txt").read_text()
+        expected = torch.lerp(probe[name].double(), last[name].double(), part)
+        assert torch.allclose(tensor.double(), expected, atol=1e-5)
+    assert not list((one_run / "run").rglob("probe.safetensors")), "what only this needs is gone"
+    log = (one_run / "run/log.txt").read_text()
     losses = re.findall(r"of the way from the head-only model: valid_loss ([0-9.]+)", log)
     assert items == 9
     assert len(losses) == 1, "9 files cannot choose: 0.5 * 9 / 30 of the way, or the head alone"
     assert record["lowest"] == pytest.approx(min(history.valid_loss[0], float(losses[0])), abs=1e-4)
-    said = re.search(r"Kept (.*)", log)
-    assert said is not None
-    assert f"validation loss {record['value']:.3g}, " in said[1]
-    config = json.loads((ran / "run/model/config.json").read_text())
-    assert config["provenance"]["kept"].startswith(said[1])
+    match = re.search(r"Kept (.*)", log)
+    assert match is not None
+    assert f"validation loss {record['value']:.3g}, " in match[1]
+    config = json.loads((one_run / "run/model/config.json").read_text())
+    assert config["provenance"]["kept"].startswith(match[1])
 
 
 @pytest.mark.parametrize(
-    ("at", "files", "kept"),
+    ("minimum", "files", "expected"),
     [(0.0, 30, 0.0), (0.2, 30, 0.25), (0.37, 30, 0.5), (0.45, 30, 0.5), (0.9, 30, 1.0),
      (0.0, 15, 0.0), (0.2, 15, 0.25), (0.3, 15, 0.25), (0.9, 15, 0.25), (0.1, 6, 0.1)],
 )  # fmt: skip
-def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, files, kept):
-    """Of a network of one weight, whose loss is least ``at`` a part of the way from 0 to 1. At 0.37 that of a
-    quarter is lower than that of half by less than chance among 30 files. Of fewer, their number says how far."""
+def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, minimum, files, expected):
+    """A network of one weight has its least loss at ``minimum``. Among 30 files a quarter is better
+    than half at 0.37 by less than chance; of fewer, their number limits the step."""
     network = nn.Linear(1, 1, bias=False)
 
     def validate() -> list[float]:
-        return [(network.weight.item() - at) ** 2, 0.5]
+        return [(network.weight.item() - minimum) ** 2, 0.5]
 
     best = checkpoints.KeepBest(tmp_path, fitted=True)
     best.learn = SimpleNamespace(
@@ -306,66 +309,69 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, at, files,
         best.epoch_ends()
     best.try_blends(1)
     assert best.restore(network)
-    assert network.weight.item() == pytest.approx(kept)
+    assert network.weight.item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("right", "wanted"),
+    ("right", "ending"),
     [
         (59, "; with 60 files a difference of 1 may be chance"),
         (60, "60 right"),
         (50, "Head-only: loss 0.2, 60 right"),
     ],
 )
-def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, wanted):
+def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, ending):
     best = checkpoints.KeepBest(tmp_path)
     best.kept = {
         "value": 0.1, "lowest": 0.1, "epoch": 2, "of": 2, "phase": "50 % of the way", "items": 60,
         "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},
     }  # fmt: skip
-    said = best.summary()
-    assert said.startswith(
+    summary = best.summary()
+    assert summary.startswith(
         "a blend, 50 % of the way from the head-only model to epoch 2: validation loss 0.1, the lowest; "
         f"{right} of 60 right. Head-only: loss 0.2, 60 right"
     )
-    assert said.endswith(wanted)
+    assert summary.endswith(ending)
 
 
 def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
-    """Two rows of a class that it has not seen, and it knows the others as before; rows alone forget."""
+    """Six rows of a known and of a new class; a fit to these rows alone forgets the others."""
     x, y = digits
     ordinary = fit_probe(x, y, 10)
-    none = (torch.zeros(10, x.shape[1]), torch.zeros(10))
-    again = fit_probe(x, y, 10, start=none)
+    zero = (torch.zeros(10, x.shape[1]), torch.zeros(10))
+    again = fit_probe(x, y, 10, start=zero)
     assert torch.allclose(logits(again, x).softmax(1), logits(ordinary, x).softmax(1), atol=0.02)
     old = fit_probe(x[y < 9], y[y < 9], 10)
     weight, bias = old.weight.clone(), old.bias.clone()
     weight[9], bias[9] = 0, 0
-    few = torch.cat([torch.nonzero(y == c).flatten()[:6] for c in (3, 9)])
-    fitted = fit_probe(x[few], y[few], 10, start=(weight, bias))
-    alone = fit_probe(x[few], y[few], 10)
-    seen = y < 9
+    rows = torch.cat([torch.nonzero(y == c).flatten()[:6] for c in (3, 9)])
+    fitted = fit_probe(x[rows], y[rows], 10, start=(weight, bias))
+    plain = fit_probe(x[rows], y[rows], 10)
+    known = y < 9
     right = [
-        [(logits(f, x[part]).argmax(1) == y[part]).float().mean().item() for part in (seen, ~seen)]
-        for f in (fitted, alone)
+        [
+            (logits(f, x[part]).argmax(1) == y[part]).float().mean().item()
+            for part in (known, ~known)
+        ]
+        for f in (fitted, plain)
     ]
     assert right[0][0] > 0.7 > 0.2 > right[1][0]
     assert right[0][1] > 0.7
 
 
-def test_its_learning_curve_stands_in_the_report(ran):
-    """Of all labels it is what the probe of the run reached on the validation part."""
-    history = pd.read_csv(ran / "run/history.csv")
-    answers = pd.read_csv(ran / "run/learning_curve.csv")
-    held = pd.read_csv(ran / "run/items.csv").query("split == 'valid'")
-    assert sorted(answers["path"]) == sorted(held["path"])
-    truths = held.set_index("path")["label"]
+def test_its_learning_curve_stands_in_the_report(one_run):
+    """With all labels it is the probe's accuracy on the validation files."""
+    history = pd.read_csv(one_run / "run/history.csv")
+    answers = pd.read_csv(one_run / "run/learning_curve.csv")
+    valid = pd.read_csv(one_run / "run/items.csv").query("split == 'valid'")
+    assert sorted(answers["path"]) == sorted(valid["path"])
+    truths = valid.set_index("path")["label"]
     assert answers["truth"].tolist() == truths[answers["path"]].tolist()
-    found = json.loads((ran / "run/report/report.json").read_text())["learning_curve"]
-    trained = pd.read_csv(ran / "run/items.csv")["split"].eq("train").sum()
-    assert [point["labels"] for point in found["points"]][-1] == trained
-    assert found["points"][-1]["value"] == pytest.approx(history["accuracy"].iloc[0])
-    page = (ran / "run/report/index.html").read_text()
+    curve = json.loads((one_run / "run/report/report.json").read_text())["learning_curve"]
+    trained = pd.read_csv(one_run / "run/items.csv")["split"].eq("train").sum()
+    assert [point["labels"] for point in curve["points"]][-1] == trained
+    assert curve["points"][-1]["value"] == pytest.approx(history["accuracy"].iloc[0])
+    page = (one_run / "run/report/index.html").read_text()
     assert "<h2>Would more labels help?</h2>" in page
-    assert found["message"] in page
-    assert f"Accuracy of blue: {100 * found['classes']['blue'][0]['value']:.0f} % by" in page
+    assert curve["message"] in page
+    assert f"Accuracy of blue: {100 * curve['classes']['blue'][0]['value']:.0f} % by" in page

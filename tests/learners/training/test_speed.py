@@ -1,4 +1,4 @@
-"""What is left open of precision, memory format, workers and threads follows from rules."""
+"""Unset precision, memory format, workers and threads follow rules."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def test_precision_follows_the_hardware_and_the_kind_of_network(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert resolve_precision("auto", device, network) == precision
     assert resolve_speed(SpeedSettings(), network, device).precision == precision
-    for wanted in ("fp32",) if device == "mps" else ("fp32", "bf16"):
-        assert resolve_precision(wanted, device, network) == wanted
+    for setting in ("fp32",) if device == "mps" else ("fp32", "bf16"):
+        assert resolve_precision(setting, device, network) == setting
 
 
 @pytest.mark.parametrize("name", ["embedded", "test_resnet"])
 def test_kinds_of_networks(monkeypatch, name):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True})
     network, _, _ = build(NetworkSpec(name, 2, 32), pretrained=False)
-    wanted = {"embedded": "fp32", "test_resnet": "bf16"}[name]
-    assert resolve_precision("auto", "cpu", network) == wanted
+    expected = {"embedded": "fp32", "test_resnet": "bf16"}[name]
+    assert resolve_precision("auto", "cpu", network) == expected
 
 
 def test_fp16_needs_a_gpu():
@@ -75,31 +75,31 @@ def test_apples_gpu_trains_by_itself_and_answers_where_it_is_named(monkeypatch):
 
 
 def test_what_the_user_gave_is_never_changed():
-    for wanted in (
+    for setting in (
         SpeedSettings(threads=4, workers=3, compile=True, precision="bf16"),
         SpeedSettings(compile=False),
         SpeedSettings(threads=3, workers=0),
     ):
-        chosen = resolve_speed(wanted, PLAIN, "cpu")
-        for name, value in vars(wanted).items():
+        chosen = resolve_speed(setting, PLAIN, "cpu")
+        for name, value in vars(setting).items():
             if value not in (None, "auto"):
                 assert getattr(chosen, name) == value, name
             assert getattr(chosen, name) is not None or name == "workers", name
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept", "device", "forks", "workers"),
+    ("requested", "decoded", "device", "forks", "workers"),
     [
         (None, True, "cpu", True, 0), (None, False, "cpu", True, 3), (3, True, "cpu", True, 3),
         (None, True, "cuda", True, 3), (None, False, "cpu", False, 0), (2, False, "mps", False, 2),
     ],
 )  # fmt: skip
 def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
-    monkeypatch, asked, kept, device, forks, workers
+    monkeypatch, requested, decoded, device, forks, workers
 ):
     monkeypatch.setattr(processes, "FORKS", forks)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "4")
-    assert workers_for(SpeedSettings(workers=asked), device, decoded=kept) == workers
+    assert workers_for(SpeedSettings(workers=requested), device, decoded=decoded) == workers
 
 
 @pytest.mark.slow

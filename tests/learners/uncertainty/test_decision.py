@@ -1,4 +1,4 @@
-"""Accepting, refusing and why; targets; folders that lost their reference; bad input."""
+"""Accepting, refusing and why; targets; models without reference features; bad input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 16
 
 
 def world(n, classes=5, seed=0, noise=1.6):
-    """Features in clusters, and the logits of a head that is twice too sure."""
+    """Return features in clusters, and logits of a head that is twice too confident."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(99).normal(0, 1.5, (classes, WIDTH))
     labels = rng.integers(0, classes, n)
@@ -31,8 +31,8 @@ def world(n, classes=5, seed=0, noise=1.6):
     return logits, labels, features
 
 
-def strange(n):
-    """Logits of known items, with features in a direction that no class has."""
+def unknown_items(n):
+    """Return logits of known items with features in a direction that no class has."""
     logits, _, features = world(n, seed=9)
     centres = np.random.default_rng(99).normal(0, 1.5, (5, WIDTH))
     away = np.linalg.svd(centres)[2][-1]
@@ -40,35 +40,40 @@ def strange(n):
 
 
 def fitted(n=400, alpha=0.05, **options):
-    held, train = Outputs(*world(n, seed=1)), Outputs(*world(800, seed=2))
-    return Confidence.fit(held, train, ConfidenceSettings(**options), alpha=alpha)
+    held_out, train = Outputs(*world(n, seed=1)), Outputs(*world(800, seed=2))
+    return Confidence.fit(held_out, train, ConfidenceSettings(**options), alpha=alpha)
 
 
 def test_known_items_are_accepted_and_unknown_classes_are_not():
     model = fitted()
     logits, labels, features = world(1000, seed=3)
-    found = model.decide(logits, features)
-    accepted = found.label != NO_CLASS
+    decided = model.decide(logits, features)
+    accepted = decided.label != NO_CLASS
     assert accepted.mean() > 0.7
-    assert (found.label == labels)[accepted].mean() > 0.97
-    np.testing.assert_array_equal(found.label[accepted], found.best[accepted])
+    assert (decided.label == labels)[accepted].mean() > 0.97
+    np.testing.assert_array_equal(decided.label[accepted], decided.best[accepted])
     p = softmax(logits, model.calibrator.temperature.value)
-    np.testing.assert_allclose(found.probability, p.max(axis=1))
-    np.testing.assert_allclose(found.probabilities, p)
-    far = model.decide(*strange(100))
-    assert set(far.reason) == {OUT_OF_DISTRIBUTION}
-    assert (far.label == NO_CLASS).all()
-    assert (far.distance_p < 0.05).all()
-    assert far.known.max() < np.median(found.known)
+    np.testing.assert_allclose(decided.probability, p.max(axis=1))
+    np.testing.assert_allclose(decided.probabilities, p)
+    unknown = model.decide(*unknown_items(100))
+    assert set(unknown.reason) == {OUT_OF_DISTRIBUTION}
+    assert (unknown.label == NO_CLASS).all()
+    assert (unknown.distance_p < 0.05).all()
+    assert unknown.known.max() < np.median(decided.known)
 
 
 def test_reasons_are_as_defined():
     model = fitted()
     logits, _, features = world(500, seed=4)
-    found = model.decide(logits, features)
+    decided = model.decide(logits, features)
     floor = model.score_gate.floors["combined"]
     for label, probability, p, known, reason in zip(
-        found.label, found.probability, found.distance_p, found.known, found.reason, strict=True
+        decided.label,
+        decided.probability,
+        decided.distance_p,
+        decided.known,
+        decided.reason,
+        strict=True,
     ):
         expected = UNUSUAL if known < floor else ""
         expected = (
@@ -76,18 +81,18 @@ def test_reasons_are_as_defined():
         )
         assert reason == expected
         assert (label == NO_CLASS) == (reason != "")
-    assert {"", AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL} == set(found.reason)
+    assert {"", AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL} == set(decided.reason)
 
 
 @pytest.mark.parametrize("score", ["combined", "knn", "msp"])
-@pytest.mark.parametrize("kept", [0.5, 0.75, 1])
-def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, kept):
-    model = fitted(1000, threshold=1e-6, alpha=0, score=score, keep_known=kept)
+@pytest.mark.parametrize("fraction", [0.5, 0.75, 1])
+def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, fraction):
+    model = fitted(1000, threshold=1e-6, alpha=0, score=score, keep_known=fraction)
     logits, _, features = world(4000, seed=5)
-    found = model.decide(logits, features)
-    assert (found.label != NO_CLASS).mean() == pytest.approx(kept, abs=0.04)
-    assert model.threshold_gate.threshold.coverage == pytest.approx(kept, abs=0.002)
-    assert set(found.reason) <= {UNUSUAL, ""}
+    decided = model.decide(logits, features)
+    assert (decided.label != NO_CLASS).mean() == pytest.approx(fraction, abs=0.04)
+    assert model.threshold_gate.threshold.coverage == pytest.approx(fraction, abs=0.002)
+    assert set(decided.reason) <= {UNUSUAL, ""}
 
 
 def test_unknown_classes_much_like_one_class_are_taken_less_often_with_a_floor():
@@ -97,8 +102,8 @@ def test_unknown_classes_much_like_one_class_are_taken_less_often_with_a_floor()
     ood = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
     models = [fitted(), fitted(keep_known=1)]
     assert models[1].score_gate.floors == {}
-    taken = [(model.decide(*ood).label != NO_CLASS).mean() for model in models]
-    assert 0 < taken[0] < 0.9 * taken[1]
+    fractions = [(model.decide(*ood).label != NO_CLASS).mean() for model in models]
+    assert 0 < fractions[0] < 0.9 * fractions[1]
 
 
 def test_another_score_brings_its_own_floor_and_another_threshold_none():
@@ -113,13 +118,13 @@ def test_another_score_brings_its_own_floor_and_another_threshold_none():
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("how", [{}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how))
-def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
-    """Their last bits differ: the items on which cuts lie pass all the same."""
+@pytest.mark.parametrize("options", [{}, {"target_accuracy": 0.9}], ids=lambda how: "".join(how))
+def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, options):
+    """The last bits differ between engines; items on which thresholds lie pass all the same."""
     logits, labels, features = world(300, seed=6)
-    held, train = Outputs(logits, labels, features), Outputs(*world(200, seed=5))
-    asked = ConfidenceSettings(**({"threshold": 0.5} | how), score=score)
-    model = Confidence.fit(held, train, asked)
+    held_out, train = Outputs(logits, labels, features), Outputs(*world(200, seed=5))
+    settings = ConfidenceSettings(**({"threshold": 0.5} | options), score=score)
+    model = Confidence.fit(held_out, train, settings)
     first = model.decide(logits, features).label
     # Fisher's ranks are those of one item more than it was fitted to.
     assert (first != NO_CLASS).mean() - model.threshold_gate.threshold.coverage == pytest.approx(
@@ -128,8 +133,8 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, how):
     rng = np.random.default_rng(0)
     for _ in range(5):
         noise = [1 + 1e-7 * rng.standard_normal(x.shape) for x in (logits, features)]
-        found = model.decide(logits * noise[0], features * noise[1])
-        np.testing.assert_array_equal(found.label, first)
+        decided = model.decide(logits * noise[0], features * noise[1])
+        np.testing.assert_array_equal(decided.label, first)
 
 
 @pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
@@ -144,67 +149,67 @@ def test_the_distance_refuses_the_fraction_it_says():
     refused = []
     for seed in range(200):
         logits, labels, features = world(100, seed=seed)
-        held = Outputs(logits[:-1], labels[:-1], features[:-1])
+        held_out = Outputs(logits[:-1], labels[:-1], features[:-1])
         train = Outputs(*world(200, seed=500))
-        model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
+        model = Confidence.fit(held_out, train, ConfidenceSettings(score="msp"))
         refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == OUT_OF_DISTRIBUTION)
     assert sum(refused) <= 200 * 0.05 + 3 * np.sqrt(200 * 0.05 * 0.95)
     assert sum(refused) >= 1
 
 
-def apart(x, reference):
-    """Distances [n, m] between features of length 1."""
+def pairwise_distances(x, reference):
+    """Return the distances [n, m] between normalised features."""
     x, near = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (x, reference))
     return np.linalg.norm(x[:, None] - near[None], axis=2)
 
 
-def copies_within(train, held):
-    """What 5 % of the calibration items lie within of a training item, and 5 % of the training items of
-    one of another class, whichever is less."""
-    others = apart(train.features, train.features)
+def copy_distance(train, held_out):
+    """Return the smaller of two distances within which 5 % lie: of calibration items to a training
+    item, and of training items to one of another class."""
+    others = pairwise_distances(train.features, train.features)
     others[train.labels[:, None] == train.labels] = np.inf
-    known = apart(held, train.features)
+    known = pairwise_distances(held_out, train.features)
     return min(np.quantile(each.min(axis=1), 0.05) for each in (known, others))
 
 
-def wide(n, seed):
-    """`world` among many features that tell nothing, as a network has of few items."""
+def wide_world(n, seed):
+    """Return `world` with many irrelevant features, as networks have for few items."""
     logits, labels, features = world(n, seed=seed)
     noise = np.random.default_rng(seed).normal(0, 1.6, (n, 40 * WIDTH))
     return Outputs(logits, labels, np.hstack([features, noise]).astype(np.float32))
 
 
 def test_training_items_and_their_copies_are_never_out_of_distribution():
-    """Though their distances to their classes are greater than those of new items."""
-    train, held = wide(200, seed=1), wide(100, seed=2)
-    model = Confidence.fit(held, train, ConfidenceSettings(score="msp"))
+    """This holds although they are farther from their classes than new items."""
+    train, held_out = wide_world(200, seed=1), wide_world(100, seed=2)
+    model = Confidence.fit(held_out, train, ConfidenceSettings(score="msp"))
     classes = replace(model, distance=replace(model.distance, copy=-1.0))
     assert (classes.decide(train.logits, train.features).distance_p < 0.05).mean() > 0.2
     rng = np.random.default_rng(0)
-    for hair in (0, 0.1):
-        copies = train.features + hair * rng.normal(0, 1.6, train.features.shape)
+    for shift in (0, 0.1):
+        copies = train.features + shift * rng.normal(0, 1.6, train.features.shape)
         assert (model.decide(train.logits, copies).distance_p == 1).all()
-    new = wide(500, seed=3)
+    new = wide_world(500, seed=3)
     now, before = (each.decide(new.logits, new.features).reason for each in (model, classes))
     assert 0.9 * before.count(OUT_OF_DISTRIBUTION) < now.count(OUT_OF_DISTRIBUTION) < 0.1 * 500
 
 
 def test_duplicates_in_the_training_data_leave_what_rounding_is():
-    train, held = wide(100, seed=1), wide(100, seed=2)
-    twins = Outputs(
-        np.concatenate([train.logits, held.logits]),
-        np.concatenate([train.labels, held.labels]),
-        np.concatenate([train.features, held.features]),
+    train, held_out = wide_world(100, seed=1), wide_world(100, seed=2)
+    duplicated = Outputs(
+        np.concatenate([train.logits, held_out.logits]),
+        np.concatenate([train.labels, held_out.labels]),
+        np.concatenate([train.features, held_out.features]),
     )
-    model = Confidence.fit(held, twins, ConfidenceSettings(score="msp"))
-    turned = twins.features * np.float32(1.0001)
+    model = Confidence.fit(held_out, duplicated, ConfidenceSettings(score="msp"))
+    turned = duplicated.features * np.float32(1.0001)
     assert 0.001 < model.distance.copy < 0.02
-    assert OUT_OF_DISTRIBUTION not in model.decide(twins.logits, turned).reason
+    assert OUT_OF_DISTRIBUTION not in model.decide(duplicated.logits, turned).reason
 
 
 def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
     model = fitted()
-    logits, features = strange(3)
+    logits, features = unknown_items(3)
     assert set(model.decide(logits, features).reason) == {OUT_OF_DISTRIBUTION}
     assert OUT_OF_DISTRIBUTION not in model.decide(logits, features, trained=True).reason
 
@@ -213,26 +218,26 @@ def test_a_recording_of_windows_that_were_trained_on_is_not_unlike():
 def test_distance_p_is_the_rank_among_calibration_items(labelled):
     logits, labels, features = world(120, seed=1)
     train = Outputs(*world(300, seed=2))
-    if not labelled:  # the nearest item is that of any class
+    if not labelled:  # the nearest item of any class
         train = replace(train, labels=None)
-    asked = ConfidenceSettings(score="msp")
+    settings = ConfidenceSettings(score="msp")
     model, reference = (
-        Confidence.fit(Outputs(logits, labels, features), train, asked),
+        Confidence.fit(Outputs(logits, labels, features), train, settings),
         train.features,
     )
     new_logits, _, new = world(20, seed=3)
 
     def distance(x):
         if labelled:
-            far = Mahalanobis()
-            far.fit(reference, train.logits, train.labels)
-            return -far.score(x, x)
-        return apart(x, reference).min(axis=1)
+            distance_score = Mahalanobis()
+            distance_score.fit(reference, train.logits, train.labels)
+            return -distance_score.score(x, x)
+        return pairwise_distances(x, reference).min(axis=1)
 
     at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)
     p = (1 + at_least_as_far) / 121
-    if labelled:  # what is as near as a copy of a training item is that item
-        p[apart(new, reference).min(axis=1) <= copies_within(train, features)] = 1
+    if labelled:  # a file as near as a copy counts as that training item
+        p[pairwise_distances(new, reference).min(axis=1) <= copy_distance(train, features)] = 1
     np.testing.assert_allclose(model.decide(new_logits, new).distance_p, p)
     again = Confidence.from_dict(model.to_dict(), model.arrays())
     np.testing.assert_array_equal(
@@ -242,34 +247,34 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
 
 def test_a_target_accuracy_is_met_on_new_items():
     logits, labels, features = world(2000, seed=1, noise=2.2)
-    held, train = Outputs(logits, labels, features), Outputs(*world(800, seed=2, noise=2.2))
-    model = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.97))
+    held_out, train = Outputs(logits, labels, features), Outputs(*world(800, seed=2, noise=2.2))
+    model = Confidence.fit(held_out, train, ConfidenceSettings(target_accuracy=0.97))
     assert model.notes == []
     assert model.score_gate.floors == {}
     assert model.threshold_gate.threshold.accuracy_low >= 0.97
     new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
-    found = model.decide(new_logits, new)
-    accepted = found.label != NO_CLASS
+    decided = model.decide(new_logits, new)
+    accepted = decided.label != NO_CLASS
     assert accepted.mean() > 0.3
-    assert (found.label == new_labels)[accepted].mean() >= 0.97
-    assert (found.best == new_labels).mean() < 0.97  # it had something to do
+    assert (decided.label == new_labels)[accepted].mean() >= 0.97
+    assert (decided.best == new_labels).mean() < 0.97  # the target has an effect
 
 
 @pytest.mark.parametrize("per_class", [False, True])
 @pytest.mark.parametrize("score", ["msp", "combined"])
 @pytest.mark.parametrize("target", [0.9, 0.99])
 def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class, target):
-    """Answers that are hardly better than chance: no threshold could guarantee anything."""
+    """The answers are hardly better than chance: no threshold can guarantee the target."""
     logits, _, features = world(300, seed=1)
     wrong = np.random.default_rng(0).integers(0, 4, 300)
-    held, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
-    plain = Confidence.fit(held, train, ConfidenceSettings(score=score, threshold=0.7))
-    asked = ConfidenceSettings(
+    held_out, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
+    plain = Confidence.fit(held_out, train, ConfidenceSettings(score=score, threshold=0.7))
+    settings = ConfidenceSettings(
         score=score, threshold=0.7, target_accuracy=target, per_class=per_class
     )
-    model = Confidence.fit(held, train, asked)
-    found, without = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
-    assert not (found & ~without).any()
+    model = Confidence.fit(held_out, train, settings)
+    answered, default = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
+    assert not (answered & ~default).any()
     assert (model.threshold_gate.threshold.value, model.threshold_gate.on) == (
         max(target, 0.7),
         "probability",
@@ -288,9 +293,9 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
 def test_thresholds_at_the_ends(threshold):
     model = fitted(threshold=threshold, alpha=0.0)
     logits, _, features = world(300, seed=6)
-    found = model.decide(logits, features)
-    accepted = found.label != NO_CLASS
-    np.testing.assert_array_equal(accepted, found.probability >= threshold)
+    decided = model.decide(logits, features)
+    accepted = decided.label != NO_CLASS
+    np.testing.assert_array_equal(accepted, decided.probability >= threshold)
     assert accepted.all() if threshold == 0 else not accepted.all()
 
 
@@ -316,7 +321,7 @@ def test_json_and_arrays_there_and_back(score, target):
     model = fitted(score=score, target_accuracy=target)
     text = json.dumps(model.to_dict(), allow_nan=False)
     arrays = {key: np.array(value) for key, value in model.arrays().items()}
-    assert sum(value.shape == (800, WIDTH) for value in arrays.values()) == 1  # kept once
+    assert sum(value.shape == (800, WIDTH) for value in arrays.values()) == 1  # stored once
     again = Confidence.from_dict(json.loads(text), arrays)
     logits, _, features = world(200, seed=7)
     a, b = model.decide(logits, features), again.decide(logits, features)
@@ -329,18 +334,18 @@ def test_json_and_arrays_there_and_back(score, target):
 
 def test_without_reference_features_it_works_and_says_what_is_off():
     logits, labels, _ = world(200, seed=1)
-    made = Confidence.fit(Outputs(logits, labels))
-    lost = Confidence.from_dict(fitted().to_dict())
-    for model in (made, lost):
+    unreferenced = Confidence.fit(Outputs(logits, labels))
+    restored = Confidence.from_dict(fitted().to_dict())
+    for model in (unreferenced, restored):
         assert any("no reference features" in note for note in model.notes)
         assert any("uses msp" in note for note in model.notes)
-        found = model.decide(logits)
-        assert np.isnan(found.distance_p).all()
-        assert OUT_OF_DISTRIBUTION not in found.reason
-        assert (found.label != NO_CLASS).any()
+        decided = model.decide(logits)
+        assert np.isnan(decided.distance_p).all()
+        assert OUT_OF_DISTRIBUTION not in decided.reason
+        assert (decided.label != NO_CLASS).any()
         assert model.arrays() == {}
-    again = Confidence.from_dict(made.to_dict())
-    assert again.to_dict() == made.to_dict()
+    again = Confidence.from_dict(unreferenced.to_dict())
+    assert again.to_dict() == unreferenced.to_dict()
 
 
 def test_a_threshold_on_a_lost_score_is_refused():
@@ -383,10 +388,10 @@ def test_a_bad_value_in_json_is_named(key, bad):
     model = fitted(coverage=0.9)
     settings = json.loads(json.dumps(model.to_dict()))
     *outer, last = key.split(".")
-    where = settings
+    parent = settings
     for name in outer:
-        where = where[name]
-    where[last] = bad
+        parent = parent[name]
+    parent[last] = bad
     named = (
         "alpha 1"
         if key == "distance.alpha" and bad is not True and bad > 0
@@ -438,8 +443,8 @@ def test_items_that_do_not_fit_are_refused(columns, change, message):
 
 def test_distances_to_classes_need_the_training_items_labels():
     logits, labels, features = world(100, seed=1)
-    for score, named in (("rmds", "rmds"), ("combined", "rmds")):
-        with pytest.raises(SecondhandError, match=f"score {named} needs"):
+    for score, message in (("rmds", "rmds"), ("combined", "rmds")):
+        with pytest.raises(SecondhandError, match=f"score {message} needs"):
             Confidence.fit(
                 Outputs(logits, labels, features),
                 Outputs(logits, None, features),
@@ -454,11 +459,11 @@ def test_few_items_are_noted():
     )
     assert any("All 10 calibration items are predicted" in note for note in model.notes)
     assert any("at least 20 are needed. No file is refused" in note for note in model.notes)
-    assert fitted(20).decide(*strange(1)).reason == [OUT_OF_DISTRIBUTION]
-    assert fitted(19).decide(*strange(1)).reason != [OUT_OF_DISTRIBUTION]
+    assert fitted(20).decide(*unknown_items(1)).reason == [OUT_OF_DISTRIBUTION]
+    assert fitted(19).decide(*unknown_items(1)).reason != [OUT_OF_DISTRIBUTION]
     empty = fitted(0)
     assert empty.calibrator.temperature.value == 1
-    assert empty.decide(*strange(1)).distance_p == [1.0]
+    assert empty.decide(*unknown_items(1)).distance_p == [1.0]
 
 
 @pytest.mark.parametrize("classes", [2, 1000])
@@ -466,9 +471,9 @@ def test_two_classes_and_a_thousand(classes):
     logits, labels, features = world(300, classes=classes, seed=1)
     train = Outputs(*world(500, classes=classes, seed=2))
     model = Confidence.fit(Outputs(logits, labels, features), train)
-    found = model.decide(logits, features)
-    assert found.probabilities.shape == (300, classes)
-    assert len(found.reason) == 300
+    decided = model.decide(logits, features)
+    assert decided.probabilities.shape == (300, classes)
+    assert len(decided.reason) == 300
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -476,23 +481,23 @@ def test_all_right_or_all_wrong(right):
     labels = np.arange(200) % 3
     logits = np.eye(3)[labels if right else (labels + 1) % 3] * 2
     model = Confidence.fit(Outputs(logits, labels), None, ConfidenceSettings(target_accuracy=0.95))
-    found = model.decide(logits)
+    decided = model.decide(logits)
     if right:
-        assert (found.label == labels).all()
-        assert found.probability.mean() == pytest.approx(0.025 ** (1 / 200), abs=1e-3)
+        assert (decided.label == labels).all()
+        assert decided.probability.mean() == pytest.approx(0.025 ** (1 / 200), abs=1e-3)
     else:
-        assert found.probability.max() < 0.35
+        assert decided.probability.max() < 0.35
         assert any("cannot guarantee" in note for note in model.notes)
 
 
 def test_a_class_missing_from_calibration_can_still_be_predicted():
     logits, labels, features = world(400, seed=1)
-    kept = labels != 2
-    held = Outputs(logits, labels, features).take(kept)
-    model = Confidence.fit(held, Outputs(*world(800, seed=2)))
+    rows = labels != 2
+    held_out = Outputs(logits, labels, features).take(rows)
+    model = Confidence.fit(held_out, Outputs(*world(800, seed=2)))
     new_logits, new_labels, new = world(400, seed=3)
-    found = model.decide(new_logits, new)
-    assert (found.label[new_labels == 2] == 2).mean() > 0.5
+    decided = model.decide(new_logits, new)
+    assert (decided.label[new_labels == 2] == 2).mean() > 0.5
 
 
 def test_sets_travel_with_the_settings():
@@ -514,7 +519,7 @@ def test_another_threshold_or_score_leaves_the_rest():
     loose = model.with_threshold(0.0).decide(logits, features)
     assert (loose.label[loose.distance_p >= 0.05] >= 0).all()
     assert (model.decide(logits, features).label == before.label).all()
-    for name in ("msp", "rmds"):  # of the logits, and of the features
+    for name in ("msp", "rmds"):  # one on the logits, one on the features
         other = model.with_score(name)
         assert (other.decide(logits, features).label == before.label).all()
         again = Confidence.from_dict(other.to_dict(), other.arrays())
@@ -533,16 +538,16 @@ def test_another_threshold_or_score_leaves_the_rest():
 
 
 def test_a_stored_model_keeps_as_many_known_items_as_one_fitted_so():
-    """The floors of another fraction are those of a fit with it, also from a model folder and for other scores."""
+    """The floors equal those of a fit with this fraction, also after loading."""
     model = fitted()
     stored = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
     logits, _, features = world(300, seed=4)
-    for kept in (0.5, 0.77, 0.95, 1.0):
-        expected, found = fitted(keep_known=kept), stored.with_keep_known(kept)
-        assert found.score_gate.floors == expected.score_gate.floors
+    for fraction in (0.5, 0.77, 0.95, 1.0):
+        expected, actual = fitted(keep_known=fraction), stored.with_keep_known(fraction)
+        assert actual.score_gate.floors == expected.score_gate.floors
         want = expected.decide(logits, features)
-        assert found.decide(logits, features).reason == want.reason
-        other = stored.with_overrides(None, "rmds", kept).decide(logits, features)
+        assert actual.decide(logits, features).reason == want.reason
+        other = stored.with_overrides(None, "rmds", fraction).decide(logits, features)
         assert other.reason == expected.with_score("rmds").decide(logits, features).reason
     both = stored.with_overrides(0.6, None, 0.9)
     assert both.decide(logits, features).reason == (
@@ -554,9 +559,11 @@ def test_a_stored_model_keeps_as_many_known_items_as_one_fitted_so():
 
 
 def test_rules_that_keep_known_cannot_change_say_so():
-    for kept in (0.49, 1.01):
-        with pytest.raises(SecondhandError, match=rf"--keep-known {kept}: expected .* 0.5 to 1"):
-            fitted().with_keep_known(kept)
+    for fraction in (0.49, 1.01):
+        with pytest.raises(
+            SecondhandError, match=rf"--keep-known {fraction}: expected .* 0.5 to 1"
+        ):
+            fitted().with_keep_known(fraction)
     guaranteed = fitted(target_accuracy=0.9)
     with pytest.raises(
         SecondhandError, match=r"--keep-known 0.9: .*--target-accuracy.*--threshold"
@@ -588,93 +595,94 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     timid, sure = 0.4 * z, 3 * z
     items = [Outputs(logits, y, None) for logits in (timid, sure)]
     plain = [fit_temperature(one.logits, y) for one in items]
-    taken = [
+    temperatures = [
         Confidence.fit(one, None, ConfidenceSettings()).calibrator.temperature for one in items
     ]
     assert plain[0].value < plain[0].high < 1
-    assert taken[0].value == plain[0].high
-    assert taken[1] == plain[1]
+    assert temperatures[0].value == plain[0].high
+    assert temperatures[1] == plain[1]
     right = Confidence.fit(Outputs(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
     assert right.calibrator.temperature.value == 1
 
 
-def beside_background(n, seed):
-    """Logits of five classes relative to a sixth, which is the background of the items returned last."""
+def with_background(n, seed):
+    """Return logits of five classes relative to the background, the class of the last items."""
     logits, labels, features = world(n, classes=6, seed=seed)
     known = labels < 5
-    against = (logits - logits[:, 5:])[:, :5]
-    return Outputs(against[known], labels[known], features[known]), logits, known
+    relative = (logits - logits[:, 5:])[:, :5]
+    return Outputs(relative[known], labels[known], features[known]), logits, known
 
 
 def test_a_background_takes_its_share_of_the_probability():
-    held, _, _ = beside_background(400, seed=1)
-    train, _, _ = beside_background(800, seed=2)
-    model = Confidence.fit(held, train, background=True)
-    plain = Confidence.fit(held, train)
-    assert model.calibrator.temperature == plain.calibrator.temperature  # of the classes alone
-    items, logits, known = beside_background(1000, seed=3)
-    found = model.decide(items.logits, items.features)
-    # As the softmax over all six has it.
-    whole = softmax(logits[known], model.calibrator.temperature.value)
-    np.testing.assert_allclose(found.probabilities, whole[:, :5], atol=1e-12)
-    np.testing.assert_allclose(found.probability, whole[:, :5].max(axis=1))
-    assert (found.label == items.labels)[found.label != NO_CLASS].mean() > 0.97
-    against = (logits - logits[:, 5:])[~known][:, :5]
-    near = items.features[: len(against)]  # so that it is not the distance that refuses
-    shown = model.decide(against, near)
+    held_out, _, _ = with_background(400, seed=1)
+    train, _, _ = with_background(800, seed=2)
+    model = Confidence.fit(held_out, train, background=True)
+    plain = Confidence.fit(held_out, train)
+    assert model.calibrator.temperature == plain.calibrator.temperature  # of the classes only
+    items, logits, known = with_background(1000, seed=3)
+    decided = model.decide(items.logits, items.features)
+    # Equal to the softmax over all six.
+    probabilities = softmax(logits[known], model.calibrator.temperature.value)
+    np.testing.assert_allclose(decided.probabilities, probabilities[:, :5], atol=1e-12)
+    np.testing.assert_allclose(decided.probability, probabilities[:, :5].max(axis=1))
+    assert (decided.label == items.labels)[decided.label != NO_CLASS].mean() > 0.97
+    relative = (logits - logits[:, 5:])[~known][:, :5]
+    near = items.features[: len(relative)]  # so that distances do not refuse
+    shown = model.decide(relative, near)
     assert (shown.label != NO_CLASS).mean() < 0.05
-    likelier = shown.probabilities.sum(axis=1) + shown.probabilities.max(axis=1) < 1
-    assert likelier.mean() > 0.9
-    assert [reason == BACKGROUND for reason in shown.reason] == likelier.tolist()
+    background = shown.probabilities.sum(axis=1) + shown.probabilities.max(axis=1) < 1
+    assert background.mean() > 0.9
+    assert [reason == BACKGROUND for reason in shown.reason] == background.tolist()
     # However low the threshold, and whatever a target cuts.
-    assert (model.with_threshold(0).decide(against, near).label[likelier] == NO_CLASS).all()
-    cut = Confidence.fit(held, train, ConfidenceSettings(target_accuracy=0.5), background=True)
-    assert (cut.decide(against, near).label[likelier] == NO_CLASS).all()
-    assert (plain.decide(against, near).label != NO_CLASS).mean() > 0.1
+    assert (model.with_threshold(0).decide(relative, near).label[background] == NO_CLASS).all()
+    cut = Confidence.fit(held_out, train, ConfidenceSettings(target_accuracy=0.5), background=True)
+    assert (cut.decide(relative, near).label[background] == NO_CLASS).all()
+    assert (plain.decide(relative, near).label != NO_CLASS).mean() > 0.1
 
 
 def test_a_background_is_saved():
-    held, _, _ = beside_background(400, seed=1)
-    model = Confidence.fit(held, held, ConfidenceSettings(coverage=0.9), background=True)
+    held_out, _, _ = with_background(400, seed=1)
+    model = Confidence.fit(held_out, held_out, ConfidenceSettings(coverage=0.9), background=True)
     again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
     assert again.calibrator.background
     np.testing.assert_array_equal(
-        again.decide(held.logits, held.features).probabilities,
-        model.decide(held.logits, held.features).probabilities,
+        again.decide(held_out.logits, held_out.features).probabilities,
+        model.decide(held_out.logits, held_out.features).probabilities,
     )
     assert not Confidence.from_dict(fitted().to_dict()).calibrator.background
-    inside = model.sets.predict(model.decide(held.logits, held.features).probabilities)
-    assert inside[np.arange(len(held.labels)), held.labels].mean() > 0.88
+    inside = model.sets.predict(model.decide(held_out.logits, held_out.features).probabilities)
+    assert inside[np.arange(len(held_out.labels)), held_out.labels].mean() > 0.88
 
 
 def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
-    """Gaussian evidence for one of six classes, of which a site has three: its files are what the
-    others' share is taken from, and so the chances of all classes are too low for them."""
+    """Gaussian evidence for one of six classes, of which the site has three. The other classes'
+    share goes to these, so all six probabilities are too low for the site's files."""
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 6, 20_000)
-    heard = rng.normal(0, 1, (len(truth), 6))
-    heard[np.arange(len(truth)), truth] += 1.5
-    logits = 1.5 * heard  # what Bayes makes of it
-    everything = settings(6, threshold=0.0)
-    site = everything.only([True, False, True, False, False, True])
-    here = np.isin(truth, (0, 2, 5))
-    found, before = site.decide(logits), everything.decide(logits)
-    np.testing.assert_allclose(found.probabilities[:, [1, 3, 4]], 0)
-    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
-    assert set(found.best) == {0, 2, 5}
-    right = found.best == truth
+    evidence = rng.normal(0, 1, (len(truth), 6))
+    evidence[np.arange(len(truth)), truth] += 1.5
+    logits = 1.5 * evidence  # by Bayes' rule
+    all_classes = settings(6, threshold=0.0)
+    site = all_classes.only([True, False, True, False, False, True])
+    on_site = np.isin(truth, (0, 2, 5))
+    decided, before = site.decide(logits), all_classes.decide(logits)
+    np.testing.assert_allclose(decided.probabilities[:, [1, 3, 4]], 0)
+    np.testing.assert_allclose(decided.probabilities.sum(axis=1), 1)
+    assert set(decided.best) == {0, 2, 5}
+    right = decided.best == truth
     for low in (0.4, 0.6, 0.8):
-        inside = here & (found.probability >= low) & (found.probability < low + 0.2)
+        inside = on_site & (decided.probability >= low) & (decided.probability < low + 0.2)
         limit = 4 * np.sqrt(0.25 / inside.sum())
-        assert abs(found.probability[inside].mean() - right[inside].mean()) < limit
-    share = before.probability[here].mean() - (before.best == truth)[here].mean()
+        assert abs(decided.probability[inside].mean() - right[inside].mean()) < limit
+    share = before.probability[on_site].mean() - (before.best == truth)[on_site].mean()
     assert abs(share) < 0.02
-    assert right[here].mean() > (before.best == truth)[here].mean() + 0.1
-    # What is likelier one of the others is unknown: most of theirs, and few of the site's.
-    other = np.array([reason == "other class" for reason in found.reason])
-    assert ((found.label == -1) == other).all()
+    assert right[on_site].mean() > (before.best == truth)[on_site].mean() + 0.1
+    # Files that an excluded class explains better are unknown: most of theirs, and few of the
+    # site's.
+    other = np.array([reason == "other class" for reason in decided.reason])
+    assert ((decided.label == -1) == other).all()
     assert (other == (before.probabilities[:, [1, 3, 4]].sum(axis=1) > 0.5)).all()
-    assert other[~here].mean() > 0.7 > 0.3 > other[here].mean()
+    assert other[~on_site].mean() > 0.7 > 0.3 > other[on_site].mean()
 
 
 def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
@@ -682,38 +690,38 @@ def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
     model = settings(3, threshold=0.0)
     model = replace(model, calibrator=replace(model.calibrator, background=True))
     site = model.only([True, True, False])
-    found = site.decide(logits)
-    alone = np.exp(logits[:, :2])
-    alone /= 1 + alone.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(found.probabilities[:, :2], alone)
-    assert found.reason == ["other class", "background", "background"]
+    decided = site.decide(logits)
+    odds = np.exp(logits[:, :2])
+    odds /= 1 + odds.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(decided.probabilities[:, :2], odds)
+    assert decided.reason == ["other class", "background", "background"]
 
 
 def test_classes_have_thresholds_of_their_own() -> None:
     logits = np.log([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.3, 0.1, 0.6]])
     model = settings(3).with_threshold([0.5, 0.7, 0.55])
-    found = model.decide(logits)
-    assert [*found.label] == [0, NO_CLASS, 2]
-    assert [*found.reason] == ["", "ambiguous", ""]
+    decided = model.decide(logits)
+    assert [*decided.label] == [0, NO_CLASS, 2]
+    assert [*decided.reason] == ["", "ambiguous", ""]
     assert [*model.with_threshold(0.0).decide(logits).label] == [0, 1, 2]
     with pytest.raises(SecondhandError, match="expected a number from 0 to 1"):
         model.with_threshold([0.5, 1.5, 0.5])
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
+    "options", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
 )
-def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(how):
-    model = fitted(2000, **how)
+def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(options):
+    model = fitted(2000, **options)
     logits, _, features = world(1500, seed=6, noise=2.5)
     before = model.decide(logits, features)
     after = model.with_threshold([0.0, 1.0, *[None] * 3]).decide(logits, features)
-    left = before.best >= 2
-    assert (before.label == NO_CLASS)[left].any()
-    np.testing.assert_array_equal(after.label[left], before.label[left])
-    assert [after.reason[n] for n in np.flatnonzero(left)] == [
-        before.reason[n] for n in np.flatnonzero(left)
+    others = before.best >= 2
+    assert (before.label == NO_CLASS)[others].any()
+    np.testing.assert_array_equal(after.label[others], before.label[others])
+    assert [after.reason[n] for n in np.flatnonzero(others)] == [
+        before.reason[n] for n in np.flatnonzero(others)
     ]
-    like = before.distance_p >= model.distance.alpha
-    assert (after.label == 0)[(before.best == 0) & like].all()
+    near = before.distance_p >= model.distance.alpha
+    assert (after.label == 0)[(before.best == 0) & near].all()
     assert not (after.label == 1)[after.probability < 1].any()

@@ -1,5 +1,4 @@
-"""Each rule that may refuse by itself, the order in which they give the reason, and its text, which is what
-users have always read."""
+"""Each rule that may refuse, their order of precedence, and the texts of their reasons."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from learners.uncertainty.gates import (
 from learners.uncertainty.thresholds import Threshold
 
 CUT = ThresholdGate(Threshold(0.9, np.nan, np.nan))
-#: Of two items the first passes each gate by a hair, the second fails each.
+#: The first of two items just passes each gate, the second fails each.
 BATCH = Batch(
     logits=np.array([[0.1, -2.0], [-0.1, -2.0]]),
     probabilities=np.array([[0.9, 0.1], [0.89, 0.11]]),
@@ -75,8 +74,8 @@ def test_thresholds_by_name_and_of_classes_of_their_own():
     assert on_score.refuse(BATCH).tolist() == [False, True]
     assert CUT.at([0.95, 0.1]).refuse(BATCH).tolist() == [True, True]
     assert CUT.at([0.95, 0.1]).threshold.value == 0.1
-    named = replace(BATCH, named=np.array([0, 1]))
-    assert CUT.at([0.95, 0.1]).refuse(named).tolist() == [True, False]
+    batch = replace(BATCH, named=np.array([0, 1]))
+    assert CUT.at([0.95, 0.1]).refuse(batch).tolist() == [True, False]
     assert replace(on_score, class_thresholds=np.array([0.895, np.nan])).refuse(BATCH).tolist() == [
         False,
         True,
@@ -89,8 +88,8 @@ def test_thresholds_by_name_and_of_classes_of_their_own():
         False,
         True,
     ]
-    spared = ScoreGate(floors={"msp": -1.0}, exempt=np.array([True, False]))
-    assert not spared.refuse(BATCH).any()
+    gate = ScoreGate(floors={"msp": -1.0}, exempt=np.array([True, False]))
+    assert not gate.refuse(BATCH).any()
 
 
 def test_a_distance_that_is_off_refuses_nothing():
@@ -126,7 +125,7 @@ def test_it_comes_whole_out_of_another_process(reason: Reason) -> None:
 
 
 def test_what_a_file_says_of_itself_is_no_reason_of_its_own() -> None:
-    """Its detail is a library's text, which may begin like anything."""
+    """The detail is a library's text, which may begin like any reason."""
     reason = Reason(Why.BAD_FILE, "no such moment: it says")
     assert reason.why is Why.BAD_FILE
     assert {one for one in TEXTS if one.failed} == {reason, "no such moment: 4 s is outside"}

@@ -1,4 +1,4 @@
-"""Several labels an item: each calibrated, and cut, by itself."""
+"""Several labels per item: each is calibrated and thresholded separately."""
 
 from __future__ import annotations
 
@@ -19,77 +19,75 @@ pytestmark = pytest.mark.slow
 NAMES = ["often", "seldom", "once"]
 
 
-def sampled(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Logits, ``scale`` times what they should be, and targets of labels that are ever rarer."""
+def sample(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits, scaled by ``scale``, and targets of labels of decreasing frequency."""
     rng = np.random.default_rng(seed)
     true = rng.normal([0.0, -2.0, -10.0], 2.5, (n, 3))
     return true * scale, (rng.random((n, 3)) < expit(true)).astype(float)
 
 
 def fitted(n: int, seed: int = 0, target: float | None = None) -> Confidence:
-    logits, targets = sampled(n, seed, 3.0)
-    asked = ConfidenceSettings(threshold=0.5, target_accuracy=target)
-    return Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
+    logits, targets = sample(n, seed, 3.0)
+    settings = ConfidenceSettings(threshold=0.5, target_accuracy=target)
+    return Confidence.fit_labels(Outputs(logits), targets, settings, NAMES)
 
 
 def test_the_scale_and_shift_are_those_of_a_logistic_regression():
-    logits, targets = sampled(4000, scale=3.0)
+    logits, targets = sample(4000, scale=3.0)
     scale, shift = fit_platt(logits[:, 1] - 1, targets[:, 1] == 1)
     theirs = LogisticRegression(C=1e9).fit(logits[:, 1:2] - 1, targets[:, 1])
     assert scale == pytest.approx(theirs.coef_[0, 0], rel=0.02)
     assert shift == pytest.approx(theirs.intercept_[0], abs=0.02)
     assert scale == pytest.approx(1 / 3, rel=0.1)
-    # Labels told apart without a mistake: as sure as that many items can be.
+    # A perfectly separated label is as sure as that many items allow.
     sure = fit_platt(np.r_[-np.ones(50), np.ones(50)], np.r_[np.zeros(50), np.ones(50)] == 1)
     assert expit(sure[0] + sure[1]) == pytest.approx(51 / 52, abs=1e-3)
 
 
 def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
-    logits, targets = sampled(3000, 1, 3.0)
-    found = fitted(3000).decide(logits)
+    logits, targets = sample(3000, 1, 3.0)
+    decided = fitted(3000).decide(logits)
     for k in (0, 1):
-        high = found.probabilities[:, k] > 0.8
-        assert found.probabilities[high, k].mean() == pytest.approx(
+        high = decided.probabilities[:, k] > 0.8
+        assert decided.probabilities[high, k].mean() == pytest.approx(
             targets[high, k].mean(), abs=0.03
         )
-    np.testing.assert_array_equal(found.predicted, found.probabilities >= 0.5)
-    none = ~found.predicted.any(axis=1)
-    assert (found.label[none] == -1).all()
-    assert {str(found.reason[n]) for n in np.flatnonzero(none)} == {"background"}
+    np.testing.assert_array_equal(decided.predicted, decided.probabilities >= 0.5)
+    unassigned = ~decided.predicted.any(axis=1)
+    assert (decided.label[unassigned] == -1).all()
+    assert {str(decided.reason[n]) for n in np.flatnonzero(unassigned)} == {"background"}
     stricter = fitted(3000).with_threshold([0.9, 0.5, 1.0]).decide(logits)
-    assert stricter.predicted[:, 0].sum() < found.predicted[:, 0].sum()
+    assert stricter.predicted[:, 0].sum() < decided.predicted[:, 0].sum()
     assert not stricter.predicted[:, 2].any()
     assert "ambiguous" in {str(reason) for reason in stricter.reason}
-    kept = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
-    np.testing.assert_array_equal(kept.predicted[:, 1:], found.predicted[:, 1:])
-    np.testing.assert_array_equal(kept.predicted[:, 0], stricter.predicted[:, 0])
-    alone = fitted(3000).only([False, True, True]).decide(logits)
-    assert not alone.predicted[:, 0].any()
-    np.testing.assert_array_equal(alone.predicted[:, 1], found.predicted[:, 1])
+    raised = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
+    np.testing.assert_array_equal(raised.predicted[:, 1:], decided.predicted[:, 1:])
+    np.testing.assert_array_equal(raised.predicted[:, 0], stricter.predicted[:, 0])
+    restricted = fitted(3000).only([False, True, True]).decide(logits)
+    assert not restricted.predicted[:, 0].any()
+    np.testing.assert_array_equal(restricted.predicted[:, 1], decided.predicted[:, 1])
 
 
 def test_each_label_keeps_the_precision_it_guarantees():
-    """For 95 % of draws of the calibration items; of a rare one nothing is guaranteed, and it says so."""
-    logits, targets = sampled(20_000, 99, 3.0)
+    """It holds for 95 % of draws; for a rare label nothing is guaranteed, and a note says so."""
+    logits, targets = sample(20_000, 99, 3.0)
     broken = np.zeros(2)
     for seed in range(12):
         model = fitted(500, seed, 0.8)
-        said = model.decide(logits).predicted
-        broken += [targets[said[:, k], k].mean() < 0.8 for k in (0, 1)]
+        assigned = model.decide(logits).predicted
+        broken += [targets[assigned[:, k], k].mean() < 0.8 for k in (0, 1)]
         assert model.threshold_gate.guarantees[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
     assert "cannot guarantee a precision" in model.threshold_gate.guarantees[2].message
-    assert (
-        model.threshold_gate.guarantees[2].value == 0.8
-    )  # above that of the default rule, here 0.5
+    assert model.threshold_gate.guarantees[2].value == 0.8  # above the default rule's, here 0.5
     assert "--target-accuracy" in model.threshold_gate.guarantees[2].message
     assert any(note.startswith("once: too few calibration items") for note in model.notes)
 
 
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
-    logits, targets = sampled(500, 0, 3.0)
-    asked = ConfidenceSettings(target_accuracy=0.8)
-    model = Confidence.fit_labels(Outputs(logits), targets, asked, NAMES)
+    logits, targets = sample(500, 0, 3.0)
+    settings = ConfidenceSettings(target_accuracy=0.8)
+    model = Confidence.fit_labels(Outputs(logits), targets, settings, NAMES)
     rare = model.threshold_gate.guarantees[2]
     assert rare.value == ConfidenceSettings().threshold > 0.8
     assert "without a guarantee" in rare.message
@@ -98,17 +96,17 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
 
 def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     rng = np.random.default_rng(0)
-    (z, y), near = sampled(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
-    far = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
-    asked = ConfidenceSettings(target_accuracy=0.8)
-    held, reference = Outputs(z, None, near[:400]), Outputs(z[:300], None, near[400:700])
-    model = Confidence.fit_labels(held, y, asked, NAMES, reference=reference)
-    # What passes the distance is what a threshold is chosen on, and what its guarantee is of.
-    there = model.decide(z, near[:400])
-    assert there.predicted[:, 0].mean() == pytest.approx(
+    (z, y), near = sample(400), rng.normal([4, 0, 0, 0], 0.3, (900, 4))
+    outliers = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
+    settings = ConfidenceSettings(target_accuracy=0.8)
+    held_out, reference = Outputs(z, None, near[:400]), Outputs(z[:300], None, near[400:700])
+    model = Confidence.fit_labels(held_out, y, settings, NAMES, reference=reference)
+    # The threshold and its guarantee use the items that pass the distance.
+    decided = model.decide(z, near[:400])
+    assert decided.predicted[:, 0].mean() == pytest.approx(
         model.threshold_gate.guarantees[0].coverage
     )
-    assert y[there.predicted[:, 0], 0].mean() == pytest.approx(
+    assert y[decided.predicted[:, 0], 0].mean() == pytest.approx(
         model.threshold_gate.guarantees[0].accuracy
     )
     known = model.decide(z[:200], near[700:])
@@ -117,17 +115,17 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     stored = json.loads(json.dumps(model.to_dict()))
     again = Confidence.from_dict(stored, model.arrays())
     for one in (model, again):
-        found = one.decide(z[:50], far)
-        assert not found.predicted.any()
-        assert {str(reason) for reason in found.reason} == {"out of distribution"}
-        assert (found.distance_p < 0.05).all()
+        refused = one.decide(z[:50], outliers)
+        assert not refused.predicted.any()
+        assert {str(reason) for reason in refused.reason} == {"out of distribution"}
+        assert (refused.distance_p < 0.05).all()
     assert "no reference features" in Confidence.from_dict(stored).notes[-1]
     with pytest.raises(SecondhandError, match="without features"):
         again.decide(z)
 
 
 def test_what_is_not_known_has_no_part_in_it():
-    logits, targets = sampled(600)
+    logits, targets = sample(600)
     half = targets.copy()
     half[300:] = np.nan  # of all labels, which are calibrated together
     part, first = (
@@ -146,10 +144,10 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
         model = Confidence.fit_labels(Outputs(z[:n]), y[:n], ConfidenceSettings(), NAMES)
         return np.abs(model.probabilities(z) - expit(true)).mean(axis=0)
 
-    assert (far(3 * true + [0, 0, 4], 4000) < 0.01).all()  # the last one is off by itself
-    alone = [fit_platt(3 * true[:50, k], y[:50, k] == 1) for k in range(3)]
+    assert (far(3 * true + [0, 0, 4], 4000) < 0.01).all()  # the last one's intercept differs
+    separate = [fit_platt(3 * true[:50, k], y[:50, k] == 1) for k in range(3)]
     by_itself = [
-        np.abs(expit(3 * a * t + b) - expit(t)) for t, (a, b) in zip(true.T, alone, strict=True)
+        np.abs(expit(3 * a * t + b) - expit(t)) for t, (a, b) in zip(true.T, separate, strict=True)
     ]
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
@@ -162,7 +160,7 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     model = fitted(500, target=0.9)
     stored = json.loads(json.dumps(model.to_dict()))
     again = Confidence.from_dict(stored)
-    logits, _ = sampled(50)
+    logits, _ = sample(50)
     ours, theirs = model.decide(logits), again.decide(logits)
     np.testing.assert_array_equal(ours.predicted, theirs.predicted)
     np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)

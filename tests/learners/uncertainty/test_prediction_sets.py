@@ -1,4 +1,4 @@
-"""Prediction sets hold the label as often as they say."""
+"""Prediction sets contain the label as often as they claim."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learners.uncertainty.prediction_sets import PredictionSets, fit_prediction_
 
 
 def draw(rng, n, classes=8):
-    """Probabilities twice too sure, and labels of their own."""
+    """Return probabilities that are twice too confident, and labels."""
     z = rng.normal(0, 1.5, (n, classes))
     labels = (softmax(z).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
     return softmax(z * 2), np.minimum(labels, classes - 1)
@@ -24,15 +24,15 @@ def draw(rng, n, classes=8):
 @pytest.mark.parametrize("penalty", [0, 0.01])  # APS and RAPS
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
 def test_coverage_over_200_draws_is_within_its_binomial_interval(penalty, coverage):
-    """One new item a draw, so that the 200 outcomes are independent."""
-    held = 0
+    """Each draw has one new item, so that the 200 outcomes are independent."""
+    covered = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
         p, y = draw(rng, 200)
         sets = fit_prediction_sets(p[:-1], y[:-1], coverage=coverage, penalty=penalty)
-        held += sets.predict(p[-1:])[0, y[-1]]
+        covered += sets.predict(p[-1:])[0, y[-1]]
     low, high = binom.interval(0.99, 200, coverage)
-    assert low <= held <= high
+    assert low <= covered <= high
 
 
 def test_one_rule_covers_within_its_stated_interval():
@@ -45,40 +45,42 @@ def test_one_rule_covers_within_its_stated_interval():
             inside_now = sets.predict(p[500:])
             sizes.setdefault(method, []).append(inside_now.sum(axis=1).max())
             if method == "aps":
-                # The law of a rule's coverage over calibration draws (2107.07511, section 3.2).
+                # The distribution of a rule's coverage over calibration draws (2107.07511, section
+                # 3.2).
                 low, high = beta.interval(0.95, 501 - 50, 50)
                 covered = inside_now[np.arange(6000), y[500:]].mean()
-                inside += low - 0.006 <= covered <= high + 0.006  # 6000 items are not infinite
+                # 6000 items are not infinitely many
+                inside += low - 0.006 <= covered <= high + 0.006
     assert inside >= 90
-    assert np.mean(sizes["raps"]) < np.mean(sizes["aps"])  # what the penalty is for
+    assert np.mean(sizes["raps"]) < np.mean(sizes["aps"])  # the purpose of the penalty
 
 
 def test_sets_hold_the_most_probable_classes():
     rng = np.random.default_rng(0)
     p, y = draw(rng, 6000)
     sets = fit_prediction_sets(p[:1000], y[:1000], coverage=0.9, penalty=0)
-    found = sets.predict(p[1000:])
-    assert found[np.arange(5000), y[1000:]].mean() > 0.88
+    members = sets.predict(p[1000:])
+    assert members[np.arange(5000), y[1000:]].mean() > 0.88
     best = p[1000:].argmax(axis=1)
-    assert found[np.arange(5000), best].all()
-    # A set holds the most probable classes: none outside it is above one inside.
-    outside = np.where(found, -1, p[1000:]).max(axis=1)
-    assert (np.where(found, p[1000:], 2).min(axis=1) >= outside).all()
+    assert members[np.arange(5000), best].all()
+    # No class outside a set is more probable than one inside.
+    outside = np.where(members, -1, p[1000:]).max(axis=1)
+    assert (np.where(members, p[1000:], 2).min(axis=1) >= outside).all()
 
 
 def test_sets_of_calibrated_probabilities_are_no_larger_than_their_coverage_takes():
-    """Beside the smallest sets there are, the probable classes down to one probability for all items."""
+    """The reference is the smallest sets: all classes above one probability for all items."""
     rng = np.random.default_rng(0)
     z = rng.normal(0, 2.5, (9000, 10))
     p = softmax(z)
     y = np.minimum((p.cumsum(axis=1) < rng.random((9000, 1))).sum(axis=1), 9)
     sets = fit_prediction_sets(p[:3000], y[:3000], coverage=0.9)
-    found = sets.predict(p[3000:])
+    members = sets.predict(p[3000:])
     rows = np.arange(6000)
-    assert found[rows, y[3000:]].mean() == pytest.approx(0.9, abs=0.02)
-    least = p[3000:] >= np.quantile(p[rows, y[:6000]], 0.1)
-    assert found.sum(axis=1).mean() < 1.3 * least.sum(axis=1).mean()
-    # Where the best class is right more often than stated, it stands alone.
+    assert members[rows, y[3000:]].mean() == pytest.approx(0.9, abs=0.02)
+    smallest = p[3000:] >= np.quantile(p[rows, y[:6000]], 0.1)
+    assert members.sum(axis=1).mean() < 1.3 * smallest.sum(axis=1).mean()
+    # If the best class is right more often than stated, the set contains only this class.
     sure = fit_prediction_sets(p[:3000], p[:3000].argmax(axis=1), coverage=0.9)
     assert (sure.predict(p[3000:]).sum(axis=1) == 1).all()
 

@@ -1,4 +1,4 @@
-"""Temperature and threshold of a site, from few labels."""
+"""A site's temperature and threshold, from few labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START = Temperature(1.0, 0.8, 1.2, 200)
 
 
 def items(n: int, temperature: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Logits whose labels follow their softmax at a temperature."""
+    """Return logits whose labels follow their softmax at a temperature."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 3, (n, 4))
     z = logits / temperature
@@ -66,24 +66,24 @@ def test_the_threshold_is_the_lowest_that_reaches_the_target() -> None:
     assert refit_threshold(p, right, heavy, 0.9) > value, (
         "wrong files that stand for many count more"
     )
-    never = refit_threshold(p, np.zeros(49, bool), np.ones(49), 0.9)
-    assert never > 0.99
+    unreachable = refit_threshold(p, np.zeros(49, bool), np.ones(49), 0.9)
+    assert unreachable > 0.99
     assert refit_threshold(p[:0], right[:0], p[:0], 0.9) == 0.9
 
 
 def test_files_of_unknown_classes_raise_the_threshold() -> None:
     logits, labels = items(200, 1.0)
     confidence = Confidence.fit(Outputs(logits, labels))
-    strange = labels.copy()
-    strange[logits.max(axis=1) < 4] = -1
+    with_unknown = labels.copy()
+    with_unknown[logits.max(axis=1) < 4] = -1
     weights = np.ones(200)
     plain, careful = (
         refitted(confidence, Outputs(logits, truths), weights, target=0.9)
-        for truths in (labels, strange)
+        for truths in (labels, with_unknown)
     )
     assert careful.threshold_gate.threshold.value > plain.threshold_gate.threshold.value
     answered = careful.decide(logits).label
-    hits = answered[answered >= 0] == strange[answered >= 0]
+    hits = answered[answered >= 0] == with_unknown[answered >= 0]
     assert hits.mean() >= 0.88
     assert careful.threshold_gate.threshold.coverage == pytest.approx((answered >= 0).mean())
     assert careful.threshold_gate.threshold.accuracy == pytest.approx(hits.mean())

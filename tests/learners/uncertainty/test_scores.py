@@ -30,7 +30,7 @@ CLASSES, WIDTH = 4, 12
 
 
 def world(seed=0, n=400):
-    """Features in clusters, a linear head, and unknown classes between the clusters and far from all."""
+    """Return clusters with a linear head, and unknown classes between them and far from all."""
     rng = np.random.default_rng(seed)
     centres = np.zeros((CLASSES, WIDTH))
     centres[:, :CLASSES] = 4 * np.eye(CLASSES)
@@ -56,9 +56,9 @@ def test_msp_is_that_of_pytorch_ood():
     msp = MSP().score(None, z)
     np.testing.assert_allclose(msp, np.log(softmax(z).max(axis=1)))
     np.testing.assert_allclose(np.exp(msp), -MaxSoftmax.score(torch.from_numpy(z)).numpy())
-    found = MSP().score(None, [[1e4, 0.0, -1e4], [1.0, 0.0, -1.0]])
-    assert np.isfinite(found).all()
-    assert found[0] > found[1]
+    actual = MSP().score(None, [[1e4, 0.0, -1e4], [1.0, 0.0, -1.0]])
+    assert np.isfinite(actual).all()
+    assert actual[0] > actual[1]
 
 
 def test_knn_is_that_of_scikit_learn():
@@ -84,7 +84,8 @@ def test_knn_is_that_of_pytorch_ood():
 
 
 def principal(train, *others, size):
-    """On the first principal axes of the training items; times 100, for theirs adds a ridge."""
+    """Project on the training items' first principal axes, times 100: the reference adds a
+    ridge."""
     rows = [normalise(items.features).astype(float) for items in (train, *others)]
     centre = rows[0].mean(axis=0)
     axes = np.linalg.svd(rows[0] - centre, full_matrices=False)[2][:size]
@@ -93,13 +94,13 @@ def principal(train, *others, size):
 
 @pytest.mark.parametrize("n", [400, 9])
 def test_mahalanobis_and_rmds_are_those_of_pytorch_ood_on_principal_axes(n, monkeypatch):
-    """With more items than features and with fewer, where there is one axis to four items."""
+    """With more items than features and with fewer, where there is one axis per four items."""
     monkeypatch.setattr(mahalanobis, "AXES", 8)
     train, _, test, between, _ = world()
     train = train.take(np.argsort(train.labels, kind="stable")[:: len(train) // n][:n])
     x, *others = principal(train, test, between, size=min(8, n // 4))
     labels = torch.from_numpy(train.labels)
-    # Their covariance is a sum where it should be a mean; RMD has no half before the squares.
+    # Their covariance is a sum instead of a mean; their RMD has no factor 1/2 before the squares.
     for score, oracle, factor in (
         (Mahalanobis(), TorchMahalanobis(None), 2 * n),
         (RMDS(), RMD(None), n),
@@ -108,46 +109,46 @@ def test_mahalanobis_and_rmds_are_those_of_pytorch_ood_on_principal_axes(n, monk
         oracle.fit_features(x, labels)
         for items, new in zip((test, between), others, strict=True):
             expected = -factor * oracle.predict_features(new).numpy()
-            found = score.score(items.features, None)
-            np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+            actual = score.score(items.features, None)
+            np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("made", [Mahalanobis, RMDS])
-def test_distances_with_fewer_items_than_features_and_a_class_missing(made):
+@pytest.mark.parametrize("score_class", [Mahalanobis, RMDS])
+def test_distances_with_fewer_items_than_features_and_a_class_missing(score_class):
     rng = np.random.default_rng(0)
-    score = made()
+    score = score_class()
     score.fit(rng.normal(size=(30, 64)), np.zeros((30, 5)), rng.choice([0, 1, 4], 30))
     assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
     for few in (1, 2, 4):
         score.fit(np.ones((few, 64)), np.zeros((few, 5)), np.arange(few))
         assert np.isfinite(score.score(rng.normal(size=(10, 64)), None)).all()
-        again = made()
+        again = score_class()
         again.restore(score.arrays())
 
 
 def test_conformal_p_counts_as_defined_and_is_uniform_for_known_items():
     calibration = np.array([-3.0, -2, -2, -1])
-    found = conformal_p(calibration, np.array([-4.0, -3, -2, 0]))
-    np.testing.assert_allclose(found, [1 / 5, 2 / 5, 4 / 5, 1])
+    p_values = conformal_p(calibration, np.array([-4.0, -3, -2, 0]))
+    np.testing.assert_allclose(p_values, [1 / 5, 2 / 5, 4 / 5, 1])
     refused = []
     for seed in range(200):
         values = np.random.default_rng(seed).normal(size=100)
         refused.append(conformal_p(np.sort(values[:99]), values[99:])[0] <= 0.05)
-    assert 2 <= sum(refused) <= 20  # 5 % of 200, three binomial sigmas
+    assert 2 <= sum(refused) <= 20  # 5 % of 200, within three binomial sigmas
 
 
 def test_the_combination_holds_on_both_kinds_of_unknown_classes():
     train, calibration, test, between, far = world()
-    found = {}
+    aurocs = {}
     for name in ("msp", "knn", "combined"):
         score = fit_scores(train, calibration, [name])[name]
         known = score.score(test.features, test.logits)
-        found[name] = [
+        aurocs[name] = [
             auroc(known, score.score(items.features, items.logits)) for items in (between, far)
         ]
-    assert found["msp"][1] < 0.7  # far from all, yet sure
-    assert min(found["combined"]) > 0.9
-    assert min(found["combined"]) >= min(found["msp"])
+    assert aurocs["msp"][1] < 0.7  # far from all, yet confident
+    assert min(aurocs["combined"]) > 0.9
+    assert min(aurocs["combined"]) >= min(aurocs["msp"])
 
 
 def test_the_combination_is_fishers_and_needs_calibration():

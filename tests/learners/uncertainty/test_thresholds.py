@@ -1,5 +1,7 @@
-"""Thresholds that keep their guarantee, of all items, of each class, and of items that belong together: against
-scipy's exact limits, direct sums and simulations."""
+"""Thresholds that keep their guarantee: for all items, for each class, and for grouped items.
+
+The references are scipy's exact limits, direct sums and simulations.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ from tests.learners.evaluations import make_bundle
 
 
 def draw(n, seed):
-    """Probabilities that are exactly right."""
+    """Return perfectly calibrated probabilities."""
     rng = np.random.default_rng(seed)
     p = rng.beta(3, 0.5, n)
     return p, rng.random(n) < p
@@ -47,30 +49,30 @@ def draw(n, seed):
 
 def test_threshold_for_accuracy_is_the_smallest_whose_exact_limit_holds():
     p, right = draw(600, 0)
-    found = threshold_for_accuracy(p, right, 0.9)
+    chosen = threshold_for_accuracy(p, right, 0.9)
     risk = _joint_risk(600, 0.9, 0.05)
-    passing = []
+    valid = []
     for t in np.sort(p):
-        taken, wrong = (p >= t).sum(), (~right[p >= t]).sum()
-        if beta.ppf(1 - risk, wrong + 1, taken - wrong) <= 0.1:
-            passing.append(t)
-    assert found.value == pytest.approx(min(passing), rel=1.01e-4)
-    assert found.message == ""
-    assert found.coverage == pytest.approx((p >= found.value).mean())
-    assert found.accuracy == pytest.approx(right[p >= found.value].mean())
-    assert found.accuracy_low >= 0.9
+        n_answered, wrong = (p >= t).sum(), (~right[p >= t]).sum()
+        if beta.ppf(1 - risk, wrong + 1, n_answered - wrong) <= 0.1:
+            valid.append(t)
+    assert chosen.value == pytest.approx(min(valid), rel=1.01e-4)
+    assert chosen.message == ""
+    assert chosen.coverage == pytest.approx((p >= chosen.value).mean())
+    assert chosen.accuracy == pytest.approx(right[p >= chosen.value].mean())
+    assert chosen.accuracy_low >= 0.9
 
 
 @pytest.mark.slow
 def test_a_guarantee_is_broken_no_more_often_than_it_says():
-    """Probabilities of no use: every threshold has the same accuracy, just short of the target."""
+    """The probabilities are useless: all thresholds have an accuracy just below the target."""
     broken = 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
-        found = threshold_for_accuracy(rng.random(150), rng.random(150) < 0.8999, 0.9)
-        broken += found.message == ""
+        chosen = threshold_for_accuracy(rng.random(150), rng.random(150) < 0.8999, 0.9)
+        broken += chosen.message == ""
     assert broken <= 300 * 0.05 + 3 * np.sqrt(300 * 0.05 * 0.95)
-    assert broken >= 5  # nor is it needlessly strict
+    assert broken >= 5  # it is not needlessly strict
 
 
 @pytest.mark.slow
@@ -78,27 +80,27 @@ def test_the_joint_risk_is_that_of_simulation():
     risk, n = _joint_risk(150, 0.9, 0.05), 150
     rng = np.random.default_rng(0)
     wrong = (rng.random((20000, n)) > 0.9).cumsum(axis=1)
-    taken = np.arange(1, n + 1)
-    limit = beta.ppf(1 - risk, wrong + 1, np.maximum(taken - wrong, 1e-9))
-    passed = ((limit <= 0.1) & (wrong < taken)).any(axis=1).mean()
+    counts = np.arange(1, n + 1)
+    limit = beta.ppf(1 - risk, wrong + 1, np.maximum(counts - wrong, 1e-9))
+    passed = ((limit <= 0.1) & (wrong < counts)).any(axis=1).mean()
     assert 0.03 < passed < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 20000)
 
 
 def test_data_that_cannot_support_the_target_say_so():
     p, right = draw(100, 1)
-    found = threshold_for_accuracy(p, right, 0.99)
-    assert "100 calibration items cannot guarantee an accuracy of 0.99" in found.message
-    assert "299" in found.message  # log(0.05) / log(0.99)
-    assert found.accuracy_low < 0.99
-    assert 0 <= found.value <= 1
+    chosen = threshold_for_accuracy(p, right, 0.99)
+    assert "100 calibration items cannot guarantee an accuracy of 0.99" in chosen.message
+    assert "299" in chosen.message  # log(0.05) / log(0.99)
+    assert chosen.accuracy_low < 0.99
+    assert 0 <= chosen.value <= 1
 
 
 def test_all_right_and_all_wrong():
     p = np.linspace(0.3, 1, 400)
     assert threshold_for_accuracy(p, np.ones(400, bool), 0.95).coverage == 1
-    none = threshold_for_accuracy(p, np.zeros(400, bool), 0.95)
-    assert none.message
-    assert none.accuracy_low == 0
+    unreachable = threshold_for_accuracy(p, np.zeros(400, bool), 0.95)
+    assert unreachable.message
+    assert unreachable.accuracy_low == 0
     assert "cannot guarantee" in threshold_for_accuracy([], [], 0.95).message
 
 
@@ -164,27 +166,27 @@ def test_aurc_of_equal_scores_does_not_depend_on_their_order():
 
 def test_threshold_from_json_names_the_bad_key():
     good = jsonable(Threshold(0.9, float("nan"), 1, 0.5))
-    found = Threshold.from_dict(good, "t", low=0, high=1)
-    assert found.value == 0.9
-    assert np.isnan(found.coverage)
+    restored = Threshold.from_dict(good, "t", low=0, high=1)
+    assert restored.value == 0.9
+    assert np.isnan(restored.coverage)
     for key, bad in [("value", 1.1), ("value", None), ("accuracy", float("inf")), ("message", [])]:
         with pytest.raises(SecondhandError, match=rf"t\.{key}"):
             Threshold.from_dict({**good, key: bad}, "t", low=0, high=1)
 
 
-# --- items that belong together ---------------------------------------------------------------------
+# --- grouped items --------------------------------------------------------------------------------
 
 
 def in_groups(
-    seed: int, size: int, alike: float, accuracy: float = 0.899
+    seed: int, size: int, correlation: float, accuracy: float = 0.899
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores of no use, outcomes and groups of 300 items in groups of ``size``, whose normal variables
-    are correlated by ``spelling_key``."""
+    """Return useless scores, outcomes and groups of ``size`` of 300 items; the normal variables
+    behind the outcomes are correlated by ``correlation`` within groups."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(300 // size), size)
     score, outcome = (
-        np.sqrt(alike) * rng.normal(size=len(groups))[groups]
-        + np.sqrt(1 - alike) * rng.normal(size=300)
+        np.sqrt(correlation) * rng.normal(size=len(groups))[groups]
+        + np.sqrt(1 - correlation) * rng.normal(size=300)
         for _ in range(2)
     )
     order = rng.permutation(300)
@@ -194,100 +196,100 @@ def in_groups(
 def test_the_design_effect_is_that_of_its_definition() -> None:
     rng = np.random.default_rng(0)
     groups, wrong = rng.integers(0, 12, 60), rng.random(60) < 0.4
-    found = design_effects(wrong, groups)
+    effects = design_effects(wrong, groups)
     for n in (1, 7, 30, 60):
         size = np.bincount(groups[:n], minlength=12).astype(float)
         errors = np.bincount(groups[:n], wrong[:n], 12)
         mean = (size**2).sum() / n
-        # One group more that is all wrong, and one that is all right.
+        # Add a group that is all wrong and one that is all right.
         size, errors = np.r_[size, mean, mean], np.r_[errors, mean, 0]
         rate = errors.sum() / size.sum()
         variance = ((errors - rate * size) ** 2).sum() / (size.sum() * rate * (1 - rate))
-        assert found[n - 1] == pytest.approx(np.clip(variance, 1, mean))
+        assert effects[n - 1] == pytest.approx(np.clip(variance, 1, mean))
 
 
 def test_a_group_of_items_that_are_all_alike_is_one_item() -> None:
     groups = np.repeat(np.arange(40), 5)
     assert effective_counts(np.ones(200), groups) == pytest.approx((40, 40))
     assert effective_counts(np.repeat(np.arange(40) % 4 > 0, 5), groups) == pytest.approx((30, 40))
-    many = np.random.default_rng(0).random(200_000) < 0.8
-    hits, n = effective_counts(many, np.arange(200_000) // 5)
-    assert n == pytest.approx(200_000, rel=0.02)  # of independent items each is one
-    assert hits / n == pytest.approx(many.mean())
+    outcomes = np.random.default_rng(0).random(200_000) < 0.8
+    hits, n = effective_counts(outcomes, np.arange(200_000) // 5)
+    assert n == pytest.approx(200_000, rel=0.02)  # independent items count fully
+    assert hits / n == pytest.approx(outcomes.mean())
     assert effective_counts([], None) == (0, 0)
 
 
 def test_items_that_are_by_themselves_give_the_same_numbers_with_groups() -> None:
     score, right, _ = in_groups(3, 1, 0, 0.97)
-    alone = np.random.default_rng(1).permutation(300) + 5
+    single_groups = np.random.default_rng(1).permutation(300) + 5
     for target in (0.9, 0.99):
         assert threshold_for_accuracy(score, right, target) == threshold_for_accuracy(
-            score, right, target, groups=alone
+            score, right, target, groups=single_groups
         )
-    assert fraction(right) == fraction(right, alone)
+    assert fraction(right) == fraction(right, single_groups)
 
 
-@pytest.mark.parametrize(("size", "alike"), [(3, 0.95), (10, 0.6), (10, 0.95), (30, 0.95)])
+@pytest.mark.parametrize(("size", "correlation"), [(3, 0.95), (10, 0.6), (10, 0.95), (30, 0.95)])
 def test_a_guarantee_of_groups_is_broken_no_more_often_than_it_says(
-    size: int, alike: float
+    size: int, correlation: float
 ) -> None:
     broken = np.zeros(2)
     for seed in range(100):
-        score, right, groups = in_groups(seed, size, alike)
+        score, right, groups = in_groups(seed, size, correlation)
         broken += [
-            not threshold_for_accuracy(score, right, 0.9, groups=given).message
-            for given in (None, groups)
+            not threshold_for_accuracy(score, right, 0.9, groups=used_groups).message
+            for used_groups in (None, groups)
         ]
-    assert broken[0] >= 15  # as if each were by itself
+    assert broken[0] >= 15  # as if items were independent
     assert broken[1] <= 100 * 0.05 + 3 * np.sqrt(100 * 0.05 * 0.95)
 
 
 def test_limits_of_a_part_hold_the_truth_for_groups() -> None:
-    held = np.zeros(2)
+    covered = np.zeros(2)
     for seed in range(200):
         _, right, groups = in_groups(seed, 10, 0.6)
         limits = fraction(right), fraction(right, groups)
-        held += [low <= 0.899 <= high for _, low, high in limits]
-    assert held[0] < 160
-    assert held[1] >= 190 - 3 * np.sqrt(200 * 0.05 * 0.95)
+        covered += [low <= 0.899 <= high for _, low, high in limits]
+    assert covered[0] < 160
+    assert covered[1] >= 190 - 3 * np.sqrt(200 * 0.05 * 0.95)
 
 
 def test_independent_items_in_small_groups_still_support_a_target() -> None:
     score, right, groups = in_groups(0, 3, 0, 0.97)
-    found = threshold_for_accuracy(score, right, 0.9, groups=groups)
-    assert found.message == ""
-    assert found.coverage > 0.95
+    chosen = threshold_for_accuracy(score, right, 0.9, groups=groups)
+    assert chosen.message == ""
+    assert chosen.coverage > 0.95
 
 
 def test_every_target_counts_groups() -> None:
-    """300 items, all right, guarantee 0.9; as 10 groups of 30 they do not."""
+    """300 right items guarantee 0.9; as 10 groups of 30 they do not."""
     groups = np.repeat(np.arange(10), 30)
     score, right = np.random.default_rng(0).random(300), np.ones(300, bool)
-    found = threshold_for_accuracy(score, right, 0.9, groups=groups)
-    assert "300 calibration items from 10 groups, which count as 10 indep" in found.message
-    assert found.accuracy_low < 0.9 < threshold_for_accuracy(score, right, 0.9).accuracy_low
+    chosen = threshold_for_accuracy(score, right, 0.9, groups=groups)
+    assert "300 calibration items from 10 groups, which count as 10 indep" in chosen.message
+    assert chosen.accuracy_low < 0.9 < threshold_for_accuracy(score, right, 0.9).accuracy_low
     tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
     labels = np.arange(300) % 2
     logits = 4 * np.eye(2)[labels] + score[:, None] * [0.1, -0.1]
-    many = ConfidenceSettings(target_accuracy=0.9)
-    for given, messages in ((None, False), (groups, True)):
-        whole = threshold_for_accuracy(score, right, 0.9)
-        _, each, _ = thresholds_by_class(whole, labels, score, right, ["a", "b"], given)
+    settings = ConfidenceSettings(target_accuracy=0.9)
+    for used_groups, messages in ((None, False), (groups, True)):
+        ungrouped = threshold_for_accuracy(score, right, 0.9)
+        _, each, _ = thresholds_by_class(ungrouped, labels, score, right, ["a", "b"], used_groups)
         assert [bool(cut.message) for cut in each] == [messages] * 2
-        every = np.ones(300, bool)
-        cut, _, _ = guaranteed(tree, labels * 4, score, right, every, 0.9, given)
+        passed = np.ones(300, bool)
+        cut, _, _ = guaranteed(tree, labels * 4, score, right, passed, 0.9, used_groups)
         assert bool(cut.message) == messages
         one = Confidence.fit_labels(
-            Outputs(logits, None, None, given), np.eye(2)[labels], many, ["a", "b"]
+            Outputs(logits, None, None, used_groups), np.eye(2)[labels], settings, ["a", "b"]
         )
         assert [bool(cut.message) for cut in one.threshold_gate.guarantees] == [messages] * 2
 
 
 def test_items_keep_their_groups_when_some_are_taken() -> None:
     items = Outputs(np.zeros((4, 2)), np.arange(4), None, np.array([7, 7, 8, 9]))
-    taken = items.take(np.array([True, False, True, True])).groups
-    assert taken is not None
-    assert taken.tolist() == [7, 8, 9]
+    remaining = items.take(np.array([True, False, True, True])).groups
+    assert remaining is not None
+    assert remaining.tolist() == [7, 8, 9]
 
 
 # --- a guarantee for each class ------------------------------------------------------------------------
@@ -296,85 +298,87 @@ NAMES = ["often", "doubtful", "rare", "wrong"]
 
 
 def by_score(n: list[int], seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Named class, score and outcome: each class is right by the score in a way of its own."""
+    """Return named class, score and outcome; the classes differ in how the score matters."""
     rng = np.random.default_rng(seed)
-    named = np.repeat(np.arange(4), n)
-    score = rng.random(len(named))
-    right = rng.random(len(named)) < np.choose(named, [0.99, 0.7 + 0.3 * score, 1.0, 0.7])
-    return named, score, right
+    predicted = np.repeat(np.arange(4), n)
+    score = rng.random(len(predicted))
+    right = rng.random(len(predicted)) < np.choose(predicted, [0.99, 0.7 + 0.3 * score, 1.0, 0.7])
+    return predicted, score, right
 
 
 def limits(score: np.ndarray, right: np.ndarray, cut: float, risk: float) -> tuple[float, float]:
-    """One-sided each at ``risk``, of what reaches the cut."""
+    """Return one-sided limits, each at ``risk``, for the items above the cut."""
     hits, n = right[score >= cut].sum(), (score >= cut).sum()
     return beta.ppf(risk, hits, n - hits + 1), beta.ppf(1 - risk, hits + 1, n - hits)
 
 
-def by_class(n: list[int], seed: int, whole: float = 0.5) -> tuple[list[Threshold], list[str]]:
-    named, score, right = by_score(n, seed)
-    cut = Threshold(whole, 1.0, 0.9, 0.9, "", 0.9)
-    total, found, said = thresholds_by_class(cut, named, score, right, NAMES)
-    taken = score >= np.array([one.value for one in found])[named]
-    assert (total.coverage, total.accuracy) == (taken.mean(), right[taken].mean())
-    assert total.value == whole
-    assert np.isnan([total.target, total.accuracy_low]).all()  # it is each class's now
-    return found, said
+def by_class(n: list[int], seed: int, fallback: float = 0.5) -> tuple[list[Threshold], list[str]]:
+    predicted, score, right = by_score(n, seed)
+    cut = Threshold(fallback, 1.0, 0.9, 0.9, "", 0.9)
+    total, chosen, notes = thresholds_by_class(cut, predicted, score, right, NAMES)
+    answered = score >= np.array([one.value for one in chosen])[predicted]
+    assert (total.coverage, total.accuracy) == (answered.mean(), right[answered].mean())
+    assert total.value == fallback
+    assert np.isnan([total.target, total.accuracy_low]).all()  # replaced by each class's
+    return chosen, notes
 
 
 def test_each_class_has_the_lowest_threshold_that_its_items_support() -> None:
     sizes = [150, 900, 12, 150]
-    named, score, right = by_score(sizes, 3)
-    (often, doubtful, rare, wrong), said = by_class(sizes, 3)
+    predicted, score, right = by_score(sizes, 3)
+    (often, doubtful, rare, wrong), notes = by_class(sizes, 3)
     for k, cut in ((0, often), (1, doubtful)):
-        mine = [values[named == k] for values in (score, right)]
+        of_class = [values[predicted == k] for values in (score, right)]
         risk = _joint_risk(sizes[k], 0.9, 0.05)
-        passing = [t for t in mine[0] if limits(*mine, t, risk)[0] >= 0.9]
-        assert cut.value == pytest.approx(min(passing), rel=1.01e-4)
-        taken = mine[1][mine[0] >= cut.value]
-        exact = binomtest(int(taken.sum()), len(taken), alternative="greater")
+        valid = [t for t in of_class[0] if limits(*of_class, t, risk)[0] >= 0.9]
+        assert cut.value == pytest.approx(min(valid), rel=1.01e-4)
+        answered_right = of_class[1][of_class[0] >= cut.value]
+        exact = binomtest(int(answered_right.sum()), len(answered_right), alternative="greater")
         assert cut.accuracy_low == pytest.approx(exact.proportion_ci(1 - risk, "exact").low)
         assert (cut.message, cut.target) == ("", 0.9)
-        assert cut.coverage == (mine[0] >= cut.value).mean()
-    # Nothing speaks against the rare one; against the other, this does.
+        assert cut.coverage == (of_class[0] >= cut.value).mean()
+    # Nothing contradicts the rare class's threshold; the items contradict the other's.
     assert rare.value == 0.5
     assert "cannot guarantee" in rare.message
-    assert limits(*(v[named == 3] for v in (score, right)), 0.5, 0.05)[1] < 0.9
+    assert limits(*(v[predicted == 3] for v in (score, right)), 0.5, 0.05)[1] < 0.9
     assert (wrong.value, wrong.coverage) == (np.inf, 0)
-    n = int((score[named == 2] >= 0.5).sum())
-    assert said[0].startswith(
+    n = int((score[predicted == 2] >= 0.5).sum())
+    assert notes[0].startswith(
         f"Too few calibration items to guarantee 0.9 for: rare ({n} of {n} right)"
     )
-    assert "threshold of all classes" in said[0]
-    assert "wrong (" in said[1]
-    assert "never predicted" in said[1]
+    assert "threshold of all classes" in notes[0]
+    assert "wrong (" in notes[1]
+    assert "never predicted" in notes[1]
 
 
 def test_where_all_together_reach_nothing_only_classes_that_do_are_answered() -> None:
-    named, score, right = by_score([150, 0, 12, 0], 3)
+    predicted, score, right = by_score([150, 0, 12, 0], 3)
     cut = Threshold(0.5, 1.0, 0.9, 0.8, "cannot guarantee", 0.9)
-    _, found, _ = thresholds_by_class(cut, named, score, right, NAMES)
-    assert [one.value == np.inf for one in found] == [False, True, True, True]
-    few = named == 2
-    _, found, _ = thresholds_by_class(cut, named[few], score[few], right[few], NAMES)
-    assert [one.value for one in found] == [0.5] * 4  # as of one threshold for all
+    _, chosen, _ = thresholds_by_class(cut, predicted, score, right, NAMES)
+    assert [one.value == np.inf for one in chosen] == [False, True, True, True]
+    of_class = predicted == 2
+    _, chosen, _ = thresholds_by_class(
+        cut, predicted[of_class], score[of_class], right[of_class], NAMES
+    )
+    assert [one.value for one in chosen] == [0.5] * 4  # one threshold for all
 
 
 @pytest.mark.slow
 def test_a_guarantee_of_a_class_is_broken_no_more_often_than_it_says() -> None:
-    """Scores of no use, each class just short of the target: to guarantee it is always wrong."""
+    """The scores are useless and each class is just below the target: no guarantee is right."""
     broken = np.zeros(4)
     for seed in range(100):
         rng = np.random.default_rng(seed)
-        named, score = rng.integers(0, 4, 400), rng.random(400)
+        predicted, score = rng.integers(0, 4, 400), rng.random(400)
         cut = Threshold(0.5, 1.0, 0.9, 0.9, "", 0.9)
-        found = thresholds_by_class(cut, named, score, rng.random(400) < 0.8999, NAMES)[1]
-        broken += [one.message == "" for one in found]
+        chosen = thresholds_by_class(cut, predicted, score, rng.random(400) < 0.8999, NAMES)[1]
+        broken += [one.message == "" for one in chosen]
     assert (broken <= 100 * 0.05 + 3 * np.sqrt(100 * 0.05 * 0.95)).all()
-    assert broken.sum() > 4  # nor is it needlessly strict
+    assert broken.sum() > 4  # it is not needlessly strict
 
 
 def world(n: int, seed: int) -> Outputs:
-    """Calibrated logits of four classes: the first two are told from all, the others hardly."""
+    """Return calibrated logits of four classes: two are easy to tell, the others hard."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 1, (n, 4)) + 5 * np.eye(4)[rng.integers(0, 4, n)] * [1.6, 1.4, 0.8, 0.2]
     return Outputs(z, np.array([rng.choice(4, p=p) for p in softmax(z)]))
@@ -382,8 +386,8 @@ def world(n: int, seed: int) -> Outputs:
 
 @pytest.mark.slow
 def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -> None:
-    asked = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
-    fitted = Confidence.fit(world(1500, 0), None, asked, names=NAMES)
+    settings = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
+    fitted = Confidence.fit(world(1500, 0), None, settings, names=NAMES)
     guaranteed = [k for k, cut in enumerate(fitted.threshold_gate.guarantees) if not cut.message]
     assert 2 <= len(guaranteed) < 4
     assert any("Too few calibration items" in note and NAMES[3] in note for note in fitted.notes)
@@ -391,27 +395,27 @@ def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -
     bundle.confidence = fitted
     folder = save_bundle(bundle, tmp_path / "model")
     opened, new = load_bundle(folder).decider, world(6000, 1)
-    found = opened.decide(new.logits)
-    assert (found.label == fitted.decide(new.logits).label).all()
+    decided = opened.decide(new.logits)
+    assert (decided.label == fitted.decide(new.logits).label).all()
     for k in guaranteed:
-        right = new.labels[found.label == k] == k
+        right = new.labels[decided.label == k] == k
         assert limits(np.ones(len(right)), right, 1, 0.05)[1] >= 0.95
-    assert (found.label == NO_CLASS).any()
-    # One threshold for all leaves more of what is easily told unknown.
+    assert (decided.label == NO_CLASS).any()
+    # One threshold for all leaves more of the easy classes unknown.
     one = ConfidenceSettings(target_accuracy=0.95, score="msp")
-    same = Confidence.fit(world(1500, 0), None, one).decide(new.logits)
-    assert (found.label == 0).sum() > (same.label == 0).sum()
+    one_threshold = Confidence.fit(world(1500, 0), None, one).decide(new.logits)
+    assert (decided.label == 0).sum() > (one_threshold.label == 0).sum()
     checked = calibration_check(opened, new, NAMES)
     row = checked.table.set_index("what").loc["accuracy of those as often"]
-    assert (row["guaranteed"], row["items"]) == (0.95, (found.label == 0).sum())
+    assert (row["guaranteed"], row["items"]) == (0.95, (decided.label == 0).sum())
     answered = f"Answered as often: {row['items']:.0f} of {len(new)}, right "
     assert any(line.startswith(answered) for line in checked.lines)
     rule = model_rule(opened, NAMES)
     assert "the threshold of the class; chosen for a target accuracy of each class of 95" in (
         rule_words(rule)
     )
-    told = json.loads(metadata(bundle)["secondhand.thresholds"])
-    assert told == [None if v == np.inf else v for v in opened.threshold_gate.by_name]
+    stored = json.loads(metadata(bundle)["secondhand.thresholds"])
+    assert stored == [None if v == np.inf else v for v in opened.threshold_gate.by_name]
     assert not opened.with_threshold(0.5).threshold_gate.guarantees
     config = json.loads((folder / "config.json").read_text())
     config["confidence"]["threshold"]["guarantees"].pop()

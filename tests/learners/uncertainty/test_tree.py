@@ -1,4 +1,4 @@
-"""The tree above the classes: what is read, what is named, what is guaranteed, against brute force."""
+"""The tree above the classes: how it is read, what is named and guaranteed, against brute force."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ def written(folder: Path, lines: list[str]) -> Path:
 
 
 def random_tree(rng: np.random.Generator, classes: int) -> Tree:
-    """Classes at any depth, some of them at the top, some nodes with a single child."""
+    """Return classes at various depths, some at the top, and some nodes with a single child."""
     above: list[int] = []
     while len(above) < rng.integers(1, 8):
         above.append(TOP if not above or rng.random() < 0.3 else classes + rng.integers(len(above)))
     below = [rng.choice([TOP, *range(classes, classes + len(above))]) for _ in range(classes)]
-    below[: len(above)] = range(classes, classes + len(above))  # none is without a class
+    below[: len(above)] = range(classes, classes + len(above))  # every node has a class
     names = tuple(f"n{n}" for n in range(classes + len(above)))
     return Tree(names, np.array([*below, *above]), classes)
 
 
 def above(tree: Tree, node: int) -> list[int]:
-    """Itself and what is above it, one step after the other."""
+    """Yield a node and all above it, step by step."""
     return [] if node == TOP else [node, *above(tree, int(tree.parents[node]))]
 
 
-def named(tree: Tree, p: np.ndarray, reach: float) -> tuple[int, float]:
-    """Down the tree, always to the likeliest, as far as that reaches."""
+def name_by_descent(tree: Tree, p: np.ndarray, reach: float) -> tuple[int, float]:
+    """Go down the tree to the most probable node as long as its probability suffices."""
     classes = range(tree.classes)
     mass = [sum(p[c] for c in classes if n in above(tree, c)) for n in range(len(tree.names))]
-    found, at = None, TOP
+    best, at = None, TOP
     while below := [n for n in range(len(tree.names)) if tree.parents[n] == at]:
         at = max(below, key=lambda n: mass[n])
-        if len(below) == 1 and found is None:
+        if len(below) == 1 and best is None:
             continue  # all classes are below it
-        if found is not None and mass[at] < reach:
+        if best is not None and mass[at] < reach:
             break
-        found = at
+        best = at
         if mass[at] < reach:
             break
-    assert found is not None
-    return found, mass[found]
+    assert best is not None
+    return best, mass[best]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -77,9 +77,9 @@ def test_items_are_named_as_by_walking_down(seed: int) -> None:
     tree = random_tree(rng, 9)
     p, reach = rng.dirichlet(np.full(9, 0.2), 40), rng.uniform(0.3, 0.95)
     nodes, sure = tree.named(p, reach)
-    wanted = [named(tree, row, reach) for row in p]
-    assert nodes.tolist() == [node for node, _ in wanted]
-    assert sure == pytest.approx([mass for _, mass in wanted])
+    expected = [name_by_descent(tree, row, reach) for row in p]
+    assert nodes.tolist() == [node for node, _ in expected]
+    assert sure == pytest.approx([mass for _, mass in expected])
     labels = rng.integers(-1, 9, 40)
     assert tree.holds(nodes, labels).tolist() == [
         node in above(tree, label) for node, label in zip(nodes, labels, strict=True)
@@ -96,7 +96,7 @@ def test_a_tree_is_written_as_it_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (["name,parent", "apple,"], "columns name, parent; it needs the columns label and parent"),
         ([*FRUIT, "pear,food"], "row 8: 'pear' is also in row 5"),
@@ -115,45 +115,45 @@ def test_a_tree_is_written_as_it_is_read(tmp_path: Path) -> None:
         (["label,parent", '"apple'], "cannot be read as CSV"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, lines: list[str], said: str) -> None:
+def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, lines: list[str], message: str) -> None:
     file = written(tmp_path, lines)
     with pytest.raises(SecondhandError) as error:
         read_tree(file, CLASSES)
     assert str(file) in str(error.value)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def fitted(
     tree: Tree | None, classes: int, **settings: object
 ) -> tuple[Confidence, Outputs, Outputs]:
-    """A confidence, calibration items, and others."""
+    """Return a confidence, its calibration items, and new items."""
     rng = np.random.default_rng(5)
-    made = []
+    parts = []
     for count in (400, 300, 200):
         labels = rng.integers(0, classes, count)
         logits, features = outputs(labels, classes, rng)
-        made.append(Outputs(logits.astype(float), labels, features))
-    held, train, new = made
-    asked = ConfidenceSettings(**settings)  # type: ignore[arg-type]
-    return Confidence.fit(held, train, asked, tree=tree), held, new
+        parts.append(Outputs(logits.astype(float), labels, features))
+    calibration, train, new = parts
+    options = ConfidenceSettings(**settings)  # type: ignore[arg-type]
+    return Confidence.fit(calibration, train, options, tree=tree), calibration, new
 
 
 def test_a_tree_adds_answers_and_changes_none() -> None:
-    """By the model's own rule: of threshold, distance and score, which guard the nodes as well."""
+    """Threshold, distance and score of the model's own rule also guard the nodes."""
     tree = random_tree(np.random.default_rng(3), 6)
     plain, _, new = fitted(None, 6, threshold=0.8)
     with_tree, _, _ = fitted(tree, 6, threshold=0.8)
     before, after = (c.decide(new.logits, new.features) for c in (plain, with_tree))
-    same = before.label >= 0
-    assert (after.label[same] == before.label[same]).all()
-    more = (after.label >= 0) & ~same
+    answered = before.label >= 0
+    assert (after.label[answered] == before.label[answered]).all()
+    more = (after.label >= 0) & ~answered
     assert more.sum() > 20
     assert (after.label[more] >= 6).all()
     assert {str(after.reason[i]) for i in np.flatnonzero(more)} <= {"ambiguous", "unusual"}
     p = softmax(new.logits / with_tree.calibrator.temperature.value)
     parts = with_tree.score_gate.score.parts  # type: ignore[attr-defined]
     for i in range(len(p)):
-        node, mass = named(tree, p[i], 0.8)
+        node, mass = name_by_descent(tree, p[i], 0.8)
         # The OOD score, without the doubt between siblings.
         ranks = {
             name: part.score(new.features[i : i + 1], new.logits[i : i + 1])
@@ -164,20 +164,20 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
             np.log((1 + (with_tree.score_gate.score.calibration[n] <= v).sum()) / 401)
             for n, v in ranks.items()
         )  # type: ignore[attr-defined]
-        wanted = (
+        expected = (
             mass >= 0.8
             and known >= with_tree.score_gate.floors["combined"]
             and after.distance_p[i] >= 0.05
         )
-        assert after.label[i] == (node if wanted else -1)
+        assert after.label[i] == (node if expected else -1)
     loose = with_tree.with_threshold(0.6).decide(new.logits, new.features)
-    assert [named(tree, row, 0.6)[0] for row in p] == loose.named.tolist()
-    only = with_tree.only([True] * 3 + [False] * 3).decide(new.logits, new.features)
-    assert only.probabilities[:, 3:].max() == 0
+    assert [name_by_descent(tree, row, 0.6)[0] for row in p] == loose.named.tolist()
+    restricted = with_tree.only([True] * 3 + [False] * 3).decide(new.logits, new.features)
+    assert restricted.probabilities[:, 3:].max() == 0
 
 
 def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over draws of calibration items it is broken at any of them in at most 5 %."""
+    """It is broken at some depth in at most 5 % of draws of the calibration items."""
     tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
     monkeypatch.setattr(thresholds, "_joint_risk", cache(thresholds._joint_risk))
     at = np.arange(400) % 2 == 0
@@ -185,9 +185,9 @@ def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.Monke
     for seed in range(draws):
         rng = np.random.default_rng(seed)
         score = rng.uniform(0, 1, 400)
-        # The worst there is: nowhere is it more often right than guaranteed, or just so.
+        # The worst case: every depth is right at most as often as guaranteed.
         right = rng.random(400) < np.where(at, 0.899, np.where(score > 0.5, 0.97, 0.8))
-        found, cut, _ = guaranteed(tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
+        total, cut, _ = guaranteed(tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
         above, classes = cut[4], cut[0]
         true = (
             1.0
@@ -196,9 +196,9 @@ def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.Monke
             if above > 0.5
             else (0.97 * 0.5 + 0.8 * (0.5 - above)) / (1 - above)
         )
-        broken += (bool(np.isfinite(classes)) and not found.message) or true < 0.9
+        broken += (bool(np.isfinite(classes)) and not total.message) or true < 0.9
         answered += bool(np.isfinite(above))
-    assert broken <= 10  # of 120 at 5 %: more has a chance of 3 %
+    assert broken <= 10  # of 120 at 5 %; more has a chance of 3 %
     assert answered > 60
 
 
@@ -207,18 +207,20 @@ def test_depths_with_few_items_share_a_guarantee() -> None:
     rng = np.random.default_rng(0)
     nodes = np.where(rng.random(300) < 0.1, 4, 0)
     score, right = rng.uniform(0, 1, 300), np.ones(300, bool)
-    whole, cut, notes = guaranteed(tree, nodes, score, right, ALL[: len(right)], 0.95)
-    assert cut[4] == cut[0] == whole.value <= score.min()
+    total, cut, notes = guaranteed(tree, nodes, score, right, ALL[: len(right)], 0.95)
+    assert cut[4] == cut[0] == total.value <= score.min()
     assert notes == [
         "the classes, depth 1: these share one threshold and one guarantee, because few items are named there"
     ]
-    many = np.tile(nodes, 10)
+    repeated = np.tile(nodes, 10)
     wrong = np.tile(nodes == 0, 10)  # never right above the classes
-    whole, cut, notes = guaranteed(tree, many, np.tile(score, 10), wrong, ALL[: len(many)], 0.95)
+    total, cut, notes = guaranteed(
+        tree, repeated, np.tile(score, 10), wrong, ALL[: len(repeated)], 0.95
+    )
     assert np.isinf(cut[4])
-    assert cut[0] == whole.value
+    assert cut[0] == total.value
     assert notes[0].startswith("depth 1: never predicted. ")
-    assert whole.accuracy == 1
+    assert total.accuracy == 1
 
 
 def test_sums_that_claim_too_much_are_told() -> None:
@@ -226,15 +228,15 @@ def test_sums_that_claim_too_much_are_told() -> None:
     rng = np.random.default_rng(0)
     labels = rng.choice(3, 500, p=[0.35, 0.35, 0.3])
     assert overconfident_depths(tree, np.tile([0.36, 0.33, 0.31], (500, 1)), labels) == []
-    (said,) = overconfident_depths(tree, np.tile([0.49, 0.49, 0.02], (500, 1)), labels)
-    assert said.startswith("The probabilities at depth 1 are overconfident")
+    (message,) = overconfident_depths(tree, np.tile([0.49, 0.49, 0.02], (500, 1)), labels)
+    assert message.startswith("The probabilities at depth 1 are overconfident")
     p = rng.dirichlet(np.ones(9), 20)
     tree, labels = random_tree(rng, 9), rng.integers(-1, 9, 20)
     for _, nodes in tree.levels:
         masses, truth = tree.class_subset(nodes, p, labels)
         for i, label in enumerate(labels):
-            own = [n for n in above(tree, label) if n in nodes]
-            assert truth[i] == (nodes.tolist().index(own[0]) if own else len(nodes))
+            ancestors = [n for n in above(tree, label) if n in nodes]
+            assert truth[i] == (nodes.tolist().index(ancestors[0]) if ancestors else len(nodes))
             below = [c for c in range(9) if {*above(tree, c)} & {*nodes.tolist()}]
             assert masses[i].sum() == pytest.approx(1)
             assert masses[i, -1] == pytest.approx(1 - p[i, below].sum(), abs=1e-9)
@@ -249,9 +251,9 @@ def test_a_model_folder_keeps_its_tree(tmp_path: Path) -> None:
     bundle.confidence, _, new = fitted(tree, 3, target_accuracy=0.8)
     folder = save_bundle(bundle, tmp_path / "model")
     read = load_bundle(folder).decider
-    mine, theirs = (c.decide(new.logits, new.features) for c in (bundle.confidence, read))
-    assert (mine.label == theirs.label).all()
-    assert (mine.label == 3).any()
+    ours, theirs = (c.decide(new.logits, new.features) for c in (bundle.confidence, read))
+    assert (ours.label == theirs.label).all()
+    assert (ours.label == 3).any()
     config = json.loads((folder / "config.json").read_text())
 
     def refused(said: str, **parts: object) -> None:
@@ -281,9 +283,9 @@ def test_figures_of_depths_are_counted() -> None:
     answers = make_evaluation(bundle, valid=120, calibration=0, ood=0, silent=0).predictions
     p = np.full((120, 4), 0.1)
     p[np.arange(120), [bundle.classes.index(name) for name in answers["truth"]]] = 0.7
-    got = tree_figures(answers, p, tree)
-    assert got is not None
-    of = {row["named"]: row for row in got["depths"]}
+    figures = tree_figures(answers, p, tree)
+    assert figures is not None
+    of = {row["named"]: row for row in figures["depths"]}
     kinds = {"apple": "fruit", "pear": "fruit"}
     right = [
         a in (t, kinds.get(t)) for a, t in zip(answers["label"], answers["truth"], strict=True)
@@ -295,37 +297,37 @@ def test_figures_of_depths_are_counted() -> None:
         assert chosen.any()
         assert of[name]["answers"] == chosen.sum()
         assert of[name]["right"] == pytest.approx(np.mean(np.array(right)[chosen]))
-    assert got["unknown"] == pytest.approx(answers["label"].eq("unknown").mean())
-    ways = {name: {name, kinds.get(name, name)} for name in (*bundle.classes, "fruit")} | {
+    assert figures["unknown"] == pytest.approx(answers["label"].eq("unknown").mean())
+    names = {name: {name, kinds.get(name, name)} for name in (*bundle.classes, "fruit")} | {
         "unknown": set()
     }
     both = sum(
-        len(ways[a] & ways[t]) for a, t in zip(answers["label"], answers["truth"], strict=True)
+        len(names[a] & names[t]) for a, t in zip(answers["label"], answers["truth"], strict=True)
     )
-    assert got["precision"] == both / sum(len(ways[a]) for a in answers["label"])
-    assert got["recall"] == both / sum(len(ways[t]) for t in answers["truth"])
+    assert figures["precision"] == both / sum(len(names[a]) for a in answers["label"])
+    assert figures["recall"] == both / sum(len(names[t]) for t in answers["truth"])
     # Each class alone is right; at a threshold of 0.7 all are answered.
-    assert got["curves"]["classes alone"] == {"risk": [0.0], "specificity": [1.0]}
+    assert figures["curves"]["classes alone"] == {"risk": [0.0], "specificity": [1.0]}
 
 
 def test_what_does_not_go_with_a_tree_is_said_at_the_start() -> None:
     for other in ({"background": "noise"}, {"coverage": 0.9}):
-        asked = Settings().but(data="x", classes_table=Path("classes.csv"), **other)
+        settings = Settings().but(data="x", classes_table=Path("classes.csv"), **other)
         with pytest.raises(SecondhandError, match="with --classes-table"):
-            asked.check()
+            settings.check()
 
 
 def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
     tree = random_tree(np.random.default_rng(3), 6)
     plain, _, new = fitted(tree, 6, threshold=0.8)
-    asked, _, _ = fitted(tree, 6, threshold=0.8, target_accuracy=0.9999)
-    assert (asked.threshold_gate.on, asked.threshold_gate.threshold.value) == (
+    with_target, _, _ = fitted(tree, 6, threshold=0.8, target_accuracy=0.9999)
+    assert (with_target.threshold_gate.on, with_target.threshold_gate.threshold.value) == (
         "probability",
         0.9999,
     )
-    assert asked.score_gate.floors == plain.score_gate.floors
-    assert asked.naming is not None
-    assert (asked.naming.reach, asked.threshold_gate.by_name) == (0.9999, None)
-    assert any("default rule" in note for note in asked.notes)
-    strict, loose = (c.decide(new.logits, new.features).label for c in (asked, plain))
+    assert with_target.score_gate.floors == plain.score_gate.floors
+    assert with_target.naming is not None
+    assert (with_target.naming.reach, with_target.threshold_gate.by_name) == (0.9999, None)
+    assert any("default rule" in note for note in with_target.notes)
+    strict, loose = (c.decide(new.logits, new.features).label for c in (with_target, plain))
     assert not ((strict >= 0) & (loose < 0)).any()
