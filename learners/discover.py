@@ -124,25 +124,24 @@ def _lines(found: Discoveries, fdr: float) -> list[str]:
             "Far: less like the known classes than 95 % of known files; in brackets, how many would be if they were "
             "refused files of a known class."
         )
-    if count:
-        return [
-            *lines,
-            f"Of classes that the model does not know: {count} of {found.judged} files (column new). On average at "
-            f"most {100 * fdr:g} % of such a list are files of known classes.",
-        ]
     fewest = fewest_discoveries(found.judged, found.calibration, fdr)
-    if fewest > refused:
+    if count:
+        lines.append(
+            f"Of classes that the model does not know: {count} of {found.judged} files (column new). On average at "
+            f"most {100 * fdr:g} % of such a list are files of known classes."
+        )
+    elif fewest > refused:
         needed = calibration_needed(found.judged, refused, fdr)
-        return [
-            *lines,
+        lines.append(
             f"No single file can be called new at --fdr {fdr:g}: {found.calibration} calibration files are too few. For "
-            f"{refused} new files among {found.judged}, at least {needed} are needed.",
-        ]
-    return [
-        *lines,
-        f"No single file is called new at --fdr {fdr:g}: with {found.calibration} calibration files, at least {fewest} "
-        f"of {found.judged} files would have to be less like the known classes than every calibration file.",
-    ]
+            f"{refused} new files among {found.judged}, at least {needed} are needed."
+        )
+    else:
+        lines.append(
+            f"No single file is called new at --fdr {fdr:g}: with {found.calibration} calibration files, at least {fewest} "
+            f"of {found.judged} files would have to be less like the known classes than every calibration file."
+        )
+    return lines
 
 
 if __name__ == "__main__":

@@ -191,6 +191,7 @@ def _shape(
         events, bursts = None, _bursts(predictor, settings, clock)
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shown |= dict.fromkeys(("box", "detection"), detections is not None)
+    low, high = (getattr(predictor.spectrogram, name, 0.0) for name in ("fmin", "fmax"))
     return RowSettings(
         windows=settings.windows
         or format in ("raven", "audacity")
@@ -200,10 +201,7 @@ def _shape(
         top=settings.top,
         hidden=[name for name, is_shown in shown.items() if not is_shown],
         names=settings.paths,
-        band=(
-            getattr(predictor.spectrogram, "fmin", 0.0),
-            getattr(predictor.spectrogram, "fmax", 0.0),
-        ),
+        band=(low, high),
         classes=predictor.classes if tree is None else tree.names,
         gps=predictor.kind == "strain",
         clock=clock,

@@ -62,11 +62,8 @@ def sentences(
         lines.append(f"Mixed up most often: {pairs}.")
     if protocol:
         first, *others = protocol.split("; ")
-        lines.append(
-            " ".join(
-                [f"Measured on {first}.", *(f"{text[:1].upper()}{text[1:]}." for text in others)]
-            )
-        )
+        clauses = [f"Measured on {first}.", *(f"{text[:1].upper()}{text[1:]}." for text in others)]
+        lines.append(" ".join(clauses))
     if part == "calibration" and items < ENOUGH:
         lines.append(
             f"With fewer than {ENOUGH} calibration files the probability of a single prediction is rough."

@@ -212,9 +212,8 @@ def _pictures(bundle: Bundle, n: int) -> Pixels:
     rng = np.random.default_rng(n)
     height, width = bundle.spec.shape
     coarse = rng.integers(0, 256, (n, 3, 8, 8))
-    upscaled = np.kron(coarse, np.ones((1, 1, -(-height // 8), -(-width // 8))))[
-        ..., :height, :width
-    ]
+    block = np.ones((1, 1, -(-height // 8), -(-width // 8)))
+    upscaled = np.kron(coarse, block)[..., :height, :width]
     grain = rng.normal(0, 20, (n, 3, height, width))
     return (upscaled + grain).clip(0, 255).astype(np.uint8)
 

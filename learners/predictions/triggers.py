@@ -97,11 +97,8 @@ def _predict(
     predictions = predictor.predict(sources, bs=bs, workers=workers)
     for moment, prediction in zip(moments, predictions, strict=True):
         for row in rows[moment]:
-            best_labels[row], labels[row], reasons[row] = (
-                prediction.best,
-                prediction.label,
-                str(prediction.reason),
-            )
+            best_labels[row], labels[row] = prediction.best, prediction.label
+            reasons[row] = str(prediction.reason)
             confidence[row] = round(prediction.probability, 6)
             is_predicted[row] = not prediction.reason.failed
     new_names: dict[str, str] = {}

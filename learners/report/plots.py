@@ -145,17 +145,12 @@ def learning(curve: dict[str, Any]) -> list[Markup]:
             axes.errorbar(x, y, yerr=[y - low, high - y], fmt="o-", color=BLUE, lw=1, capsize=2)
             forecast = None if small else curve["forecast"]
             if forecast is not None:
-                axes.plot(
-                    [x[-1], forecast["labels"]], [y[-1], forecast["value"]], "--", color=ORANGE
-                )
-                limits = [
-                    [forecast["value"] - forecast["low"]],
-                    [forecast["high"] - forecast["value"]],
-                ]
+                at, value = forecast["labels"], forecast["value"]
+                axes.plot([x[-1], at], [y[-1], value], "--", color=ORANGE)
+                limits = [[value - forecast["low"]], [forecast["high"] - value]]
                 axes.errorbar(
-                    forecast["labels"], forecast["value"], yerr=limits, fmt="o", color=ORANGE, capsize=2,
-                    label="expected",
-                )  # fmt: skip
+                    at, value, yerr=limits, fmt="o", color=ORANGE, capsize=2, label="expected"
+                )
                 axes.legend(loc="lower right")
             ends = [*x, *([forecast["labels"]] if forecast else [])]
             axes.set_xscale("log", base=2)

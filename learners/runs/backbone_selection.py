@@ -130,9 +130,8 @@ def choose(table: ItemTable, settings: Settings, device: str) -> BackboneSelecti
         except SecondhandError as error:
             candidate = Candidate(name, why=str(error))
             # Not every platform has the package of the second default.
-            level = (
-                logging.DEBUG if settings.network.backbone == SOUND_BACKBONE else logging.WARNING
-            )
+            by_default = settings.network.backbone == SOUND_BACKBONE
+            level = logging.DEBUG if by_default else logging.WARNING
             log.log(level, "Backbone %s is left out: %s", shown(name), error)
         else:
             log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
@@ -174,13 +173,9 @@ def shown(name: str) -> str:
 
 def _read(record: Path) -> BackboneSelection | None:
     try:
-        record_content = json.loads(record.read_text(encoding="utf-8"))
-        return BackboneSelection(
-            **{
-                **record_content,
-                "candidates": [Candidate(**c) for c in record_content["candidates"]],
-            }
-        )
+        content = json.loads(record.read_text(encoding="utf-8"))
+        content["candidates"] = [Candidate(**candidate) for candidate in content["candidates"]]
+        return BackboneSelection(**content)
     except (ValueError, TypeError, KeyError):  # damaged: select again
         return None
 
