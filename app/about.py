@@ -199,9 +199,8 @@ class Evidence:
     def items(self) -> pd.DataFrame:
         """The run's item table, training files last; may be empty."""
         frame = self._table("items.csv", {"path", "label", "split"})
-        order = (
-            frame["split"].map({"test": 0, "calibration": 1, "valid": 2, "unknown": 3}).fillna(4)
-        )
+        first = {"test": 0, "calibration": 1, "valid": 2, "unknown": 3}
+        order = frame["split"].map(first).fillna(len(first))
         return frame.loc[order.sort_values(kind="stable").index]
 
     def examples(self, *, limit: int = 40, ood: int = 0) -> list[Example]:

@@ -85,11 +85,8 @@ class MelSettings(SpectrogramSettings):
             set_field(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
             set_field(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
             set_field(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))
-        fits_kaldi = (
-            self.level != "pcen"
-            and self.colour != "windows"
-            and self.rate * self.window >= self.n_fft
-        )
+        has_frame = self.rate * self.window >= self.n_fft
+        fits_kaldi = self.level != "pcen" and self.colour != "windows" and has_frame
         check_values(
             self,
             ranges={
@@ -139,10 +136,8 @@ class MelSettings(SpectrogramSettings):
 
         Raises SecondhandError, with the first reason, if no file can be opened.
         """
-        settings = {
-            "range_db": CLIP_RANGE if settings.get("level", "clip") == "clip" else 80.0,
-            **settings,
-        }
+        range_db = CLIP_RANGE if settings.get("level", "clip") == "clip" else 80.0
+        settings = {"range_db": range_db, **settings}
         if settings.get("rate") and settings.get("window"):
             return cls(**settings)
         probed, reason = list[decode.AudioInfo](), ""

@@ -45,11 +45,8 @@ def capture_time(picture: Image.Image) -> CaptureTime | None:
         exif = picture.getexif()
         photo_tags = exif.get_ifd(ExifTags.IFD.Exif)
         moment = _original_time(photo_tags)
-        names = (
-            exif.get(ExifTags.Base.Make),
-            exif.get(ExifTags.Base.Model),
-            photo_tags.get(ExifTags.Base.BodySerialNumber),
-        )
+        tags = ExifTags.Base
+        names = exif.get(tags.Make), exif.get(tags.Model), photo_tags.get(tags.BodySerialNumber)
         camera = " ".join(str(name).strip(" \0") for name in names if name)
         return CaptureTime(camera, (moment - datetime.min).total_seconds())
     except Exception:  # readers raise any exception on damaged bytes
