@@ -168,7 +168,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
                 similar = alike_part(alike, query, site.rendering)
                 file.change(lambda: "", None, similar, queue=False, **QUIET)
             if site.feedback is not None:
-                _correction(site, name, query, by_model, threshold)
+                _correction(site, name, query, dial, by_model, threshold)
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, threshold: float
@@ -281,7 +281,12 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         return answers, {}, gr.Dropdown(choices=rows, value=None), "", html
 
     def save(
-        answers: list[Any], labels: dict[int, str], row: int | None, label: str | None, *rule: Any
+        answers: list[Any],
+        labels: dict[int, str],
+        row: int | None,
+        label: str | None,
+        by_model: bool,
+        threshold: float,
     ) -> tuple[Any, ...]:
         if row is None or not 0 <= row < len(answers):
             return labels, gr.skip(), note_html("Choose a row first.", status=True)
@@ -290,12 +295,13 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             label = check_label(label)
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
-                _save(site, name, Query(answer.path, gps, answer), label, *rule)
+                rule = rules.dial.rule(None if by_model else threshold)
+                _save(site, name, Query(answer.path, gps, answer), label, rule)
         except SecondhandError as error:
             return labels, gr.skip(), note_html(str(error), status=True)
         labels = {**labels, row: label}
         message = note_html(f"Row {row + 1}: {label}.", status=True)
-        return labels, table(answers, labels, *rule), message
+        return labels, table(answers, labels, by_model, threshold), message
 
     rule = [rules.by_model, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
@@ -308,7 +314,9 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     )
 
 
-def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any) -> None:
+def _correction(
+    site: Site, name: str, query: Any, dial: Dial, by_model: Any, threshold: Any
+) -> None:
     served = site.models[name]
     with gr.Accordion("This is wrong", open=False):
         label = gr.Dropdown(
@@ -323,7 +331,7 @@ def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any
         if last.answer is None:
             return note_html("Choose a file first.", status=True)
         try:
-            _save(site, name, last, label or "", by_model, threshold)
+            _save(site, name, last, label or "", dial.rule(None if by_model else threshold))
         except SecondhandError as error:
             return note_html(str(error), status=True)
         table = site.feedback.table.absolute()
@@ -337,11 +345,11 @@ def _correction(site: Site, name: str, query: Any, by_model: Any, threshold: Any
     button.click(save, [query, label, by_model, threshold], thanks, **QUIET)
 
 
-def _save(site: Site, name: str, last: Query, label: str, by_model: bool, threshold: float) -> None:
-    """Save a correction of a prediction, as it was shown."""
+def _save(site: Site, name: str, last: Query, label: str, rule: Rule) -> None:
+    """Save a correction of a prediction, as it was shown under ``rule``."""
     assert site.feedback is not None
     assert last.answer is not None
-    shown = judge(last.answer, site.rule(name, None if by_model else threshold))
+    shown = judge(last.answer, rule)
     kind = site.models[name].kind
     site.feedback.save(last.file, label, kind=kind, gps=last.at, shown=shown, model=name)
 

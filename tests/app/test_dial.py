@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 import pytest
 
 from app.dial import PointsDial, ThresholdDial, dial_of
+from app.feedback import Feedback
+from app.interface import build_page
 from app.serving import Served, Site
-from app.views import judge, model_rule, rule_words
+from app.views import Query, judge, model_rule, rule_words
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.inference import Predictor
@@ -72,6 +76,23 @@ def test_the_dial_rests_at_the_models_rule(site) -> None:
     assert rule_words(dial.rule(1)).startswith("Your rule: ")
     assert dial.rule(-5).as_json() == dial.rule(dial.low).as_json()
     assert dial.rule(99).as_json() == dial.rule(dial.high).as_json()
+
+
+def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_path) -> None:
+    site, files, _ = site
+    site = Site(
+        {"points": site.models["points"]}, site.uploads, LIMITS, Feedback(tmp_path / "kept")
+    )
+    dial, predictor = dial_of(site, "points"), site.models["points"].predictor
+    loosest = dial.rule(dial.high)
+    answers = predictor.predict(map(str, files))
+    gained = next(a for a in answers if a.label == UNKNOWN != judge(a, loosest).label)
+    save = next(
+        one.fn for one in build_page(site).fns.values() if "_correction" in one.fn.__qualname__
+    )
+    save(Query(gained.path, None, gained), "green", False, dial.high)
+    (row,) = csv.DictReader((tmp_path / "kept/feedback.csv").read_text().splitlines())
+    assert row["predicted"] == judge(gained, loosest).label
 
 
 def test_without_operating_points_the_dial_is_the_threshold(site) -> None:
