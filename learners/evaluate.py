@@ -8,13 +8,12 @@ from dataclasses import fields
 from typing import Any
 
 from datasets.core import progress
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, counted
 from datasets.core.options import config_action
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.flags import add_flags, bare_parser, check_once
 from learners.cli.settings import EvaluateSettings
-from learners.files import counted
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -204,6 +204,8 @@ def finetune(words: list[str]) -> None:
     words = [*remaining, *(word for pair in tiny.items() for word in pair)]
     data = Path(words[words.index("--data") + 1].removeprefix("demo:")).stem
     run = Path("runs") / (f"{data}-cv" if "--cv" in words else data)  # as the command names it
+    if "--out" in words:
+        run = Path(words[words.index("--out") + 1])
     if fold:
         run = run / f"fold-{fold}"
         words += ["--fold", fold, "--out", str(run)]

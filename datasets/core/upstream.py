@@ -6,6 +6,7 @@ Each names its reason and the upstream issue, if there is one; `CHECKED` lists t
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import sys
@@ -83,6 +84,24 @@ def restore_modules(modules: Iterable[nn.Module]) -> None:
 
 def _as_it_is(x: Any) -> Any:
     return x
+
+
+def deliver_late_interrupts() -> None:
+    """Deliver a Ctrl-C that arrives while Python forks or finalises an object a moment later.
+
+    Python calls its handler there, too, but only prints the KeyboardInterrupt ("Exception ignored in …") and drops it.
+    """
+    report = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            report(unraisable)
+            return
+        timer = threading.Timer(0.05, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = hook
 
 
 @contextmanager

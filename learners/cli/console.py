@@ -18,6 +18,7 @@ from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
+from datasets.core.upstream import deliver_late_interrupts
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
 from learners.cli import live
@@ -42,6 +43,7 @@ def run(main: Callable[[], int]) -> None:
     let_waiting_threads_sleep()
     disable_telemetry()
     use_utf8_output()
+    deliver_late_interrupts()
     signal.signal(signal.SIGTERM, _terminated)
     try:
         status = main()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -324,6 +323,8 @@ class Settings:
         """
         names = self.flat().keys()
         for name in values.keys() - names:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise SecondhandError(f"There is no setting {name!r}.{hint}")

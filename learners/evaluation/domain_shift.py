@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from datasets.core.errors import counted
 from datasets.items import UNKNOWN
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
@@ -23,7 +24,6 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.figures import by_depth
-from learners.files import counted
 from learners.uncertainty import (
     Confidence,
     Decisions,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from datasets.core.errors import counted
 from datasets.items import UNKNOWN
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
@@ -25,7 +26,7 @@ from learners.evaluation.calibration_metrics import (
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.evaluation.rankings import score_figures
-from learners.files import counted, jsonable
+from learners.files import jsonable
 from learners.model import Bundle
 from learners.uncertainty import (
     Confidence,

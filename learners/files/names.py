@@ -60,11 +60,6 @@ class PathShortener:
         return self._roots.sub(shorter, text)
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: "1 file", "2 files"."""
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 def last_part(path: str) -> str:
     """Last part of a path; "." and ".." are resolved first."""
     return Path(path).name if Path(path).name not in ("", "..") else Path(path).resolve().name

@@ -24,12 +24,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, counted
 from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
 from learners.backbones import LogitsAndFeatures, Network, NetworkSpec, logits_and_features
-from learners.files import counted, jsonable
+from learners.files import jsonable
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor

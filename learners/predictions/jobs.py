@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core import progress
 from datasets.core.cells import read_dicts
-from datasets.core.errors import SecondhandError, quoted
+from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
 from datasets.items import UNKNOWN
 from learners.cli import console
-from learners.files import counted
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
 from learners.predictions.journal import Journal

@@ -9,9 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from datasets.core.errors import BadFile
+from datasets.core.errors import BadFile, counted
 from datasets.items import UNKNOWN, Clock, names_of
-from learners.files import counted
 from learners.inference import Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import FAILURES, Why

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from datasets.core import progress
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
 from datasets.items import (
@@ -36,7 +36,7 @@ from learners.evaluation import (
     prediction_figures,
     score_items,
 )
-from learners.files import check_replaceable, counted, jsonable
+from learners.files import check_replaceable, jsonable
 from learners.inference import Predictor, vectors_for
 from learners.model import Bundle, load_model
 from learners.report import write_estimate, write_report

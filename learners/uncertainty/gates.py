@@ -15,9 +15,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.core.errors import SecondhandError, quoted
+from datasets.core.errors import SecondhandError, counted, quoted
 from learners.cli.settings import ScoreName
-from learners.files import counted, jsonable, ranged, read_as
+from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, with_margin
 from learners.uncertainty.scores import (
     KNN,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.core.errors import SecondhandError
-from learners.files import counted, ranged
+from datasets.core.errors import SecondhandError, counted
+from learners.files import ranged
 from learners.uncertainty.arrays import Floats, Ints, check_labels, check_probabilities, with_margin
 
 #: Quantile with which every set contains every class.

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.core.errors import SecondhandError
-from learners.files import counted, ranged, read_as
+from datasets.core.errors import SecondhandError, counted
+from learners.files import ranged, read_as
 from learners.uncertainty.arrays import Floats, Groups, Mask, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.

@@ -52,6 +52,24 @@ def test_the_version_is_the_one_that_was_looked_at(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("delivered", [True, False])
+def test_ctrl_c_during_a_fork_is_delivered_afterwards(delivered: bool) -> None:
+    program = (
+        "import os, signal, time\n"
+        "from datasets.core import upstream\n"
+        f"{'upstream.deliver_late_interrupts()' if delivered else ''}\n"
+        "os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "if not os.fork(): os._exit(0)\n"
+        "time.sleep(2)\n"
+        "print('not interrupted')\n"
+    )
+    completed = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert ("not interrupted" in completed.stdout) != delivered, completed.stderr
+    assert completed.stderr.rstrip().endswith("KeyboardInterrupt") == delivered
+
+
 def test_the_workers_seed_comes_from_the_loaders_generator() -> None:
     def moves(loader: DataLoader) -> bool:
         before = torch.get_rng_state()

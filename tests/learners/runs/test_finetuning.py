@@ -78,8 +78,8 @@ def finished(ran: tuple[Path, Counter[str]]) -> Path:
     return ran[0]
 
 
-def test_a_run_makes_one_predictor_and_judges_its_answers_once(ran):
-    assert ran[1] == {"predictors": 1, "judged": 1}
+def test_a_run_makes_a_predictor_of_the_first_model_and_of_the_last_and_judges_once(ran):
+    assert ran[1] == {"predictors": 2, "judged": 1}
 
 
 def test_a_file_is_opened_once_or_twice_where_its_pixels_are_not_kept_yet(tmp_path, monkeypatch):
