@@ -242,6 +242,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         together=() if signal.detectors == "together" else None,
         labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
+        warm_start=data.from_ is not None,
         min_box_confidence=data.min_box_confidence,
     )
     deployments = None if data.deployments is None else read_deployments(data.deployments)

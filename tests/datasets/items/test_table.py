@@ -120,6 +120,11 @@ def test_a_folder_above_the_class_folders_is_warned_of(
 def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
     with pytest.raises(SecondhandError, match=f"no class folder.*--data {root}$"):
         load_table(root / "cat")
+    (root / "dog").rename(root / "dogs of all kinds")
+    for file in (root / "dogs of all kinds").iterdir():
+        file.rename(file.with_suffix(".wav"))
+    with pytest.raises(SecondhandError, match=r"no class folder.*Put the files .* path,label$"):
+        load_table(root / "cat")
     write(root / "cat/items.csv", "path,label\n0.jpg,cat\n")
     with pytest.raises(SecondhandError, match=f"no class folder.*--data {root}/cat/items.csv$"):
         load_table(root / "cat")
@@ -159,6 +164,21 @@ def test_tables_of_each_format(root: Path, suffix: str) -> None:
     assert rows_read["fold"].tolist() == ["0", "1", "2", "0", "1", "2"]
     np.testing.assert_array_equal(rows_read["start"], [0, 1.5, np.nan, 0, 0, 0])
     assert "unused" not in rows_read
+
+
+def test_a_missing_label_column_is_replaced_only_beside_another_source(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [f"{label}/{n}.jpg,{label}" for label in ("cat", "dog") for n in range(3)]
+    one = write(root / "one.csv", "\n".join(["path,species", *rows[:4]]) + "\n")
+    two = write(root / "two.csv", "\n".join(["path,label", *rows[4:]]) + "\n")
+    with pytest.raises(SecondhandError, match=r"no column 'species'\. It has 'path', 'label'"):
+        load_table(two, label_column="species")
+    with caplog.at_level("INFO"):
+        assert len(load_table([str(one), str(two)], label_column="species").frame) == 6
+    assert "two.csv has no column 'species': its column label is used" in caplog.text
+    frame = load_table(two, label_column="species", warm_start=True, learned=False).frame
+    assert frame["label"].tolist() == ["dog", "dog"]
 
 
 def test_whole_numbers_stay_whole_beside_a_gap_in_parquet(root: Path) -> None:
