@@ -508,6 +508,10 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
                 rejected.append(Rejected(str(entry), "a folder with an empty name is no class"))
             else:
                 files, bad = files_below(entry)
+                if learned and not files and not bad:
+                    log.warning(
+                        "--data %s: class folder %s has no files", folder, quoted(entry.name)
+                    )
                 rows += [{"path": file, "label": entry.name, "split": split} for file in files]
                 rejected += bad
                 below = (

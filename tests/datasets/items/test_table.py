@@ -117,6 +117,12 @@ def test_a_folder_above_the_class_folders_is_warned_of(
     assert not caplog.records
 
 
+def test_an_empty_class_folder_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (root / "Empty").mkdir()
+    assert load_table(root).classes == ["cat", "dog"]
+    assert f"--data {root}: class folder 'Empty' has no files" in caplog.text
+
+
 def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
     with pytest.raises(SecondhandError, match=f"no class folder.*--data {root}$"):
         load_table(root / "cat")
