@@ -494,7 +494,7 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
         splits = {folder: split for folder, split in splits.items() if split}
     else:
         splits = {root: ""}
-    subfolders: dict[Path, set[str]] = {}
+    class_files: dict[Path, list[str]] = {}
     for folder, split in splits.items():
         for entry in _entries(folder):
             if is_link_loop(entry):
@@ -514,14 +514,11 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
                     )
                 rows += [{"path": file, "label": entry.name, "split": split} for file in files]
                 rejected += bad
-                below = (
-                    f[len(str(entry)) + 1 :].rpartition(os.sep)[0] for f in files if kind_of(f)
-                )
-                subfolders[entry] = {path.partition(os.sep)[0] for path in below}
+                class_files[entry] = files
     if not rows:
         raise _no_class_folder(root)
     if learned:
-        _warn_of_nested_classes(root, subfolders)
+        _warn_of_nested_classes(root, class_files)
     return pd.DataFrame(rows), rejected
 
 
@@ -544,26 +541,34 @@ def _no_class_folder(root: Path) -> SecondhandError:
     return SecondhandError(f"--data {root}: no class folder with files in it. {remedy}")
 
 
-def _warn_of_nested_classes(root: Path, subfolders: Mapping[Path, set[str]]) -> None:
-    """Warn if the folders in ``root`` seem to hold class folders themselves.
+def _warn_of_nested_classes(root: Path, class_files: Mapping[Path, Sequence[str]]) -> None:
+    """Warn if several folders in ``root``, or all of them, seem to hold class folders themselves.
 
-    ``subfolders`` : by class folder, the names of the folders in it that contain files; "" for files outside of
-    them.
+    Files that are not of the most common kind do not count. ``class_files`` : the files of each class folder.
     """
-    nested = {folder: names for folder, names in subfolders.items() if names}
-    if not all("" not in names and len(names) > 1 for names in nested.values()):
+    kinds = {file: kind_of(file) for files in class_files.values() for file in files}
+    counts = Counter(filter(None, kinds.values()))
+    common = max(counts, key=lambda kind: counts[kind], default="")
+    nested: dict[Path, set[str]] = {}
+    folders = 0  # that hold files of this kind
+    for folder, files in class_files.items():
+        below = [f[len(str(folder)) + 1 :] for f in files if kinds[f] == common]
+        names = {path.rpartition(os.sep)[0].partition(os.sep)[0] for path in below}
+        folders += bool(names)
+        if "" not in names and len(names) > 1:
+            nested[folder] = names
+    if not nested or len(nested) < min(2, folders):
         return
-    first = max(nested, key=lambda folder: len(nested[folder]), default=root)
-    classes = sorted(nested.get(first, ()))
-    if classes:
-        log.warning(
-            "--data %s: the class folders %s contain no files themselves, only folders, so that all files below one "
-            "of them are one class. If the classes are %s: --data %s",
-            root,
-            ", ".join(quoted(folder.name) for folder in list(nested)[:5]),
-            ", ".join([*map(quoted, classes[:3]), *(["…"] if len(classes) > 3 else [])]),
-            first,
-        )
+    first = max(nested, key=lambda folder: len(nested[folder]))
+    classes = sorted(nested[first])
+    log.warning(
+        "--data %s: the class folders %s contain no files themselves, only folders, so that all files below one "
+        "of them are one class. If the classes are %s: --data %s",
+        root,
+        ", ".join(quoted(folder.name) for folder in list(nested)[:5]),
+        ", ".join([*map(quoted, classes[:3]), *(["…"] if len(classes) > 3 else [])]),
+        first,
+    )
 
 
 def _names_labels(file: Path) -> bool:

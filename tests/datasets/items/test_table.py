@@ -115,6 +115,13 @@ def test_a_folder_above_the_class_folders_is_warned_of(
     picture(tmp_path / "elsewhere/0.png")
     load_table(tmp_path)
     assert not caplog.records
+    picture(tmp_path / "test/cat/0.png")
+    picture(tmp_path / "test/dog/0.png")
+    for n in range(9):
+        (tmp_path / f"notes/{n}").mkdir(parents=True)
+        write(tmp_path / f"notes/{n}/log.txt", "words")
+    load_table(tmp_path)
+    assert "the class folders 'known', 'test' contain no files themselves" in caplog.text
 
 
 def test_an_empty_class_folder_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
