@@ -401,12 +401,12 @@ def items_of_run(file: Path) -> pd.DataFrame:
 
 
 def summary(rejected: Sequence[Rejected]) -> list[str]:
-    """Lines with the number of rejected files and the first ten with their reasons.
+    """Lines with the number of rejected files or parts of them, and the first ten with their reasons.
 
     Rows that `corrected_by_hand` leaves out do not count.
     """
     rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
-    lines = [f"{counted(len(rejected), 'file')} left out:"] if rejected else []
+    lines = [f"{counted(len(rejected), 'item')} left out:"] if rejected else []
     lines += [f"  {item}" for item in rejected[:10]]
     if len(rejected) > 10:
         lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")

@@ -179,6 +179,17 @@ def test_tables_of_each_format(root: Path, suffix: str) -> None:
     assert "unused" not in rows_read
 
 
+def test_a_table_of_too_few_files_names_what_was_left_out(root: Path) -> None:
+    rows = "cat/0.jpg,a\ndog/0.jpg,b\ncat/no.jpg,a\n"
+    table = write(root / "one.csv", f"path,label\n{rows}")
+    with pytest.raises(SecondhandError) as error:
+        load_table(table)
+    assert "one for validation, but 'a' has 1, 'b' has 1. Name further" in str(error.value)
+    assert str(error.value).endswith(
+        f"1 item left out, the first: {root}/cat/no.jpg: there is no such file"
+    )
+
+
 def test_a_missing_label_column_is_replaced_only_beside_another_source(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -292,7 +303,7 @@ def test_the_most_common_kind_wins_and_the_others_are_listed(root: Path) -> None
 def test_the_summary_counts_and_names_the_first() -> None:
     rejected = [Rejected(f"{i}.jpg", "empty file") for i in range(12)]
     lines = summary(rejected)
-    assert lines[0] == "12 files left out:"
+    assert lines[0] == "12 items left out:"
     assert lines[1] == "  0.jpg: empty file"
     assert lines[-1] == "  … and 2 more, all in rejected.csv"
     assert len(lines) == 12
