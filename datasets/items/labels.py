@@ -150,20 +150,30 @@ def drop_small_classes(
     counts = Counter(name for names in of_rows for name in names)
     small = sorted(label for label, count in counts.items() if count < FEWEST)
     if len(counts) - len(small) < 2:
-        problems = [f"the class {label!r}" for label in counts if label not in small]
-        problems += [f"{quoted(label)} with {_too_few(counts[label])}" for label in small[:3]]
-        count = counted(len(rejected), "file")
-        left_out = f". {count} left out, the first: {rejected[0]}" if rejected else ""
+        if len(counts) > 1:
+            sizes = [f"{quoted(label)} has {counts[label]}" for label in small[:3]]
+            sizes += ["…"] if len(small) > 3 else []
+            problem = (
+                f"at least two classes need {FEWEST} usable files each, one for training and one for validation, but "
+                f"{', '.join(sizes)}"
+            )
+        else:
+            found = "".join(f"only the class {label!r}" for label in counts) or "no usable file"
+            problem = f"{found}, but at least two classes are needed"
+        left_out = (
+            f". {counted(len(rejected), 'item')} left out, the first: {rejected[0]}"
+            if rejected
+            else ""
+        )
         remedy = "Name further sources with --data, or continue from a model and its training files with --from"
+        if Path(source).is_dir():
+            remedy = f"If the folder is one level too high or too low, name the one that holds the class folders. {remedy}"
         inside = next((Path(source) / label for label in counts), Path(source))
         if len(counts) == 1 and inside.is_dir():
             folders = sorted(quoted(entry.name) for entry in inside.iterdir() if entry.is_dir())
             if len(folders) > 1:
                 remedy = f"If the classes are {', '.join(folders[:3])}{' …' if folders[3:] else ''}: --data {inside}"
-        raise SecondhandError(
-            f"{source}: {'only ' + ', '.join(problems) if problems else 'no usable file'}, but at least two "
-            f"classes are needed. {remedy}{left_out}"
-        )
+        raise SecondhandError(f"{source}: {problem}. {remedy}{left_out}")
     if not small:
         return frame, []
     examples = ", ".join(f"{quoted(label)} ({_too_few(counts[label])})" for label in small[:5])

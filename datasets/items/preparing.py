@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio import window_of
-from datasets.core.errors import Rejected, SecondhandError, counted
+from datasets.core.errors import Rejected, SecondhandError, counted, one_line
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
@@ -97,6 +97,11 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
         log.info("%s", line)
     table.frame, moved = split(table.unsplit, data, seed)
     table.rejected += moved
+    if shared := _divided_groups(table.frame):
+        log.warning(
+            "validation and calibration share the group %s, so the figures may be too good. Add files of more groups",
+            shared,
+        )
     if data.background:
         _load_background(table, data, signal, seed)
     if data.unknown:
@@ -242,6 +247,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         together=() if signal.detectors == "together" else None,
         labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
+        warm_start=data.from_ is not None,
         min_box_confidence=data.min_box_confidence,
     )
     deployments = None if data.deployments is None else read_deployments(data.deployments)
@@ -531,7 +537,10 @@ def described(table: ItemTable, windows: int = 0) -> list[str]:
     splits = [name for name in SPLITS if frame["split"].eq(name).any()]
     unit = "files" if frame["path"].is_unique else "items"
     cut_into = f", cut into {windows} windows" if windows > len(frame) else ""
-    head = f"Data: {table.source}, {len(frame)} {unit} of {len(table.classes)} classes{cut_into}"
+    old = int(is_rehearsed(frame).sum())
+    origin = f" ({len(frame) - old} new, {old} of the earlier run)" if old else ""
+    classes = f"{len(table.classes)} classes{cut_into}"
+    head = f"Data: {table.source}, {len(frame)} {unit}{origin} of {classes}"
     counts = pd.crosstab(frame["label"], frame["split"])
     if table.multi_label or len(counts) > LISTED:
         sizes = frame["label"].value_counts()
@@ -603,11 +612,23 @@ def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> 
     return _random_protocol(table, f"a random split of {len(table.classes)} classes")
 
 
+def _divided_groups(frame: pd.DataFrame) -> str:
+    """Names of the groups in two splits, which are validation and calibration; "" for none."""
+    named = frame.loc[are_named(frame["group"])]
+    splits = named.groupby("group")["split"].nunique()
+    names = [one_line(name) for name in splits.index[splits > 1]]
+    return ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])])
+
+
 def _random_protocol(table: ItemTable, protocol: str, *, by_group: bool = False) -> str:
     """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
     texts = [protocol]
+    shared = _divided_groups(table.frame) if table.groups else ""
     if table.groups and not by_group:
-        texts.append(f"each of {table.groups} groups stays in one split")
+        exception = f", except {shared}, which validation and calibration share" if shared else ""
+        texts.append(f"each of {table.groups} groups stays in one split{exception}")
+    elif shared:
+        texts.append(f"validation and calibration share {shared}")
     for name, grouping in (
         ("near-duplicates", table.near_duplicates),
         ("capture sessions", table.sessions),

@@ -82,13 +82,15 @@ class _Labels(NamedTuple):
     """Where the labels of a table are.
 
     ``label`` : label of all rows, instead of the file's.
-    ``column`` : name of the column of labels, if it exists; default "label".
+    ``column`` : name of the column of labels; default "label".
+    ``required`` : the file must have the ``column``; otherwise "label" replaces a missing one.
     ``classes`` : not None for multi-label tables; the names of the class columns, if there are any.
     """
 
     label: str = ""
     column: str | None = None
     classes: Sequence[str] | None = None
+    required: bool = False
 
 
 _OF_FILE = _Labels()
@@ -166,6 +168,7 @@ def load_table(
     together: Sequence[str] | None = None,
     labels: str | Sequence[str] | None = None,
     before: pd.DataFrame | None = None,
+    warm_start: bool = False,
     vectors: Vectors | None = None,
     min_box_confidence: float | None = None,
 ) -> ItemTable:
@@ -189,13 +192,15 @@ def load_table(
     check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
     learned : the items are for training. Otherwise they are for evaluation: labels are used as they are,
         and one class, or one file of a class, is enough.
-    label_column : name of the column of labels in tables; None for the usual names.
+    label_column : name of the column of labels in tables; None for the usual names. Of several sources, and in a
+        ``warm_start``, tables without it use the column label.
     strain : for a table of triggers, the folder, pattern or LAL cache of the strain files; for
         demo:glitches, the file, folder or pattern of strain to inject the events into.
     together : for triggers, detectors to render together, as in `datasets.annotations.items_of_triggers`.
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names
         of the 0/1 columns, one per class. None: one label per item.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
+    warm_start : the label column may be inherited from the model that the run continues from.
     vectors : takes the embeddings; others than its own network's are an error.
     min_box_confidence : least confidence of a box, as in `datasets.annotations.read_detections`.
 
@@ -219,7 +224,11 @@ def load_table(
         )
     multi_label = labels is not None
     classes = labels.split(",") if isinstance(labels, str) else labels
-    of_table = _Labels(column=label_column, classes=() if labels == MULTI else classes)
+    of_table = _Labels(
+        column=label_column,
+        classes=() if labels == MULTI else classes,
+        required=len(sources) == 1 and not warm_start,
+    )
     if multi_label and strain:
         raise SecondhandError(
             f"--labels cannot be combined with --strain {strain}, because a trigger has one label. Leave one of "
@@ -392,12 +401,12 @@ def items_of_run(file: Path) -> pd.DataFrame:
 
 
 def summary(rejected: Sequence[Rejected]) -> list[str]:
-    """Lines with the number of rejected files and the first ten with their reasons.
+    """Lines with the number of rejected files or parts of them, and the first ten with their reasons.
 
     Rows that `corrected_by_hand` leaves out do not count.
     """
     rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
-    lines = [f"{counted(len(rejected), 'file')} left out:"] if rejected else []
+    lines = [f"{counted(len(rejected), 'item')} left out:"] if rejected else []
     lines += [f"  {item}" for item in rejected[:10]]
     if len(rejected) > 10:
         lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
@@ -485,7 +494,7 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
         splits = {folder: split for folder, split in splits.items() if split}
     else:
         splits = {root: ""}
-    subfolders: dict[Path, set[str]] = {}
+    class_files: dict[Path, list[str]] = {}
     for folder, split in splits.items():
         for entry in _entries(folder):
             if is_link_loop(entry):
@@ -499,16 +508,17 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
                 rejected.append(Rejected(str(entry), "a folder with an empty name is no class"))
             else:
                 files, bad = files_below(entry)
+                if learned and not files and not bad:
+                    log.warning(
+                        "--data %s: class folder %s has no files", folder, quoted(entry.name)
+                    )
                 rows += [{"path": file, "label": entry.name, "split": split} for file in files]
                 rejected += bad
-                below = (
-                    f[len(str(entry)) + 1 :].rpartition(os.sep)[0] for f in files if kind_of(f)
-                )
-                subfolders[entry] = {path.partition(os.sep)[0] for path in below}
+                class_files[entry] = files
     if not rows:
         raise _no_class_folder(root)
     if learned:
-        _warn_of_nested_classes(root, subfolders)
+        _warn_of_nested_classes(root, class_files)
     return pd.DataFrame(rows), rejected
 
 
@@ -516,36 +526,49 @@ def _no_class_folder(root: Path) -> SecondhandError:
     """Error for a folder without class folders; it suggests a table in it, or the folder above."""
     files = [entry for entry in _entries(root) if entry.is_file()]
     above = root.absolute().parent
-    siblings = [entry for entry in _entries(above) if entry.is_dir()]
+    kinds = {kind_of(file) for file in files} - {None}
     if table := next((file for file in files if _names_labels(file)), None):
         remedy = f"Name the table in it: --data {table}"
-    elif len(siblings) > 1 and any(kind_of(str(file)) for file in files):
+    elif any(
+        file.parent != root.absolute() and is_user_file(file.parent) and kind_of(file) in kinds
+        for file in above.glob("*/*")
+    ):
         remedy = f"It looks like the folder of one class. Name the folder above it: --data {above}"
     else:
         remedy = "Put the files of each class into a folder of their own, or name a CSV file with the columns path,label"
+        if "strain" in kinds:
+            remedy += ", or name a table of triggers, and the strain with --strain"
     return SecondhandError(f"--data {root}: no class folder with files in it. {remedy}")
 
 
-def _warn_of_nested_classes(root: Path, subfolders: Mapping[Path, set[str]]) -> None:
-    """Warn if the folders in ``root`` seem to hold class folders themselves.
+def _warn_of_nested_classes(root: Path, class_files: Mapping[Path, Sequence[str]]) -> None:
+    """Warn if several folders in ``root``, or all of them, seem to hold class folders themselves.
 
-    ``subfolders`` : by class folder, the names of the folders in it that contain files; "" for files outside of
-    them.
+    Files that are not of the most common kind do not count. ``class_files`` : the files of each class folder.
     """
-    nested = {folder: names for folder, names in subfolders.items() if names}
-    if not all("" not in names and len(names) > 1 for names in nested.values()):
+    kinds = {file: kind_of(file) for files in class_files.values() for file in files}
+    counts = Counter(filter(None, kinds.values()))
+    common = max(counts, key=lambda kind: counts[kind], default="")
+    nested: dict[Path, set[str]] = {}
+    folders = 0  # that hold files of this kind
+    for folder, files in class_files.items():
+        below = [f[len(str(folder)) + 1 :] for f in files if kinds[f] == common]
+        names = {path.rpartition(os.sep)[0].partition(os.sep)[0] for path in below}
+        folders += bool(names)
+        if "" not in names and len(names) > 1:
+            nested[folder] = names
+    if not nested or len(nested) < min(2, folders):
         return
-    first = max(nested, key=lambda folder: len(nested[folder]), default=root)
-    classes = sorted(nested.get(first, ()))
-    if classes:
-        log.warning(
-            "--data %s: the class folders %s contain no files themselves, only folders, so that all files below one "
-            "of them are one class. If the classes are %s: --data %s",
-            root,
-            ", ".join(quoted(folder.name) for folder in list(nested)[:5]),
-            ", ".join([*map(quoted, classes[:3]), *(["…"] if len(classes) > 3 else [])]),
-            first,
-        )
+    first = max(nested, key=lambda folder: len(nested[folder]))
+    classes = sorted(nested[first])
+    log.warning(
+        "--data %s: the class folders %s contain no files themselves, only folders, so that all files below one "
+        "of them are one class. If the classes are %s: --data %s",
+        root,
+        ", ".join(quoted(folder.name) for folder in list(nested)[:5]),
+        ", ".join([*map(quoted, classes[:3]), *(["…"] if len(classes) > 3 else [])]),
+        first,
+    )
 
 
 def _names_labels(file: Path) -> bool:
@@ -590,13 +613,17 @@ def read_rows(
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
     cells = read_cells(path) if cells is None else cells
-    label, label_column, classes = labels
+    label, label_column, classes, required = labels
     if classes:
         cells, label_column = _from_columns(path, cells, classes), None
     names = (*TEXT_COLUMNS, *PART_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
     column_of = {name: _column(path, cells, name) for name in names}
     if label_column:
-        column_of["label"] = _column(path, cells, label_column) or column_of["label"]
+        named = _column(path, cells, label_column)
+        if named is None and column_of["label"] and not required:
+            named = column_of["label"]
+            log.info("%s has no column %r: its column %s is used", path.name, label_column, named)
+        column_of["label"] = named
     frame = pd.DataFrame({name: cells[column] for name, column in column_of.items() if column})
     if label:
         frame["label"] = label

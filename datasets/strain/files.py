@@ -117,20 +117,22 @@ def _around(
         between = [(a, b) for a, b in np.array(edges).reshape(-1, 2) if a < b]
         times = start + (low + np.array(between).reshape(-1, 2)) / rate
         spans = [
-            f"{since:.3f}-{until:.3f} ({'constant' if np.isfinite(values[a:b]).all() else 'a gap'})"
+            f"GPS {since:.3f}-{until:.3f} ({'constant' if np.isfinite(values[a:b]).all() else 'a gap'})"
             for (a, b), (since, until) in zip(between, times, strict=True)
         ]
-        available = "there is none at that time"
-        if around_trigger:
-            available = (
-                f"there are {(last - first) / rate:.3f} s, with {room:.3f} s on the shorter side"
-            )
+        needed = f"{context:g} s without gaps are needed, but there"
+        if not around_trigger:
+            problem = f"{needed} is none at that time"
+        elif last - first < size:
+            problem = f"{needed} are {(last - first) / rate:.3f} s"
+        else:
+            edge = "start" if trigger - low - first < last - (trigger - low) else "end"
+            problem = f"the trigger is {room:.3f} s from the {edge} of the data; {reach:g} s are needed on either side"
         if low == 0 or high == source.samples:
-            spans.append(f"everything outside {start:.3f}-{end:.3f}, the ends of the file")
+            spans.append(f"everything outside GPS {start:.3f}-{end:.3f}, the ends of the file")
         raise BadFile(
             path,
-            f"too little strain around GPS {at:.3f}: {context:g} s without gaps are needed, with {reach:g} s on either side, but "
-            f"{available}. Missing: GPS {', '.join(spans)}",
+            f"too little strain around GPS {at:.3f}: {problem}. Missing: {', '.join(spans)}",
         )
     begin = first + int(np.clip(round(trigger - low) - size // 2 - first, 0, last - first - size))
     start += (low + begin) / rate

@@ -110,14 +110,17 @@ def each(pattern: str, change: Callable[[Path], object]) -> Callable[[Path], Non
     ("spoil", "message"),
     [
         (each("*", shutil.rmtree), r"no class folder with files in it. Put the files"),
-        (each("dog", shutil.rmtree), r"only the class 'cat', but at least two classes"),
+        (
+            each("dog", shutil.rmtree),
+            r"only the class 'cat', but at least two classes are needed\. If the folder is one level too high",
+        ),
         (
             each("*/*.jpg", lambda path: path.write_text("no picture")),
-            r"no usable file, .*\. 6 files left out, the first: .*not a picture",
+            r"no usable file, .*\. 6 items left out, the first: .*not a picture",
         ),
         (
             each("dog/[01].jpg", Path.unlink),
-            r"only the class 'cat', 'dog' with 1 usable file; a class needs 2",
+            r"two classes need 2 usable files each, one for training and one for validation, but 'dog' has 1\. ",
         ),
         (
             lambda root: picture(root / "Cat" / "0.png"),
@@ -262,7 +265,7 @@ def test_the_rows_of_a_model_are_counted_without_a_warning(
     assert "x.csv: 1 corrected row used, 2 unchanged left out" in caplog.text
     assert summary(ignored) == []
     bad = Rejected("d.jpg", "damaged")
-    assert summary([*ignored, bad]) == ["1 file left out:", "  d.jpg: damaged"]
+    assert summary([*ignored, bad]) == ["1 item left out:", "  d.jpg: damaged"]
 
 
 def test_an_answer_above_the_classes_is_the_models_own_until_it_is_changed() -> None:

@@ -77,7 +77,7 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
         (
             "path,label\na.wav,bird|rain\nb.wav,bird\n",
             "multi",
-            "only the class 'bird', 'rain' with 1 usable file",
+            "two classes need 2 usable files each, .* but 'rain' has 1",
         ),
         ("path,label\na.wav,bird|b ird\nb.wav,bird\n", "multi", "differ only in case or spaces"),
     ],

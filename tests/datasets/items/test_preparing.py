@@ -130,6 +130,13 @@ def table(copy: Path, **columns: list[str]) -> Path:
     return copy.parent / "t.csv"
 
 
+def test_a_group_in_two_parts_is_warned_of(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = table(copy, group=(["jackson"] * 7 + ["lucas"] * 3) * 2)
+    read_items(DataSettings(data=str(data)), SignalSettings(), 0)
+    warning = "validation and calibration share the group lucas, so the figures may be too good"
+    assert [r.getMessage().partition(". Add")[0] for r in caplog.records] == [warning]
+
+
 def test_a_part_that_the_data_name_is_not_replaced(copy: Path, tmp_path: Path) -> None:
     data = table(copy, split=(["train"] * 6 + ["valid"] * 2 + ["test"] * 2) * 2)
     frame = pd.read_csv(data)

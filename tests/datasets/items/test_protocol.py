@@ -52,6 +52,17 @@ LOOSE = {"near": "none found", "sessions": "not kept together: …"}
             {"group": [*SITES[:20], *[""] * 20]},
             f"{DRAWN}; each of 4 groups stays in one split",
         ),
+        (
+            {},
+            {"group": ["a"] * 30 + ["b"] * 10},
+            "groups that were not in training (1 of 2), drawn at random; validation and calibration share b",
+        ),
+        (
+            {},
+            {"group": ["a"] * 20 + ["b"] * 19 + [""], "split": [""] * 39 + ["test"]},
+            "the test split that the data name, and for the other files on a random split; "
+            "each of 2 groups stays in one split, except b, which validation and calibration share",
+        ),
         ({}, {"split": PARTS}, "the splits that the data name (test, train, valid)"),
         (
             {},

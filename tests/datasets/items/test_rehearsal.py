@@ -12,6 +12,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items import SPLITS, DataSettings, Loaded, SignalSettings, read_items
+from datasets.items.preparing import described
 from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
 from learners.active import labelled_in
 from learners.cli.flags import make_parser, parse
@@ -235,6 +236,7 @@ def test_without_the_items_of_its_run_the_new_ones_stand_alone(
 def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
     """A fold of items that the weights were trained on would test nothing."""
     loaded = load(run, rows(pictures, "blue", 0, 12))
+    assert "36 files (12 new, 24 of the earlier run) of 3 classes" in described(loaded.table)[0]
     table = loaded.table.frame.assign(split=lambda f: f["split"].where(f["rehearsed"], ""))
     table.loc[table["split"].eq("valid"), "split"] = "test"
     data = DataSettings(cv=3)

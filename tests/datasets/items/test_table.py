@@ -115,10 +115,28 @@ def test_a_folder_above_the_class_folders_is_warned_of(
     picture(tmp_path / "elsewhere/0.png")
     load_table(tmp_path)
     assert not caplog.records
+    picture(tmp_path / "test/cat/0.png")
+    picture(tmp_path / "test/dog/0.png")
+    for n in range(9):
+        (tmp_path / f"notes/{n}").mkdir(parents=True)
+        write(tmp_path / f"notes/{n}/log.txt", "words")
+    load_table(tmp_path)
+    assert "the class folders 'known', 'test' contain no files themselves" in caplog.text
+
+
+def test_an_empty_class_folder_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (root / "Empty").mkdir()
+    assert load_table(root).classes == ["cat", "dog"]
+    assert f"--data {root}: class folder 'Empty' has no files" in caplog.text
 
 
 def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
     with pytest.raises(SecondhandError, match=f"no class folder.*--data {root}$"):
+        load_table(root / "cat")
+    (root / "dog").rename(root / "dogs of all kinds")
+    for file in (root / "dogs of all kinds").iterdir():
+        file.rename(file.with_suffix(".wav"))
+    with pytest.raises(SecondhandError, match=r"no class folder.*Put the files .* path,label$"):
         load_table(root / "cat")
     write(root / "cat/items.csv", "path,label\n0.jpg,cat\n")
     with pytest.raises(SecondhandError, match=f"no class folder.*--data {root}/cat/items.csv$"):
@@ -159,6 +177,32 @@ def test_tables_of_each_format(root: Path, suffix: str) -> None:
     assert rows_read["fold"].tolist() == ["0", "1", "2", "0", "1", "2"]
     np.testing.assert_array_equal(rows_read["start"], [0, 1.5, np.nan, 0, 0, 0])
     assert "unused" not in rows_read
+
+
+def test_a_table_of_too_few_files_names_what_was_left_out(root: Path) -> None:
+    rows = "cat/0.jpg,a\ndog/0.jpg,b\ncat/no.jpg,a\n"
+    table = write(root / "one.csv", f"path,label\n{rows}")
+    with pytest.raises(SecondhandError) as error:
+        load_table(table)
+    assert "one for validation, but 'a' has 1, 'b' has 1. Name further" in str(error.value)
+    assert str(error.value).endswith(
+        f"1 item left out, the first: {root}/cat/no.jpg: there is no such file"
+    )
+
+
+def test_a_missing_label_column_is_replaced_only_beside_another_source(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [f"{label}/{n}.jpg,{label}" for label in ("cat", "dog") for n in range(3)]
+    one = write(root / "one.csv", "\n".join(["path,species", *rows[:4]]) + "\n")
+    two = write(root / "two.csv", "\n".join(["path,label", *rows[4:]]) + "\n")
+    with pytest.raises(SecondhandError, match=r"no column 'species'\. It has 'path', 'label'"):
+        load_table(two, label_column="species")
+    with caplog.at_level("INFO"):
+        assert len(load_table([str(one), str(two)], label_column="species").frame) == 6
+    assert "two.csv has no column 'species': its column label is used" in caplog.text
+    frame = load_table(two, label_column="species", warm_start=True, learned=False).frame
+    assert frame["label"].tolist() == ["dog", "dog"]
 
 
 def test_whole_numbers_stay_whole_beside_a_gap_in_parquet(root: Path) -> None:
@@ -259,7 +303,7 @@ def test_the_most_common_kind_wins_and_the_others_are_listed(root: Path) -> None
 def test_the_summary_counts_and_names_the_first() -> None:
     rejected = [Rejected(f"{i}.jpg", "empty file") for i in range(12)]
     lines = summary(rejected)
-    assert lines[0] == "12 files left out:"
+    assert lines[0] == "12 items left out:"
     assert lines[1] == "  0.jpg: empty file"
     assert lines[-1] == "  … and 2 more, all in rejected.csv"
     assert len(lines) == 12

@@ -151,8 +151,10 @@ def test_outside_and_too_short(tmp_path):
         read_strain(path, at=START + 10)
     with refuses(r"the longest stretch has 20.000 s"):
         read_strain(path)
-    with refuses(r"1.000 s on the shorter side"):
-        read_strain(path, at=START + 1, context=16)
+    needed = r"are needed on either side\. Missing: everything outside GPS 1000000000\.000-"
+    for at, edge in ((1, "start"), (19, "end")):
+        with refuses(rf"the trigger is 1\.000 s from the {edge} of the data; [\d.]+ s {needed}"):
+            read_strain(path, at=START + at, context=16)
     with pytest.raises(SecondhandError, match="16 to 4096 s"):
         read_strain(path, at=START + 10, context=4)
 
@@ -166,7 +168,7 @@ def test_a_moment_that_was_not_measured_is_said_to_be_and_what_is_there_instead(
         read_strain(path, at=START + 35, context=16)
     with refuses(rf"there is none at that time\. {flat} \(constant\)"):
         read_strain(path, at=START + 65, context=16)
-    with refuses(rf"1\.000 s on the shorter side\. {gap} \(a gap\)"):
+    with refuses(rf"1\.000 s from the start of the data; .* on either side\. {gap} \(a gap\)"):
         read_strain(path, at=START + 41, context=16)
 
 
