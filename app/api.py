@@ -159,8 +159,8 @@ def add_api(site: Site) -> None:
     button.click(
         predict, [file, model, at, threshold], out, api_name="predict",
         api_description="The prediction for one file: a list with one object. `model` is by default "
-        "the first one for the file's kind; `at` is a GPS time in seconds, for strain; `threshold`, a "
-        "probability, replaces the model's rule. `rule` in the result is the one that was used.", **several,
+        "the first one for the file's kind; `at` is a moment: the GPS time of strain, the seconds from the "
+        "start of a sound; `threshold`, a probability, replaces the model's rule. `rule` in the result is the one that was used.", **several,
     )  # fmt: skip
     button.click(
         predict_many, [files, model, at, threshold], out, api_name="predict_many",
@@ -175,8 +175,8 @@ def add_api(site: Site) -> None:
 def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic) -> list[Route]:
     """``GET /health`` and ``POST /predict``, a single request without Gradio's client.
 
-    A form has ``file`` and, optionally, ``model`` (else the first for the file's kind), ``at`` (a
-    GPS time in seconds, for strain) and ``threshold`` (0 to 1; else the model's rule). The
+    A form has ``file`` and, optionally, ``model`` (else the first for the file's kind), ``at`` (the
+    GPS time of strain, the seconds from the start of a sound) and ``threshold`` (0 to 1; else the model's rule). The
     result is one object of `PREDICTIONS`, or ``{"error": …}`` with status 4xx (the request is wrong) or 503 (try
     again in a moment). A file that cannot be read is no error: its label is "unknown" and the reason
     "bad file: …".

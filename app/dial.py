@@ -78,7 +78,9 @@ class PointsDial:
     def effect(self, value: float | None) -> Markup:
         point = self.table.points[self._number(value)]
         counts = self.table.sentence(point, part_name(self.table.split))
-        flags = f" As a flag of predict and adjust: {point.rule}." if point.overrides else ""
+        flags = (
+            f" As a flag of predict, evaluate and adjust: {point.rule}." if point.overrides else ""
+        )
         effect = note_html(f"It answers {counts} Training used none of them.", status=True)
         return effect + note_html(f"{rule_words(self.rule(value))}{flags}")
 

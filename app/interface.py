@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from app.training import Training
 
 TITLE = "Secondhand"
-#: The window of a long recording with the highest probability of the predicted class.
-SUREST = "the most certain one"
 
 
 def build_page(
@@ -112,8 +110,9 @@ def _model(
 
 def classes_words(classes: list[str]) -> str:
     """What a model knows, for the first look at its page."""
-    names = [*classes[:8], *(["…"] if len(classes) > 8 else [])]
-    return f"The model knows {len(classes)} classes: {', '.join(names)}."
+    names = ", ".join(classes if len(classes) <= 12 else classes[:8])
+    more = f" and {len(classes) - 8} more" if len(classes) > 12 else ""
+    return f"The model knows {len(classes)} classes: {names}{more}."
 
 
 def _input(served: Served, number: int) -> Any:
@@ -160,31 +159,37 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
                 )  # fmt: skip
                 rule_effect = gr.HTML(dial.effect(None))
                 _examples(site, name, file, at)
+        events = (file.change, button.click, at.submit)
         with gr.Column(scale=3, min_width=300):
             result = gr.HTML(waiting, elem_classes="sh-page")
-            window = gr.Dropdown([SUREST], value=SUREST, label="Window shown", visible=False)
+            window = gr.Dropdown([], label="Window shown", visible=False)
             panels = gr.HTML("", elem_classes="sh-page")
-            if alike is not None:
-                similar = alike_part(alike, query, site.rendering)
-                file.change(lambda: "", None, similar, queue=False, **QUIET)
-            if site.feedback is not None:
-                _correction(site, name, query, dial, by_model, threshold)
+            with gr.Column(visible=False) as afterwards:
+                if alike is not None:
+                    similar = alike_part(alike, query, site.rendering)
+                    file.change(lambda: "", None, similar, queue=False, **QUIET)
+                if site.feedback is not None:
+                    written = _correction(site, name, query, dial, by_model, threshold)
+                    for event in events:
+                        event(lambda: (None, ""), None, written, queue=False, **QUIET)
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, threshold: float
     ) -> tuple[Any, ...]:
-        hidden = gr.Dropdown(choices=[SUREST], value=SUREST, visible=False)
+        hidden, nothing = gr.Dropdown(visible=False), gr.Column(visible=False)
         if not path:
-            return Query(), waiting, hidden, ""
+            return Query(), waiting, hidden, "", nothing
         moment = moment or None  # a browser sends an empty field as 0, when no detector was running
         try:
             answer = await site.predict(name, path, moment)
         except SecondhandError as error:
-            return Query(), no_answer_html(without_paths(str(error), path)), hidden, ""
+            return Query(), no_answer_html(without_paths(str(error), path)), hidden, "", nothing
         rule = dial.rule(None if by_model else threshold)
-        spans = [SUREST, *(span(w) for w in answer.windows)]
-        dropdown = gr.Dropdown(choices=spans, value=SUREST, visible=len(spans) > 1)
-        return Query(path, moment, answer), html(answer, rule), dropdown, ""
+        surest = f"the one most certain of {answer.best}"
+        spans = [surest, *(span(w) for w in answer.windows)]
+        dropdown = gr.Dropdown(choices=spans, value=surest, visible=len(spans) > 1)
+        judged = gr.Column(visible=not answer.reason.failed)
+        return Query(path, moment, answer), html(answer, rule), dropdown, "", judged
 
     def html(answer: Any, rule: Rule) -> str:
         temperature = served.predictor.confidence.calibrator.temperature
@@ -200,8 +205,9 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return panels_html(served.predictor, last, chosen, site.rendering)
 
     limited: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
-    given, answered = [file, at, by_model, threshold], [query, result, window, panels]
-    for event in (file.change, button.click, at.submit):
+    given = [file, at, by_model, threshold]
+    answered = [query, result, window, panels, afterwards]
+    for event in events:
         predicted = event(predict, given, answered, concurrency_limit=None, **QUIET)
         predicted.then(show, [query, window], panels, **limited)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
@@ -267,18 +273,18 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     ) -> tuple[Any, ...]:
         none = gr.Dropdown(choices=[], value=None)
         if not paths:
-            return [], {}, none, "", ""
+            return [], {}, none, None, "", ""
         try:
             answers = await site.predict_many(name, paths, moment or None)
         except SecondhandError as error:
-            return [], {}, none, "", no_answer_html(without_paths(str(error), paths[0]))
+            return [], {}, none, None, "", no_answer_html(without_paths(str(error), paths[0]))
         rows = [
             (f"{n}: {Path(a.path).name}", n - 1)
             for n, a in enumerate(answers, start=1)
             if not a.reason.failed
         ]
         html = table(answers, {}, by_model, threshold)
-        return answers, {}, gr.Dropdown(choices=rows, value=None), "", html
+        return answers, {}, gr.Dropdown(choices=rows, value=None), None, "", html
 
     def save(
         answers: list[Any],
@@ -306,7 +312,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     rule = [rules.by_model, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):
-        event(predict, [files, rules.at, *rule], [predictions, corrected, row, note, out], **waited)
+        shown = [predictions, corrected, row, right, note, out]
+        event(predict, [files, rules.at, *rule], shown, **waited)
     for change in rules.changes:
         change.then(table, [predictions, corrected, *rule], out, queue=False, **QUIET)
     correct.click(
@@ -316,7 +323,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
 
 def _correction(
     site: Site, name: str, query: Any, dial: Dial, by_model: Any, threshold: Any
-) -> None:
+) -> tuple[Any, Any]:
+    """The part *This is wrong*; returns its label and its message, which are cleared at each prediction."""
     served = site.models[name]
     with gr.Accordion("This is wrong", open=False):
         label = gr.Dropdown(
@@ -340,9 +348,12 @@ def _correction(
         saved = render(
             "app", "saved.html", what="The correction is", file=name_here(table), command=command
         )
-        return note_html("Saved. Thank you.", status=True) + saved
+        new = check_label(label) not in (*served.predictor.classes, "unknown")
+        few = " A new class needs at least 2 files (20 are better)." if new else ""
+        return note_html(f"Saved. Thank you.{few}", status=True) + saved
 
     button.click(save, [query, label, by_model, threshold], thanks, **QUIET)
+    return label, thanks
 
 
 def _save(site: Site, name: str, last: Query, label: str, rule: Rule) -> None:

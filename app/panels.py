@@ -86,7 +86,7 @@ def panels_html(
 
     Parameters
     ----------
-    window : name of the window that is shown; by default that with the highest probability.
+    window : name of the window that is shown; by default that with the highest probability of the predicted class.
     rendering : context that is entered while pictures are rendered.
     """
     answer = query.answer
@@ -94,9 +94,7 @@ def panels_html(
         return ""
     windows = answer.windows
     chosen = next((w for w in windows if span(w) == window), None)
-    surest = max(
-        (w for w in windows if w.best == answer.best), key=lambda w: w.probability, default=answer
-    )
+    surest = max(windows, key=lambda w: dict(w.top).get(answer.best, 0.0), default=answer)
     displayed = chosen or surest
     start, end = (displayed.start, displayed.end) if windows else (None, None)
     number = predictor.classes.index(displayed.best) if displayed.best else None
@@ -161,7 +159,7 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
     hot = replace(
         whole,
         picture=overlay(whole.picture, heat),
-        title=f"Where it looked for “{name}”: bright regions raised its score. The map is coarse",
+        title=f"Where it looked for “{name}”: bright regions raised its score. The map is coarse.",
     )
     return [*panels, hot]
 

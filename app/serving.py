@@ -410,7 +410,7 @@ class Site:
         if (reason := await asyncio.to_thread(refusal, file, served.kind)) is not None:
             return refused_prediction(Source(file), BadFile(file, reason))
         future = served.submit(
-            Source(file, at=at if served.kind == "strain" else None), admitted=admitted
+            Source(file, at=None if served.kind == "picture" else at), admitted=admitted
         )
         try:
             prediction = await asyncio.wait_for(

@@ -33,7 +33,7 @@ from learners.runs import has_progress, is_finished
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "quick": ("128 pixels, 2 epochs: a first answer in minutes", ("--preset", "quick")),
     "usual": ("224 pixels for pictures, 5 epochs: the command's own settings", ()),
-    "best": ("15 epochs with averaged weights: three times as long", ("--preset", "best")),
+    "best": ("15 epochs with averaged weights: three times as long as usual", ("--preset", "best")),
 }
 State = Literal["none", "running", "stopping", "finished", "stopped", "failed"]
 

@@ -1,8 +1,9 @@
 """Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
 
-A recording longer than the window gives one picture per window. Standard output lists file and picture,
-separated by a tab; standard error lists the files that were left out, and why. Exit status: 0; 3 if some
-files could not be rendered; 2 for a wrong call.
+A recording longer than the window gives one picture per window. The pictures have no axes; the web page draws
+them. The folders below the files' common folder are kept below --out, so files of two places keep most of their
+paths. Standard output lists file and picture, separated by a tab; standard error lists the files that were left
+out, and why. Exit status: 0; 3 if some files could not be rendered; 2 for a wrong call.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from datasets.core.program import installed_commands, use_utf8_output
 from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:
-    from datasets.spectrograms import PictureCache
+    from datasets.spectrograms import PictureCache, Source
 
 SIGNALS = ("sound", "strain")
 EXAMPLES = (
@@ -41,6 +42,7 @@ def render(
     kind: str = "auto",
     at: float | None = None,
     overlap: float = 0.0,
+    overwrite: bool = False,
     workers: int | None = None,
     cache: PictureCache | None = None,
     cluster: str | None = None,
@@ -55,6 +57,7 @@ def render(
     kind : "sound", "strain", or "auto" to decide by the ending of each name.
     at : centre of the picture: GPS time (strain) or seconds from the start (sound).
     overlap : fraction of a window that the next one shares, in [0, 1) (sound).
+    overwrite : replace pictures that exist.
     workers : number of processes, also of a local cluster; None for one per core.
     cache : cache of spectrograms; None for the user's.
     cluster : address of a Dask scheduler whose workers render, such as "tcp://10.0.0.1:8786", or "local".
@@ -66,7 +69,7 @@ def render(
 
     Raises
     ------
-    SecondhandError : an invalid setting, or no files.
+    SecondhandError : an invalid setting, no files, or a picture that exists already.
     """
     import pandas as pd
 
@@ -86,10 +89,9 @@ def render(
             raise SecondhandError(
                 f"invalid settings: --kind {file_kind!r} (must be auto, {', '.join(SPECTROGRAM_KINDS)})"
             )
-        if file_kind == "sound":
-            checks = check_files_isolated(_check_sound, paths)
-            rejected += [check for check in checks if isinstance(check, Rejected)]
-            paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
+        checks = check_files_isolated(CHECKS[file_kind], paths)
+        rejected += [check for check in checks if isinstance(check, Rejected)]
+        paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
             settings = mel_settings if file_kind == "sound" else {}
             spectrogram = SPECTROGRAM_KINDS[file_kind].infer(paths, **settings)
@@ -97,7 +99,14 @@ def render(
             frame = pd.DataFrame({"path": paths, "label": "", "gps": gps})
             windows, bad = cut_windows(frame, spectrogram, overlap=overlap)
             rejected += bad
-            planned.append(([source_of(row) for row in windows.to_dict("records")], spectrogram))
+            sources = [source_of(row) for row in windows.to_dict("records")]
+            copies = [target / _picture_name(names[source.path], source) for source in sources]
+            planned.append((sources, copies, spectrogram))
+    existing = (copy for _, copies, _ in planned for copy in copies if copy.exists())
+    if not overwrite and (first := next(existing, None)) is not None:
+        raise SecondhandError(
+            f"--out {out}: {first} exists. Name another folder, or give --overwrite"
+        )
     rendered = []
     with contextlib.ExitStack() as stack:
         connected = None
@@ -105,16 +114,13 @@ def render(
             from datasets.cluster import connect
 
             connected = stack.enter_context(connect(cluster, workers=workers))
-        for sources, spectrogram in planned:
+        for sources, copies, spectrogram in planned:
             pictures, failed = cache.render_all(
                 sources, spectrogram, workers=workers, cluster=connected
             )
             rejected += failed
-            for source, picture in zip(sources, pictures, strict=True):
+            for source, copy, picture in zip(sources, copies, pictures, strict=True):
                 if picture is not None:
-                    moment = "" if source.start is None else f"_{source.start:08.2f}s"
-                    name = names[source.path]
-                    copy = target / name.with_name(f"{name.stem}{moment}.png")
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     write_beside(copy, picture.read_bytes(), durable=False)
                     rendered.append((Path(source.path), copy))
@@ -164,11 +170,28 @@ def _names(paths: list[str]) -> dict[str, Path]:
     return names
 
 
+def _picture_name(name: Path, source: Source) -> Path:
+    """Name of the picture of a file, or of one of its windows."""
+    moment = "" if source.start is None else f"_{source.start:08.2f}s"
+    return name.with_name(f"{name.stem}{moment}.png")
+
+
 def _check_sound(path: str) -> None:
     """Raise BadFile if a file is not a sound."""
     from datasets import audio
 
     audio.probe(path)
+
+
+def _check_strain(path: str) -> None:
+    """Raise BadFile if a file has no strain."""
+    from datasets.strain import open_strain
+
+    with open_strain(path):
+        pass
+
+
+CHECKS = {"sound": _check_sound, "strain": _check_strain}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -189,6 +212,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("files", nargs="+", help="Sound or strain files, or folders of them.")
     add("--out", required=True, metavar="FOLDER", help="Folder to write the pictures to.")
+    add("--overwrite", action="store_true", help="Replace pictures that exist at --out.")
     text = "YAML file of settings, one name: value per line. Flags override it."
     add("--config", action=config_action(), metavar="FILE", help=text)
     text = "Kind of the files; auto goes by the ends of their names."
@@ -228,6 +252,7 @@ def main(argv: list[str] | None = None) -> int:
             kind=options.kind,
             at=options.at,
             overlap=options.overlap,
+            overwrite=options.overwrite,
             workers=options.workers,
             cache=PictureCache(options.cache_dir),
             cluster=options.cluster,

@@ -128,6 +128,13 @@ def test_predictions_for_sound_have_windows(predict, tmp_path):
         assert window["start"] == pytest.approx(expected.start)
 
 
+def test_sound_is_predicted_at_a_moment(predict, tmp_path):
+    file = tone(tmp_path / "long.wav", "low", "low", "high", "high")
+    (right,) = Predictor(tones()).predict([file], at=3.5)
+    assert_close(predict(file, at=3.5), right)
+    assert "outside" in predict(file, at=500.0)["reason"]
+
+
 def test_strain_is_predicted_at_a_moment(predict, tmp_path):
     file = strain(tmp_path / "a.hdf5")
     for at in ({}, {"at": MOMENT}):

@@ -139,6 +139,7 @@ def test_a_photo(open_pages, pictures):
 
 def test_a_pool_is_searched_and_labelled_by_keys(open_pages, pictures, up):
     page = open_pages()
+    assert not page.get_by_role("button", name="More like this").is_visible()
     choose(page, pictures["red"][0])
     shows(page, "red")
     drawn(page, 2)
@@ -281,6 +282,8 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(open_pages, pictures, up
 
 
 def test_a_long_sound(open_pages, tmp_path):
+    from playwright.sync_api import expect
+
     page = open_pages()
     model(page, "tones")
     choose(page, str(tone(tmp_path / "a.wav", "low", "low", "low", "high", "high")), 1)
@@ -294,6 +297,8 @@ def test_a_long_sound(open_pages, tmp_path):
     assert "high" in rows.last.inner_text()
     assert page.evaluate(CONTRAST) == []
     assert page.evaluate(CUT_OFF) == []
+    best = page.locator(".sh-top:visible .sh-name").first.inner_text()
+    expect(page.get_by_label("Window shown")).to_have_value(f"the one most certain of {best}")
     page.get_by_label("Window shown").click()
     page.get_by_role("option").last.click()
     page.wait_for_function("document.querySelector('.sh-panel figcaption').innerText")
@@ -361,12 +366,15 @@ def test_several_files_make_a_table_and_a_csv(open_pages, pictures, tmp_path, up
 
 
 def test_a_wrong_file_and_a_correction(open_pages, pictures, tmp_path, up):
+    from playwright.sync_api import expect
+
     page = open_pages()
     wrong = tmp_path / "<img src=x onerror=alert(1)>.jpg"
     wrong.write_text("no picture")
     model(page, "bursts")
     choose(page, str(wrong), 2)
     shows(page, "no answer")
+    assert not page.get_by_text("This is wrong").is_visible()
     assert "This file cannot be used" in page.locator(".sh-words:visible").inner_text()
     model(page, "colours")
     choose(page, pictures["red"][1])
@@ -375,6 +383,13 @@ def test_a_wrong_file_and_a_correction(open_pages, pictures, tmp_path, up):
     page.keyboard.press("End")
     shows(page, "unknown")
     page.get_by_text("This is wrong").first.click()
+    page.get_by_label("It is").first.fill("teal")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Save the correction").first.click()
+    page.get_by_text("A new class needs at least 2 files").wait_for()
+    page.get_by_role("button", name="Predict").first.click()
+    page.get_by_text("A new class needs at least 2 files").wait_for(state="detached")
+    expect(page.get_by_label("It is").first).to_have_value("")
     page.get_by_label("It is").first.fill("blue")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Save the correction").first.click()

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from app.about import RuleEffect
+from app.interface import classes_words
 from app.views import (
     Rule,
     answer_html,
@@ -268,3 +269,8 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     assert (outlier.label, outlier.reason) == ("unknown", OUT_OF_DISTRIBUTION)
     assert "precision and the recall of each label" in rule_effect_html(None, rule)
     assert "thresholds" not in model_rule(Confidence.uncalibrated(2)).as_json()
+
+
+def test_up_to_a_dozen_classes_are_all_named():
+    assert classes_words([*"abcdefghijkl"]).endswith("h, i, j, k, l.")
+    assert classes_words([*"abcdefghijklm"]).endswith("g, h and 5 more.")

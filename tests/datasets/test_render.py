@@ -96,6 +96,29 @@ def test_bad_files_are_listed_and_the_status_is_3(tmp_path, options, capsys, som
     assert f"left out: {bad[2]}: cannot be opened" in output.err
 
 
+def test_strain_files_that_cannot_be_read_leave_the_others(tmp_path, options, capsys):
+    (tmp_path / "no.hdf5").write_bytes(b"no strain")
+    good = write(tmp_path / "good.wav")
+    assert main([str(good), str(tmp_path / "no.hdf5"), *options]) == 3
+    output = capsys.readouterr()
+    assert output.out == f"{good}\t{tmp_path / 'out' / 'good.png'}\n"
+    assert f"left out: {tmp_path / 'no.hdf5'}: " in output.err
+
+
+def test_pictures_are_replaced_only_on_request(tmp_path, options, capsys):
+    first, second = (write(tmp_path / name, seconds=2) for name in ("a.wav", "b.wav"))
+    call = [str(second), *options, "--window", "0.5", "--at"]
+    assert main([*call, "1.5"]) == 0
+    picture = tmp_path / "out" / "b.png"
+    before = picture.read_bytes()
+    assert main([str(first), *call, "0.5"]) == 2
+    assert f"{picture} exists. Name another folder, or give --overwrite" in capsys.readouterr().err
+    assert [*picture.parent.iterdir()] == [picture]
+    assert picture.read_bytes() == before
+    assert main([*call, "0.5", "--overwrite"]) == 0
+    assert picture.read_bytes() != before
+
+
 def test_kind_given_overrules_the_name(tmp_path, options):
     path = write(tmp_path / "a.wav").rename(tmp_path / "a.dat")
     assert main([str(path), *options]) == 3
