@@ -273,7 +273,7 @@ def _limits(limits: tuple[float, float, float]) -> str:
     value, low, high = limits
     if value != value:
         return "no label"
-    return f"{100 * value:.0f} % (95 % limits {100 * low:.0f} to {100 * high:.0f} %)"
+    return f"{result.percent(value)} (95 % limits {100 * low:.0f} to {100 * high:.0f} %)"
 
 
 if __name__ == "__main__":

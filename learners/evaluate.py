@@ -93,11 +93,13 @@ def _rounded(value: float) -> str:
 def _expected(metrics: Mapping[str, Any]) -> list[str]:
     """Sentences on the expected result for files without labels."""
     names = {
-        "expected_accuracy": "Expected accuracy: {:.0f} %.",
-        "accepted": "Answers {:.0f} % of the files.",
+        "expected_accuracy": "Expected accuracy: {}.",
+        "accepted": "Answers {} of the files.",
     }
     return [
-        text.format(100 * metrics[n]) for n, text in names.items() if metrics.get(n) is not None
+        text.format(result.percent(metrics[n]))
+        for n, text in names.items()
+        if metrics.get(n) is not None
     ]
 
 

@@ -78,6 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     written = write_list(settings.out, text, predictor, shots, title=title, lead=lead)
     what = "Likely false alarms" if settings.mine else "To label"
     print(f"{what}: {len(rows)} of {suggestions.judged}\n{written}")
+    if not settings.mine:
+        training = ("--from", settings.model, "--data", settings.out)
+        print("Label:  fill in the column label")
+        print(f"Then:   {console.as_typed('learners.finetune', training)}")
     return status
 
 

@@ -79,6 +79,7 @@ def plain_parser(command: str, text: str) -> argparse.ArgumentParser:
         description=about,
         epilog=f"examples:{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
 
 

@@ -102,6 +102,7 @@ def bare_parser(
         usage=f"python -m {prog} {usage} [flags]".replace("  ", " "),
         description=description,
         formatter_class=help_formatter(),
+        allow_abbrev=False,
     )
 
     def help_all() -> NoReturn:

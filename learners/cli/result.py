@@ -116,7 +116,7 @@ def _multi_label(metrics: Mapping[str, Any], part: str, items: int, files: str) 
         ("recall", "of the labels present are named (recall)"),
     ):
         if metrics.get(f"{part}_{name}") is not None:
-            lines.append(f"{100 * metrics[f'{part}_{name}']:.0f} % {meaning}.")
+            lines.append(f"{percent(metrics[f'{part}_{name}'])} {meaning}.")
     return lines
 
 
@@ -132,9 +132,17 @@ def _unknown(metrics: Mapping[str, Any], accepted: str, verb: str = "") -> str:
     return "".join(f", and {word}" for word in words)
 
 
+def percent(share: float) -> str:
+    """Whole percent; 100 % stands for all and 0 % for none, so shares near them have a decimal, such as 99.7 %."""
+    value = 100 * share
+    if 0 < value <= 0.5 or 99.5 <= value < 100:
+        return f"{min(max(value, 0.1), 99.9):.1f} %"
+    return f"{value:.0f} %"
+
+
 def _limits(metrics: Mapping[str, Any], name: str) -> str:
     """ "95 %; 95 % limits 91 to 98 %"."""
-    text = f"{100 * metrics[name]:.0f} %"
+    text = percent(metrics[name])
     low, high = metrics.get(f"{name}_interval") or (None, None)
     if low is None or high is None:
         return text

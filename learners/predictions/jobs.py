@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import threading
@@ -18,7 +19,6 @@ from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
 from datasets.items import UNKNOWN
-from learners.cli import console
 from learners.inference import Prediction, group_by_round, model_digest
 from learners.predictions.formats import write
 from learners.predictions.journal import Journal
@@ -29,6 +29,8 @@ from learners.uncertainty import Why
 if TYPE_CHECKING:
     from datasets.annotations import Detections
     from learners.inference import Predictor
+
+log = logging.getLogger(__name__)
 
 #: Embeddings that are predicted at once.
 EMBEDDINGS = 256
@@ -170,14 +172,14 @@ class Tally:
         }
 
     def status(self) -> int:
-        """Print how many files were not predicted, and on a terminal also how many were answered and refused.
+        """Log how many files were answered and refused, and print how many were not predicted.
 
         Returns the exit status: 0, or 3 if some files were not predicted.
         """
-        if self.count and console.watched():
+        if self.count:
             unknown, reasons = refusals(self.whys)
-            files = f"{counted(self.count, 'file')}: {self.answered} answered"
-            print(f"{files}, {unknown} unknown{reasons}", file=sys.stderr)
+            files = counted(self.count, "file")
+            log.info("%s: %d answered, %d unknown%s", files, self.answered, unknown, reasons)
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:

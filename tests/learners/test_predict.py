@@ -350,3 +350,10 @@ def test_a_terminal_shows_a_bad_file_once_and_counts_the_answers(
     assert "broken.jpg" not in err
     assert "1 of 10 files could not be read" in err
     assert ("10 files: 0 answered, 9 unknown (9 ambiguous)" in err) == (not quiet)
+
+
+def test_a_pipe_counts_the_answers_too(model, folder, tmp_path, capsys):
+    out = tmp_path / "a.csv"
+    assert main([model, str(folder), "--threshold", "1", "--out", str(out)]) == 0
+    err = capsys.readouterr().err
+    assert f"9 files: 0 answered, 9 unknown (9 ambiguous)\nWritten: {out}\n" in err

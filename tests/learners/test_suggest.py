@@ -31,6 +31,7 @@ def test_a_table_to_fill_in_and_a_sheet(world, tmp_path, capsys, monkeypatch):
     assert main(["run/model", "pool", "--n", "5", "--out", str(out)]) == 0
     output = capsys.readouterr()
     assert "To label: 5 of 16" in output.out
+    assert f"learners.finetune --from run/model --data {out}\n" in output.out
     assert "skipped 1 file of another kind: 1 .txt" in output.err
     rows = list(csv.DictReader(out.open()))
     assert [*rows[0]] == ["path", "label", "score", "why", "guess"]

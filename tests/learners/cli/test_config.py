@@ -302,6 +302,7 @@ CALLS = {
     ("finetune", "--data x --precision half"): "--precision half: must be auto, fp32, fp16, bf16",
     ("finetune", "--data"): "--data needs a value.",
     ("predict", "model a.jpg --formt csv"): "there is no flag --formt. Did you mean --format?",
+    ("predict", "model a.jpg --form csv"): "there is no flag --form. Did you mean --format?",
     ("predict", "model a.jpg --format pdf"): (
         "--format pdf: must be csv, jsonl, table, raven, audacity, camtrap-dp, megadetector"
     ),

@@ -195,6 +195,15 @@ def test_the_result_has_one_denominator_and_names_its_part() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(344 / 345, "99.7 %"), (0.9999, "99.9 %"), (0.994, "99 %"), (1.0, "100 %"), (0.0002, "0.1 %"), (0.0, "0 %")],
+)  # fmt: skip
+def test_only_all_are_100_percent_and_only_none_0(share: float, text: str) -> None:
+    few_wrong = {**METRICS, "calibration_accuracy_of_accepted": share}
+    assert f"right ({text}, 95 % limits" in result.sentences(few_wrong)[1]
+
+
 def test_a_model_that_answers_almost_nothing_says_so_first() -> None:
     few = {
         "calibration_items": 2,
