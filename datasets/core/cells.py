@@ -113,7 +113,8 @@ def read_cells(path: Path) -> pd.DataFrame:
     except Exception as error:  # the parsers' own errors have no common root
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
     raise SecondhandError(
-        f"{path}: neither a folder nor a table. The name of a table ends in {', '.join(ENDINGS)}"
+        f"{path}: neither a folder nor a table. Name the folder that holds the class folders, or a table, whose name ends "
+        f"in {', '.join(ENDINGS)}"
     )
 
 

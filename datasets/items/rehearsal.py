@@ -111,7 +111,7 @@ def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) 
     table.rejected += few
     rehearsed = frame.loc[is_rehearsed(frame), "split"].eq("train")
     log.info(
-        "Warm start from %s: %d of its %d training items are rehearsed; its %d validation, calibration and test "
+        "Warm start from %s: %d of its %d training items are rehearsed; its %d other "
         "items keep their splits%s%s",
         data.from_, rehearsed.sum(), earlier["split"].eq("train").sum(), (~rehearsed).sum(),
         f"; {len(missing)} of its files are missing or unreadable" if missing else "",

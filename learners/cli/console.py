@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import shlex
+import shutil
 import signal
 import sys
 import warnings
@@ -94,9 +95,11 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def command_line(module: str, *words: object) -> str:
-    """A command that can be pasted in any folder: it names this interpreter, whose environment may not be active."""
+    """A command that can be pasted in any folder: it names this interpreter if its environment is not active."""
     called = installed_commands(f"-m {module}").split()
-    return shlex.join([sys.executable or "python", *called, *map(str, words)])
+    active = shutil.which("python") == sys.executable
+    python = "python" if active or not sys.executable else sys.executable
+    return shlex.join([python, *called, *map(str, words)])
 
 
 def as_typed(module: str, argv: Sequence[object] | None) -> str:

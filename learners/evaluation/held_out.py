@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 #: Largest number of training items whose features a model stores for the distance.
 REFERENCE_ITEMS = 5000
+REFERENCE_STEP = "Comparing with the training files"
 #: Split name of the held-out part of ``--background``; files of ``--unknown`` have the split "unknown".
 BACKGROUND = "background"
 OPEN_SET_SPLITS = (BACKGROUND, UNKNOWN)
@@ -90,7 +91,7 @@ def calibrate(
         predictor, frame.loc[frame["split"].eq("calibration")], train.bs
     )
     reference, of_reference, _ = outputs_of_rows(
-        predictor, reference_rows(rows, train.seed), train.bs
+        predictor, reference_rows(rows, train.seed), train.bs, REFERENCE_STEP
     )
     numbers = {name: i for i, name in enumerate(predictor.classes)}
     calibration, reference = (
@@ -119,7 +120,9 @@ def calibrate_labels(
     """Fit the calibration, thresholds and distance of a multi-label model to the calibration split."""
     held_out, bs = frame.loc[frame["split"].eq("calibration")], settings.train.bs
     calibration, labels, paths = outputs_of_rows(predictor, held_out, bs)
-    reference, *_ = outputs_of_rows(predictor, reference_rows(rows, settings.train.seed), bs)
+    reference, *_ = outputs_of_rows(
+        predictor, reference_rows(rows, settings.train.seed), bs, REFERENCE_STEP
+    )
     targets = np.array([targets_of(label, predictor.classes) for label in labels])
     fitted = Confidence.fit_labels(
         calibration, targets.reshape(calibration.logits.shape), settings.confidence, predictor.classes,
@@ -144,11 +147,14 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def outputs_of_rows(
-    predictor: Predictor, frame: pd.DataFrame, bs: int
+    predictor: Predictor, frame: pd.DataFrame, bs: int, step: str = "Calibrating"
 ) -> tuple[Outputs, list[str], list[str]]:
-    """Outputs of the rows that have a prediction (without labels), their label names, and their paths."""
+    """Outputs of the rows that have a prediction (without labels), their label names, and their paths.
+
+    ``step`` : name of the work on the terminal.
+    """
     predicted = predictor.predict_detailed(sources(frame), bs=bs)
-    detailed = list(progress.counted(predicted, "Calibrating", len(frame), "items"))
+    detailed = list(progress.counted(predicted, step, len(frame), "items"))
     good = [n for n, item in enumerate(detailed) if item.logits is not None]
     usable = [detailed[n] for n in good]
     logits, features = stack_outputs(usable, len(predictor.classes))

@@ -86,7 +86,7 @@ class BackboneSelection:
         return (
             f"{shown(self.chosen)}, chosen from {', '.join(names)} by a linear probe, cross-validated "
             f"on {self.files} training items: NLL {best.nll:.3f}, accuracy {best.accuracy:.3f} "
-            f"({best.low:.3f} to {best.high:.3f})"
+            f"(95 % limits {best.low:.3f} to {best.high:.3f})"
         )
 
 

@@ -25,7 +25,13 @@ from datasets.core.upstream import restore_modules
 from learners import distributed
 from learners.files import disk_error
 from learners.model import read_tensors, save_weights, sha256, storable
-from learners.training.callbacks import Ema, EpochEnd, phase_of, undisturbed_randomness
+from learners.training.callbacks import (
+    Ema,
+    EpochEnd,
+    ShowProgress,
+    phase_of,
+    undisturbed_randomness,
+)
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +98,8 @@ class KeepBest(EpochEnd):
             return
         probe, last = map(load_file, files)
         model = distributed.plain_model(self.learn)
-        averages = [cb for cb in self.learn.cbs if isinstance(cb, Ema)]
+        # EMA would start another average, and the progress would look like an epoch that is broken off.
+        silent = [cb for cb in self.learn.cbs if isinstance(cb, Ema | ShowProgress)]
 
         def blend(share: float) -> dict[str, Tensor]:
             return {
@@ -104,7 +111,7 @@ class KeepBest(EpochEnd):
         figures_of, few = {}, n < FEW
         for share in (BLENDS[0] * n / FEW,) if few else BLENDS:
             model.load_state_dict(blend(share))
-            with self.learn.removed_cbs(averages):  # EMA would start another average
+            with self.learn.removed_cbs(silent):
                 values = map(float, self.learn.validate())
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
             figures_of[share] = figures = distributed.share(dict(zip(names, values, strict=True)))

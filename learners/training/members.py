@@ -159,7 +159,8 @@ def train_members(
         if member == 0:
             _log_network(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
         if checkpoints.resume(learn, best):
-            log.info("Resuming: phase %d, epoch %d", *(n + 1 for n in checkpoints.position))
+            phase, epoch = checkpoints.position
+            log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
         with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
                 with distributed.training(learn):

@@ -91,7 +91,7 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
     assert len(labels_of_splits) == 24 + 14
     assert len(loaded.table.unknown_items) == 2
     assert loaded.table.source == str(run.parent / "new.csv")
-    assert "16 of its 16 training items are rehearsed; its 8 validation, calibration and test items keep their splits; 1 of " in (
+    assert "16 of its 16 training items are rehearsed; its 8 other items keep their splits; 1 of " in (
         caplog.text
     )  # fmt: skip
     assert [Path(bad.path).name for bad in loaded.table.rejected] == ["gone.jpg", "red_009.jpg"]

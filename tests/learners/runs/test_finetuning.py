@@ -258,15 +258,17 @@ def test_the_tables_of_answers_are_one_format(finished, capsys):
         assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], abs=1e-5)
 
 
-def test_the_command_that_is_printed_works_as_it_stands(finished, folder, tmp_path, capsys):
+def test_the_command_that_is_printed_works_as_it_stands(
+    finished, folder, tmp_path, capsys, monkeypatch
+):
     """With the same interpreter, without an activated environment, in a folder of any name."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     run = shutil.copytree(finished, tmp_path / "Jane's run")
     assert main(["--resume", str(run)]) == 0
     (line,) = re.findall(r"^Predict: +(.*)FILE\.\.\.$", capsys.readouterr().out, re.M)
     picture = folder / "red" / "red_000.jpg"
-    bare = {**os.environ, "PATH": "/usr/bin:/bin"}
     completed = subprocess.run(
-        line + str(picture), shell=True, env=bare, capture_output=True, text=True, check=True
+        line + str(picture), shell=True, capture_output=True, text=True, check=True
     )
     assert completed.stdout.splitlines()[1].startswith(f"{picture},")
     assert shlex.split(resume_command(run))[1:] == ["-m", "learners.finetune", "--resume", str(run)]
@@ -276,6 +278,10 @@ def test_the_interpreter_is_named_from_any_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/bin/python"))
     monkeypatch.chdir(tmp_path)
     assert command_line("app", "a b") == f"'{tmp_path}/my env/bin/python' -m app 'a b'"
+    (tmp_path / "my env/bin").mkdir(parents=True)
+    (tmp_path / "my env/bin/python").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "my env/bin"))
+    assert command_line("app", "a b") == "python -m app 'a b'", "its environment is active"
 
 
 def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, unreported, tmp_path):

@@ -171,7 +171,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     assert main(["--resume", str(out)]) == 0
     output = capsys.readouterr().err
     assert f"{states[1]}: damaged. Resuming from the previous checkpoint" in output
-    assert "Resuming: phase 2, epoch 1" in output
+    assert "Resuming: all layers, epoch 1" in output
     assert_same(whole, out)
     # Both are damaged: the run starts again.
     for name in ("state-000001.json", "state-000002.json"):
@@ -309,7 +309,7 @@ def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, ca
         main([*words, "--out", str(out), "--lr", "0.02"])
     capsys.readouterr()
     assert main([*words, "--out", str(out)]) == 0
-    assert "Resuming: phase 2, epoch 2" in capsys.readouterr().err
+    assert "Resuming: all layers, epoch 2" in capsys.readouterr().err
     assert main(["--resume", str(out)]) == 0
     for fold in ("fold-1", "fold-2"):
         assert_same(tmp_path / "whole" / fold, out / fold)
