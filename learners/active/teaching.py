@@ -101,6 +101,12 @@ class PoolCounts:
     silent: int = 0
     rejected: list[Rejected] = field(default_factory=list)
 
+    @property
+    def unit(self) -> str:
+        """What the numbers count: "windows" if a file has several, else "files"."""
+        parts = self.judged + self.labelled + self.copies + self.silent
+        return "windows" if parts + len(self.rejected) > self.files else "files"
+
 
 @dataclass
 class Suggestions(PoolCounts):
