@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser(
         "learners.finetune",
         "Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the "
-        "model, a report, and the predictions for the test files.",
+        "model, a report, and the predictions for the files that were not trained on.",
     )
     settings = parse(parser, argv)
     console.log_to_terminal()
