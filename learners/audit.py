@@ -90,8 +90,10 @@ def _draw(settings: Any) -> int:
     audit.rejected.extend(unread)
     status = console.tell_pool(audit, skipped, settings.paths)
     if not audit.rows:
-        print("No files are left to draw from", file=sys.stderr)
-        return status
+        raise SecondhandError(
+            "No files are left to draw from: all are of the model's run or copies of them"
+            f"{', or without signal' * bool(audit.silent)}. Give files that the run did not use"
+        )
     if audit.labelled:
         print(
             "The audit's figures, such as its share of unknown classes, do not count files of the model's run",
@@ -99,7 +101,7 @@ def _draw(settings: Any) -> int:
         )
     shots = [Shot(source, str(n), "") for n, source in enumerate(audit.sources, start=1)]
     lead = (
-        f"{len(shots)} of {audit.judged} files, drawn at random within groups of similar confidence. Fill in the column "
+        f"{len(shots)} of {audit.judged} {audit.unit}, drawn at random within groups of similar confidence. Fill in the column "
         f"label of {out.name}, which has the same order: a class, unknown, or the name of a class that the model lacks. "
         "The model's guesses are not shown, so that they do not influence you; the table has them in the columns guess, "
         "answer and probability: hide these, or label on the page."
@@ -108,7 +110,7 @@ def _draw(settings: Any) -> int:
     title = "What to label for the audit"
     written = write_list(out, text, predictor, shots, title=title, lead=lead)
     print(
-        f"Drawn: {len(shots)} of {audit.judged} files, of which the model answers {audit.answered}\n"
+        f"Drawn: {len(shots)} of {audit.judged} {audit.unit}, of which the model answers {audit.answered}\n"
         f"{written}\n"
         f"Label:  fill in the column label, or  {console.as_typed('app', [settings.model, '--label', out])}\n"
         f"Then:   {console.as_typed('learners.audit', [settings.model, '--labels', out])}"

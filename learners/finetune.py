@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from learners.cli.settings import Settings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+log = logging.getLogger(__name__)
 
 #: Metrics of the folds that the terminal shows; the files have all.
 SHOWN = {
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser(
         "learners.finetune",
         "Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the "
-        "model, a report, and the predictions for the test files.",
+        "model, a report, and the predictions for the files that were not trained on.",
     )
     settings = parse(parser, argv)
     console.log_to_terminal()
@@ -86,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     run = launch(
         settings, typed, command=command, log_to=console.log_to_terminal, announce=announce
     )
+    if distributed.is_first() and not run.interrupted:
+        log.info("Done: %s", run.folder)
     return 130 if run.interrupted and distributed.is_first() else 0
 
 

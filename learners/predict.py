@@ -79,7 +79,7 @@ def _parser(argv: Sequence[str]) -> Any:
     parser = bare_parser(
         "learners.predict",
         "Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual "
-        "(the OOD score is too low) or out of distribution (too far from the training data). Writes one row per file to standard "
+        "(the overall score is too low) or out of distribution (too far from the training data). Writes one row per file to standard "
         "output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are "
         "listed) or do not contain the time --at; 2 for a wrong call.",
         USUAL,

@@ -101,6 +101,12 @@ class PoolCounts:
     silent: int = 0
     rejected: list[Rejected] = field(default_factory=list)
 
+    @property
+    def unit(self) -> str:
+        """What the numbers count: "windows" if a file has several, else "files"."""
+        parts = self.judged + self.labelled + self.copies + self.silent
+        return "windows" if parts + len(self.rejected) > self.files else "files"
+
 
 @dataclass
 class Suggestions(PoolCounts):
@@ -263,9 +269,10 @@ def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: 
         ("none of them", 1 - probabilities.sum()),
     ]
     first, second = sorted(candidates, key=lambda candidate: -candidate[1])[:2]
-    text = f"{first[0]} {100 * first[1]:.0f} %"
+    # Rounded down, as `learners.predict` shows them.
+    text = f"{first[0]} {math.floor(100 * first[1] + 1e-9)} %"
     if second[1] >= 0.01:
-        text += f" or {second[0]} {100 * second[1]:.0f} %"
+        text += f" or {second[0]} {math.floor(100 * second[1] + 1e-9)} %"
     return f"{reason}: {text}" if reason else text
 
 

@@ -137,7 +137,7 @@ def tell_pool(counts: PoolCounts, skipped: Counter[str], paths: Sequence[str]) -
     }
     for why, count in left_out.items():
         if count:
-            print(f"Left out, {why}: {count}", file=sys.stderr)
+            print(f"Left out, {why}: {count} {counts.unit}", file=sys.stderr)
     if counts.rejected and not (counts.judged or counts.labelled or counts.silent):
         raise SecondhandError(f"{', '.join(paths)[:500]}: no file can be used")
     return status

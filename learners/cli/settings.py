@@ -227,7 +227,7 @@ class ConfidenceSettings:
     )
     keep_known: float = option(
         0.8,
-        "Fraction of the known files that the OOD score lets pass: 0.8 refuses the 20 % that look most unusual, "
+        "Fraction of the known files that the overall score lets pass: 0.8 refuses the 20 % that look most unusual, "
         "and with them most files of unknown classes. Lower values refuse more; 1 switches the score off. Predict and "
         "adjust can change it later, from 0.5 on.",
         limits=Limits(above=0, high=1),
@@ -241,7 +241,7 @@ class ConfidenceSettings:
     per_class: bool = option(False, "Guarantee --target-accuracy for each class separately.")
     score: ScoreName = option(
         "combined",
-        "OOD score that separates known from unknown classes: combined (probability and distances), msp "
+        "Overall score that separates known from unknown classes: combined (probability and distances), msp "
         "(maximum softmax probability), knn (nearest neighbours) or rmds (relative Mahalanobis distance).",
     )
     coverage: float | None = option(
@@ -404,7 +404,7 @@ THRESHOLD = (
     "a stricter value can answer more; add --keep-known 0.8 to keep it."
 )
 KEEP_KNOWN = (
-    "Fraction of the known files that the OOD score lets pass, as finetune --keep-known, but 0.5 to 1: higher values "
+    "Fraction of the known files that the overall score lets pass, as finetune --keep-known, but 0.5 to 1: higher values "
     "answer more files, also of unknown classes."
 )
 
@@ -441,7 +441,7 @@ class OverrideSettings(ComputeSettings):
     keep_known: float | None = option(None, f"{KEEP_KNOWN} Default: that of the model.")
     score: ScoreName | None = option(
         None,
-        "OOD score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
+        "Overall score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
     )
 
 

@@ -26,7 +26,7 @@ class Provenance(NamedTuple):
     model : name of the model folder, or of its run.
     sha256 : hash of the model's ``config.json``, which has the hashes of its other files.
     secondhand : version of the program.
-    threshold, score : threshold on the probability, and OOD score with its floors, as the model's ``config.json``
+    threshold, score : threshold on the probability, and overall score with its floors, as the model's ``config.json``
         has them, after the flags of the call.
     command : the call.
     """

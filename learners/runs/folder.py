@@ -224,6 +224,10 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
     SecondhandError : the folder is not a run folder, or flags would change the training; the message names them.
     """
     config = folder / "config.yaml"
+    if not folder.exists():
+        raise SecondhandError(f"--resume {folder}: there is no such folder")
+    if folder.name == "model" and (folder.parent / "config.yaml").is_file():
+        raise SecondhandError(f"--resume {folder} is the model of a run. Give {folder.parent}")
     if not config.is_file():
         raise SecondhandError(
             f"--resume {folder} is not a run folder, or its run stopped before the training (it has no config.yaml). "

@@ -53,7 +53,7 @@ class Why(StrEnum):
     ACCEPTED = ""
     AMBIGUOUS = "ambiguous"
     OUT_OF_DISTRIBUTION = "out of distribution"
-    UNUSUAL = "unusual"  # probable enough, but its OOD score is below that of most known files
+    UNUSUAL = "unusual"  # probable enough, but its overall score is below that of most known files
     BACKGROUND = "background"  # the background class is more probable than every other class
     OTHER_CLASS = "other class"  # probably a class that --classes excludes
     NO_SIGNAL = "no signal"

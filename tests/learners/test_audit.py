@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,15 @@ def test_the_table_says_what_the_estimate_needs(world: Path, table: Path, capsys
     assert page.count("<img") == 16
     with pytest.raises(SecondhandError, match=r"audit\.csv already exists"):
         main(["run/model", "pool", "--out", str(table)])
+
+
+def test_a_pool_of_the_runs_own_files_is_an_error(world: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(world)
+    run = sites.write_run(tmp_path / "run")
+    paths = sorted(map(str, (world / "pool").rglob("*.jpg")))
+    pd.DataFrame({"path": paths, "label": "a"}).to_csv(tmp_path / "run/items.csv", index=False)
+    with pytest.raises(SecondhandError, match=r"run or copies of them\. Give files"):
+        main([str(run), "pool", "--out", str(tmp_path / "audit.csv")])
 
 
 def test_labels_give_the_accuracy_and_a_model_for_the_site(
@@ -165,6 +175,7 @@ def test_windows_of_recordings_are_drawn(tmp_path, monkeypatch, capsys) -> None:
     sites.tone(tmp_path / "short.wav", "high")
     assert main(["model", "long.wav", "short.wav", "--n", "4"]) == 0
     frame = read(tmp_path / "audit.csv")
+    assert re.search(r"Drawn: 4 of \d+ windows,", capsys.readouterr().out)
     assert frame["start"].ne("").sum() >= 3
     frame.assign(label=frame["guess"]).to_csv("audit.csv", index=False)
     assert main(["model", "--labels", "audit.csv", "--out", "site"]) == 0

@@ -66,7 +66,7 @@ def test_what_the_run_was_given_is_left_out(world, tmp_path, capsys, monkeypatch
     assert main(["run/model", "pool", "--out", str(out)]) == 0
     assert list(pd.read_csv(out)["path"]) == paths[15:]
     assert (
-        "model's run (labelled or given as --unknown), and copies of them: 15"
+        "model's run (labelled or given as --unknown), and copies of them: 15 files"
         in capsys.readouterr().err
     )
     pd.DataFrame({"path": paths, "label": "a"}).to_csv(items, index=False)

@@ -102,7 +102,7 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
         )
         assert row.guess == answer.prediction.best
         assert row.why.startswith(answer.prediction.reason)
-        assert f"{row.guess} {100 * first:.0f} %" in row.why
+        assert f"{row.guess} {int(100 * first)} %" in row.why
     assert any("out of distribution" in row.why for row in result.rows)
 
 

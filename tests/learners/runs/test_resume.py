@@ -193,6 +193,10 @@ def test_what_would_make_another_run_is_refused_by_name(pictures, whole, tmp_pat
         main(["--resume", str(whole), "--out", str(tmp_path / "other")])
     with pytest.raises(SecondhandError, match="is not a run folder"):
         main(["--resume", str(pictures)])
+    with pytest.raises(SecondhandError, match="nix: there is no such folder"):
+        main(["--resume", str(pictures / "nix")])
+    with pytest.raises(SecondhandError, match=f"is the model of a run. Give {whole}$"):
+        main(["--resume", str(whole / "model")])
     assert main(["--resume", str(whole), "--workers", "1", "--out", str(whole)]) == 0
 
 
