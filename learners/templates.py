@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -32,7 +33,7 @@ def _environment(package: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"short": short, "number": number, "percent": percent}
+    environment.filters |= {"short": short, "number": number, "percent": percent, "flags": flags}
     return environment
 
 
@@ -47,6 +48,18 @@ def short(value: object, limit: int = 200) -> str:
     """Text, shortened to ``limit`` characters."""
     text = str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def flags(text: str) -> Markup:
+    """Text whose flags, such as ``--unknown``, are code that no line breaks."""
+    # The text is escaped, and flags are letters and hyphens.
+    return Markup(
+        re.sub(
+            r"(?<!\S)(\(?)(--[a-z-]+)",
+            r'\1<code class="flag">\2</code>',
+            escape(str(_printable(text))),
+        )
+    )
 
 
 def number(value: object) -> object:

@@ -87,7 +87,7 @@ def compare(
     return Changes(
         pd.DataFrame(rows),
         _by_class(after, truths, was, now, classes),
-        f"Held-out items of classes that both models know: {int(in_both.sum())}. Wrong before and right now: {improved}. "
+        f"Held-out files of classes that both models know: {int(in_both.sum())}. Wrong before and right now: {improved}. "
         f"Right before and wrong now: {worsened}.",
         predictions.loc[differs].reset_index(drop=True),
     )

@@ -180,7 +180,7 @@ def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> 
             figure = (estimate.value, estimate.low, estimate.high)
             rows.append((f"{what}, {when}", float("nan"), *figure, n))
     lines.append(
-        f"ECE {after.ece.value:.3f} [{after.ece.low:.3f}, {after.ece.high:.3f}] on {n} items "
+        f"ECE {after.ece.value:.3f} [{after.ece.low:.3f}, {after.ece.high:.3f}] on {n} files "
         f"({before.ece.value:.3f} at temperature 1; {after.ece_by_chance:.3f} by chance alone)"
     )
     return lines, rows
@@ -258,7 +258,7 @@ def expected_accuracy(
     n, right, right_low, right_high = measured
     if n < ENOUGH:
         return _none(
-            f"the model was calibrated with only {n} items; at least {ENOUGH} are needed. Train it with more files"
+            f"the model was calibrated with only {n} files; at least {ENOUGH} are needed. Train it with more files"
         )
     out_of_distribution = part_of(
         predictions["reason"].map(lambda reason: reason.why is Why.OUT_OF_DISTRIBUTION), predictions
@@ -273,7 +273,7 @@ def expected_accuracy(
     high = min(1.0, value + float(np.hypot(high - value, right_high - right)))
     line = (
         f"Expected accuracy here: {with_limits(value, low, high)}. That is the mean calibrated probability of these "
-        f"{len(predictions)} files; of the {n} calibration items {percent(right)} are right. The estimate holds for files "
+        f"{len(predictions)} files; of the {n} calibration files {percent(right)} are right. The estimate holds for files "
         "of the model's classes"
     )
     return ExpectedAccuracy(value, low, high, line)

@@ -15,6 +15,8 @@ import pandas as pd
 
 from datasets.core.errors import counted
 from datasets.items import UNKNOWN
+from learners.cli.result import part_name
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     fraction,
@@ -371,17 +373,38 @@ def _accepted_unknown(
     still = is_accepted.copy()
     still.iloc[ood.rows] &= ood.gate >= value
     n_left = int(still[is_unknown].sum())
-    n_known = predictions["split"].eq(predictions["split"].iloc[known.rows[0]]).sum()
+    split = str(predictions["split"].iloc[known.rows[0]])
+    n_known = predictions["split"].eq(split).sum()
+    flags = "" if on else _flags(value, rule)
     before, after = (float(n / n_known) for n in (len(gates[1]), (gates[1] >= value).sum()))
     return figures | {
-        "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now} it would be {n_left} "
-        f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of known files would be answered",
+        "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now}{flags} it would be {n_left} "
+        f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of the {part_name(split)} "
+        "files would be answered",
         "stricter": {
             "threshold": value,
             "accepted": named_limits(part_of(still[is_unknown], predictions)),
             "coverage": after,
         },
     }
+
+
+def _flags(threshold: float, rule: Confidence) -> str:
+    """The flags of ``predict`` that change nothing but the threshold, in brackets; "" if there are none.
+
+    ``--threshold`` alone would switch the score off.
+    """
+    gate, kept = rule.score_gate, ""
+    if gate.name in gate.floors:
+        floors = gate.by_kept.get(gate.name, [])  # the last lets 99 % of the calibration files pass
+        same = [
+            (100 - len(floors) + n) / 100 for n, floor in enumerate(floors) if floor == gate.floor
+        ]
+        if not same:
+            return ""
+        usual = ConfidenceSettings().keep_known
+        kept = f" --keep-known {min(same, key=lambda fraction: abs(fraction - usual)):g}"
+    return f" (--threshold {threshold:.12g}{kept})"
 
 
 def _unknown_figures(

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
+from learners.cli.result import part_name
 from learners.evaluation.calibration_metrics import units_of
 from learners.evaluation.held_out import Evaluation
 from learners.uncertainty import (
@@ -36,7 +37,7 @@ WORTH = 0.02
 LEFT_OUT_CLASSES = 20
 LEFT_OUT = "Scores by leaving each class out in turn"
 LEFT_OUT_EACH = "AUROC of each class left out"
-#: In ``attrs["note"]`` of both tables; the report prints it above them.
+#: In ``attrs["note"]`` of the first table; the report prints it above both.
 LEFT_OUT_NOTE = (
     "The network was not trained again and knows the class: only its logit and its training items are removed. So "
     "AUROC is too high and favours scores of logits. Files of unknown classes (--unknown) give a fair ranking."
@@ -71,7 +72,7 @@ def score_tables(
     if len(ood):
         fitted = confidence.scores() if train is None else fit_scores(train, calibration)
         ranking = rank_scores(fitted, known, ood)
-        title = f"Scores: {len(ood)} files of unknown classes and {len(known)} known files ({split_name})"
+        title = f"Scores: {len(ood)} files of unknown classes and {len(known)} {part_name(split_name)} files"
         tables[title] = ranked_table(ranking, confidence.score_gate.name)
         tables[title].attrs["note"] = better_score(ranking, confidence)
     if train is not None and len(classes) >= 3:
@@ -154,7 +155,7 @@ def left_out_tables(
     by_class.loc["mean"] = means
     by_class = by_class.rename_axis("class left out").reset_index()
     by_class.columns.name = None
-    scores.attrs["note"] = by_class.attrs["note"] = LEFT_OUT_NOTE
+    scores.attrs["note"] = LEFT_OUT_NOTE
     return {LEFT_OUT: scores, LEFT_OUT_EACH: by_class}
 
 

@@ -24,6 +24,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ from datasets.images import Preprocessing
 from datasets.items import MAX_OVERLAP, label_error
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from learners.backbones import NetworkSpec
-from learners.files import disk_error
+from learners.files import data_name, disk_error
 from learners.model.tensors import (
     check_file,
     check_head,
@@ -248,7 +249,11 @@ def card(bundle: Bundle) -> str:
     if bundle.kind == "embedding":
         takes = f"embeddings of width {bundle.spec.size} of {_one_line(bundle.spec.embeddings_of)}"
     figures = [
-        {"type": key.rpartition("_")[2], "name": key.replace("_", " "), "value": value}
+        {
+            "type": key.rpartition("_")[2],
+            "name": re.sub("^valid_", "validation_", key).replace("_", " "),
+            "value": value,
+        }
         for key, value in bundle.metrics.items()
         if isinstance(value, float)
     ]
@@ -264,7 +269,7 @@ tags: [secondhand, transfer-learning, safetensors]
 model-index: {json.dumps(index, ensure_ascii=False)}
 ---
 
-# {bundle.spec.backbone}, fine-tuned
+# {f"{data_name(data)}: " if data else ""}{bundle.spec.backbone}, fine-tuned
 
 {task_text} of {len(classes)} classes, or "unknown": {", ".join(labels)}{rest}.
 

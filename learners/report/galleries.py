@@ -20,6 +20,7 @@ from datasets.core.scanning import kind_of
 from datasets.images import open_picture
 from datasets.items import PART_COLUMNS, UNKNOWN
 from datasets.spectrograms import Source, source_of
+from learners.cli.result import part_name
 from learners.evaluation import Changes, Evaluation, ScoredItems
 from learners.files import PathShortener
 from learners.inference import Predictor, heatmap, overlay
@@ -254,7 +255,7 @@ def similar(pictures: Pictures, duplicates: pd.DataFrame, evaluation: Evaluation
         file = evaluation.predictions.iloc[row["row"]]
         part = {name: row[f"train_{name}"] for name in PART_COLUMNS}
         trained = source_of({"path": row["train_path"], **part})
-        names = [f"{file['split']}: {file['truth']}", f"train: {row['train_label']}"]
+        names = [f"{part_name(file['split'])}: {file['truth']}", f"train: {row['train_label']}"]
         caption = f"{' · '.join(names)} · similarity {row['correlation']:.3f}"
         figures.append(pictures.pair([source_of(file), trained], caption, names))
     return figures

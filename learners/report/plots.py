@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 INK = "#010203"
 #: Blue, orange and green that are visible on white and on black.
 BLUE, ORANGE, GREEN = "#3b82f6", "#f07b16", "#12a150"
+#: The same for few classes: matplotlib's tab10, grey last because unknown files are grey.
+FAR_APART = (
+    "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#7f7f7f",
+)  # fmt: skip
 #: matplotlib's settings hold for the whole process: one plot at a time, in the web page too.
 _ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
@@ -194,6 +198,8 @@ def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
 
 def colours(count: int) -> list[str]:
     """A colour for each class, far from the previous ones; visible on white and on black."""
+    if count <= len(FAR_APART):
+        return [*FAR_APART[:count]]
     turns = (hls_to_rgb(n * 0.382 % 1, 0.5, 0.7) for n in range(count))
     return ["#" + "".join(f"{round(255 * part):02x}" for part in rgb) for rgb in turns]
 
@@ -217,7 +223,7 @@ def embedding(
     x = x - x.mean(axis=0)
     across, sizes, _ = np.linalg.svd(x, full_matrices=False)
     at, variance = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)
-    title = f"Map of {len(x)} items: the two main directions of their features, one colour a class"
+    title = f"Map of {len(x)} files: the two main directions of their features, one colour a class"
     names_at: dict[str, tuple[float, float]] = {}
     with panel(title, size=(4.9, 3.3)) as (axes, out):
         unknown = ~np.isin(names, list(classes))
@@ -230,7 +236,7 @@ def embedding(
             if len(points) and len(classes) <= COUNTED:
                 names_at[short(name)] = tuple(np.median(points, axis=0))
         for name, (place_x, place_y) in _apart(names_at, *np.ptp(at, axis=0)):
-            axes.text(place_x, place_y, name, fontsize=9, ha="center", va="center")
+            axes.text(place_x, place_y, name, fontsize=9, ha="center", va="center", gid="halo")
         axes.set(
             xticks=[], yticks=[], xlabel=f"main direction, {100 * variance[0]:.0f} % of the variance",
             ylabel=f"second direction, {100 * variance[1]:.0f} %",
@@ -385,6 +391,7 @@ def _inline(svg: str, title: str, size: tuple[float, float]) -> Markup:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)  # it would style the whole page
     svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
+    svg = svg.replace('id="halo"', 'class="halo"')
     head, rest = svg.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     view = Markup(box.group() if box else "")

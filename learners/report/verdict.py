@@ -10,6 +10,9 @@ from learners.templates import percent
 
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
 WIDE = 0.2
+#: Amber from this share of answered files of unknown classes: the usual rule refuses one known file in five so that
+#: few unknown ones are answered, and is not worth that where it answers as many of them.
+MANY_UNKNOWN = 0.2
 
 
 class Verdict(NamedTuple):
@@ -76,9 +79,13 @@ def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     if answered < ALMOST_NOTHING * split["items"]:
         message = f"The model answers almost nothing, {answered} of {files}; it names {named_right} right ({accuracy})."
         return Verdict("red", message)
+    unknown, refused, taken = figures["unknown_classes"], "", 0
+    if unknown is not None:
+        n, taken = unknown["items"], _count(unknown["accepted"], unknown["items"])
+        refused = f" and for {n - taken} of {n} files of unknown classes"
     message = (
         f"The model names {named_right} of {files} right ({accuracy}). It answers {answered} of them, "
-        f'{"all" if right == answered else right} right, and says "unknown" for the others.'
+        f'{"all" if right == answered else right} right, and says "unknown" for the others{refused}.'
     )
     low = split["accuracy"]["low"]
     if low is not None and low < split["accuracy"]["value"] - WIDE:
@@ -88,6 +95,9 @@ def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
             f"{message} So few independent files cannot tell how good it is (95 % limits of the accuracy: {limits}); "
             "files of one group count together.",
         )
+    if unknown is not None and taken > MANY_UNKNOWN * unknown["items"]:
+        message += f" Use it with care where unknown classes occur: it answers {taken} of these."
+        return Verdict("amber", message)
     return _noticed(message, problems)
 
 
@@ -140,7 +150,9 @@ def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if before is not None and coverage["high"] < before:
         share = percent(coverage["here"])
         doubts.append(
-            f"it answers fewer files than expected, {share} (of the calibration files {percent(before)})"
+            f"it answers fewer files than expected, {share} (of the calibration files {percent(before)}). "
+            "Fewer are usual on data from another source: to answer more, loosen its rule (learners.adjust) or train "
+            "it further with labelled files from here (finetune --from)"
         )
     outliers = rows.get("refused as out of distribution")
     if outliers is not None and outliers["low"] > outliers["guaranteed"]:

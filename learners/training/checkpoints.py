@@ -182,7 +182,7 @@ class KeepBest(EpochEnd):
         if self.last:
             why = "the last epoch (--keep last)"
         elif n < FEW and (kept["phase"].endswith("way") or probe == kept["reached"]):
-            why = f"{n} validation files are too few to choose by"
+            why = f"{n} validation items are too few to choose by"
         elif kept["value"] > kept["lowest"]:
             why = f"within one standard error of the lowest ({kept['lowest']:.3g})"
         sentence = f"{what}: validation loss {kept['value']:.3g}, {why}"
@@ -195,7 +195,7 @@ class KeepBest(EpochEnd):
         before = round(n * probe["accuracy"])
         sentence += f". Head-only: loss {probe['valid_loss']:.3g}, {before} right"
         if 0 < before - right <= CHANCE:
-            sentence += f"; with {n} files a difference of {before - right} may be chance"
+            sentence += f"; with {n} items a difference of {before - right} may be chance"
         return sentence
 
     def read_best(self) -> None:

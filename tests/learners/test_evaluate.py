@@ -118,7 +118,7 @@ def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, 
     assert f"Right: {right} of 9 files ({100 * right / 9:.0f} %" in printed
     assert "temperature" in printed
     assert "Prediction sets with the right class: 80 %" in printed
-    assert "5 files of unknown classes and 9 known files" in page
+    assert "5 files of unknown classes and 9 test files" in page
     assert "combined" in page
     assert not [p for p in others.iterdir() if p.name.startswith(".")], "nothing half-written"
 

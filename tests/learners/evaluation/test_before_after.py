@@ -43,7 +43,7 @@ def test_what_was_gained_and_forgotten() -> None:
     assert classes.loc["b", ["before", "after"]].tolist() == [0.5, 1]
     assert classes.loc["gone"].drop(["change", "items"]).isna().all()
     assert result.message == (
-        "Held-out items of classes that both models know: 10. Wrong before and right now: 1. Right before and wrong "
+        "Held-out files of classes that both models know: 10. Wrong before and right now: 1. Right before and wrong "
         "now: 7."
     )
     changes = result.changed.set_index("row")["change"]

@@ -184,7 +184,7 @@ def test_silence_and_groups():
         (
             answers(ENOUGH - 1, hard=0.3),
             answers(50, hard=0.5),
-            f"only {ENOUGH - 1} items.*{ENOUGH} are",
+            f"only {ENOUGH - 1} files.*{ENOUGH} are",
         ),
         (
             answers(300, hard=0.2),

@@ -148,11 +148,14 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     assert stricter["stricter"]["accepted"]["value"] == remaining / 30
     assert stricter["stricter"]["coverage"] == known
     on = "" if target is None else " of the score rmds"
+    gate = bundle.confidence.score_gate
+    kept = "" if gate.name not in gate.floors else " --keep-known 0.8"
+    flags = "" if target else f" (--threshold {value:.12g}{kept})"
     assert stricter["message"].startswith(f"{taken} of 30 files of unknown classes are answered (")
     assert (
-        f"threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g} it "
+        f"threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g}{flags} it "
         f"would be {remaining} ({100 * remaining / 30:.3g} %), and {100 * known:.3g} % instead of "
-        f"{100 * (passed & (split == 'valid')).sum() / 60:.3g} % of known files"
+        f"{100 * (passed & (split == 'valid')).sum() / 60:.3g} % of the validation files"
     ) in stricter["message"]
 
 

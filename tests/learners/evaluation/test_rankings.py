@@ -50,7 +50,7 @@ def test_on_unknown_classes_every_score_is_ranked_by_auroc():
     tables = score_tables(evaluation, CLASSES, confidence, train)
     title, table = next(iter(tables.items()))
     assert list(tables)[1:] == [LEFT_OUT, LEFT_OUT_EACH]
-    assert title == "Scores: 27 files of unknown classes and 57 known files (valid)"
+    assert title == "Scores: 27 files of unknown classes and 57 validation files"
     assert set(table["score"]) == set(SCORES)
     assert table["AUROC"].is_monotonic_decreasing
     assert list(table.loc[table["in use"].eq("yes"), "score"]) == ["combined"]

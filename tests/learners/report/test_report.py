@@ -170,7 +170,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     # First three files of each class, and where each file lies among the others.
     assert [image["alt"] for image in page.all("img")[:9]] == sorted(classes * 3, key=classes.index)
     maps = [svg["aria-label"] for svg in page.all("svg") if svg.get("role")]
-    assert str(maps[0]).startswith(f"Map of {len(scored.rows)} items")
+    assert str(maps[0]).startswith(f"Map of {len(scored.rows)} files")
     assert figures["near_duplicates"][0]["path"] == photos[2].name
     assert figures["data"]["items"][-1]["all"] == 150
     assert figures["left_out"] == [{"path": "<u>bad.jpg", "reason": "damaged <em>badly</em>"}]
@@ -194,7 +194,9 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     assert figures["verdict"]["message"] == (
         f"The model names {named_right} of {split['items']} calibration files right "
         f"({percent(split['accuracy']['value'])}). It answers {answered} of them, "
-        f'{count(split["accuracy_of_accepted"], answered)} right, and says "unknown" for the others.'
+        f'{count(split["accuracy_of_accepted"], answered)} right, and says "unknown" for the others '
+        f"and for {unknown['items'] - count(unknown['accepted'], unknown['items'])} of {unknown['items']} files of "
+        "unknown classes."
     )
     (box,) = [p for p in page.all("p") if "verdict" in str(p.get("class"))]
     assert box["class"] == f"verdict {figures['verdict']['colour']}"
@@ -203,7 +205,9 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     refused = unknown["items"] - count(unknown["accepted"], unknown["items"])
     assert f"and {refused} of {unknown['items']} files of unknown classes." in page.text
     assert figures["weakest_class"] is None
+    lowest = min(figures["classes"], key=lambda row: row["right"] / row["items"])
     assert "No class is clearly worse than the others" in page.text
+    assert f"The lowest is {lowest['class']} , {lowest['right']} of" in page.text
     surest = sum(row["refused_right"] for row in figures["classes"])
     assert f"Refused although the guess is right ({surest})" in page.text
     assert surest > 0, "else nothing is shown"
@@ -281,6 +285,18 @@ def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
     assert ("see the notices below" in result.message) == bool(problems)
     if rows[0]["items"]:
         assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
+
+
+@pytest.mark.parametrize(("share", "colour"), [(0.2, "green"), (0.3, "amber")])
+def test_a_run_that_answers_many_files_of_unknown_classes_is_amber(share, colour):
+    limits = {"value": 1.0, "low": 0.9, "high": 1.0}
+    split = {"accuracy": limits, "coverage": limits, "accuracy_of_accepted": limits}
+    found = verdict({
+        "evaluated_split": "valid", "headline": {"split": "test"}, "splits": {"test": {"items": 50, **split}},
+        "unknown_classes": {"items": 100, "accepted": {"value": share}},
+    }, [], [])  # fmt: skip
+    assert found.colour == colour
+    assert f"and for {100 - 100 * share:.0f} of 100 files of unknown classes" in found.message
 
 
 @pytest.mark.parametrize(
@@ -408,7 +424,7 @@ def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     page, figures = written(tmp_path / "right", bundle, evaluation)
     assert "Mistakes (0 of 120)" in page.text
     assert "Of 120 calibration and validation files 0 are answered wrong" in page.text
-    assert "by their most probable class, 0 are named wrong." in page.text
+    assert "by its most probable class, 0 of the 120 are wrong." in page.text
     assert figures["risk_coverage"]["aurc"] == 0
     after = {"a": "b", "b": "c", "c": "a"}
     wrong = evaluation.predictions.loc[known, "best"].map(after)

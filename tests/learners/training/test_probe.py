@@ -315,7 +315,7 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, minimum, f
 @pytest.mark.parametrize(
     ("right", "ending"),
     [
-        (59, "; with 60 files a difference of 1 may be chance"),
+        (59, "; with 60 items a difference of 1 may be chance"),
         (60, "60 right"),
         (50, "Head-only: loss 0.2, 60 right"),
     ],
