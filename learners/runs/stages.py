@@ -58,8 +58,7 @@ def train(run: Run) -> None:
         bundle.provenance["backbone"] = run.selection.summary
     if joint := _prediction_differences(run):
         bundle.provenance["kept"] += (
-            f" (validated as a single network on {'single windows, which are counted' if 'windows' in joint else 'one picture per file'}; "
-            f"predictions are means over {joint})"
+            f" (validated one network, picture and window at a time; predictions are means over {joint})"
         )
         if distributed.is_first():
             log.debug(
