@@ -266,7 +266,7 @@ def expected_accuracy(
     if out_of_distribution[1] > mild * alpha:
         return _none(
             f"{with_limits(*out_of_distribution)} of these files are refused as out of distribution, but only "
-            f"{percent(alpha)} of known files. They are of another kind, or of unknown classes"
+            f"{percent(alpha)} of known files. They are unlike the training files, or of unknown classes"
         )
     value, low, high = part_of(predictions["probability"].fillna(0.0), predictions)
     low = max(0.0, value - float(np.hypot(value - low, right - right_low)))

@@ -172,7 +172,7 @@ def export_limitations(bundle: Bundle) -> list[str]:
         )
     if bundle.decider.distance.reference is not None:
         limitations.append(
-            "it does not compare files with the training files, so it refuses none as out of distribution or unusual"
+            "it refuses nothing as out of distribution or unusual, because it does not contain the training files' features"
         )
     return limitations
 

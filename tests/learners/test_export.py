@@ -231,7 +231,7 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     model = replace(small, tta_views=VIEWS, confidence=fitted)
     limitations, near = export_limitations(model)
     assert "mean of 3 variants" in limitations
-    assert "does not compare files with the training files" in near
+    assert "refuses nothing as out of distribution" in near
 
 
 class Forgetful(learners.inference.exporting.ExportedModel):

@@ -90,7 +90,7 @@ def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
         ("held out before", "after", n_held_out),
     ]
     assert compared["classes"][0]["change"] == "new"
-    assert f"Held-out items of classes that both models know: {n_held_out}" in compared["message"]
+    assert f"Held-out files of classes that both models know: {n_held_out}" in compared["message"]
     page = (new_run / "report/index.html").read_text()
     assert "<h2>What has changed?</h2>" in page
     label = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
