@@ -183,8 +183,8 @@ class Tally:
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:
-            told = f"{outside} of {self.count} files do not contain the time --at {self.at}"
-            print(told, file=sys.stderr)
+            message = f"{outside} of {self.count} files do not contain the time --at {self.at}"
+            print(message, file=sys.stderr)
         return 3 if bad or outside else 0
 
 

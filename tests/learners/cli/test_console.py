@@ -279,3 +279,9 @@ def test_the_result_is_a_box_on_a_terminal_and_plain_in_a_pipe(
     assert box[0].startswith("╭─ Result ─")
     assert lines[0] in box[1]
     assert "\x1b[3" not in screen.getvalue(), "no colours"
+
+
+def test_limits_that_are_wide_because_of_groups_are_explained() -> None:
+    line = "The limits are wide because files of one group count together."
+    assert line not in result.sentences(METRICS)
+    assert line in result.sentences({**METRICS, "calibration_accuracy_interval": [0.03, 1.0]})

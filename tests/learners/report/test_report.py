@@ -299,6 +299,18 @@ def test_a_run_that_answers_many_files_of_unknown_classes_is_amber(share, colour
     assert f"and for {100 - 100 * share:.0f} of 100 files of unknown classes" in found.message
 
 
+@pytest.mark.parametrize(("low", "colour"), [(0.9, "green"), (0.5, "amber")])
+def test_a_run_is_not_green_where_so_few_files_cannot_tell(low, colour):
+    accuracy = {"value": 0.95, "low": low, "high": 0.99}
+    split = {"items": 100, "accuracy": accuracy, "coverage": {"value": 0.8},
+             "accuracy_of_accepted": {"value": 1.0}}  # fmt: skip
+    figures = {"evaluated_split": "valid", "headline": {"split": "calibration"},
+               "splits": {"calibration": split}, "unknown_classes": None}  # fmt: skip
+    result = verdict(figures, [], [])
+    assert result.colour == colour
+    assert ("50 to 99 %" in result.message) == (colour == "amber")
+
+
 @pytest.mark.parametrize(
     ("phase", "position"), [("frozen", 1), ("50 % of the way", 3), (None, None)]
 )
