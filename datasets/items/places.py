@@ -7,13 +7,13 @@ picture, and other calls can be beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from datasets.items.labels import join_labels, names_of, split_labels
+from datasets.items.labels import UNKNOWN, join_labels, names_of, split_labels
 from datasets.spectrograms import Part, Seconds, SpectrogramSettings
 
 #: Pictures of a training item, of which one is opened in each epoch. The head is fitted to all of them.
@@ -73,8 +73,43 @@ def vary_places(
     varied = rows.iloc[numbers].reset_index(drop=True).assign(place=numbers)
     varied[["start", "end", "gps"]] = np.array([part for _, part in shown], float).reshape(-1, 3)
     if not exclusive:
-        varied["label"] = spans.labels_of(varied, spectrogram)
+        classes = {name for label in rows["label"] for name in names_of(label)}
+        varied["label"] = spans.labels_of(varied, spectrogram, classes)
     return Varied(varied, rows.iloc[crowded], moved)
+
+
+def rest_of_recordings(
+    frame: pd.DataFrame,
+    spans: Spans,
+    spectrogram: SpectrogramSettings,
+    *,
+    overlap: float,
+    most: Mapping[str, int],
+    seed: int,
+) -> pd.DataFrame:
+    """Windows of recordings without any labelled span, as items of no class with the splits of their recordings.
+
+    Parameters
+    ----------
+    frame : items of recordings that are labelled completely, with their splits.
+    overlap : of neighbouring windows, as in prediction.
+    most : the largest number of windows in each split; more are drawn at random.
+    """
+    rows = []
+    for _, first in frame.groupby("path", sort=False).head(1).iterrows():
+        windows = spectrogram.spans(first["path"], overlap=overlap)
+        free = [(begin or 0.0, until) for begin, until in windows if until is not None]
+        rows += [
+            {**first, "label": UNKNOWN, "start": begin, "end": until}
+            for begin, until in free
+            if spans.is_free(first["path"], begin, until)
+        ]
+    rest = pd.DataFrame(rows, columns=frame.columns)
+    drawn = [
+        group.sample(min(len(group), most.get(str(split), 0)), random_state=seed)
+        for split, group in rest.groupby("split", sort=False)
+    ]
+    return pd.concat([rest.iloc[:0], *drawn]).sort_index()
 
 
 class Spans:
@@ -95,8 +130,14 @@ class Spans:
         """Start and end (s) of the spans of a recording with another label."""
         return [(start, end) for name, start, end in self._of_path.get(path, []) if name != label]
 
-    def labels_of(self, rows: pd.DataFrame, spectrogram: SpectrogramSettings) -> list[str]:
-        """The labels of multi-label rows with those of all spans that their pictures show.
+    def is_free(self, path: str, start: float, end: float) -> bool:
+        """Whether a recording has no labelled span between ``start`` and ``end`` (s)."""
+        return all(last <= start or end <= first for _, first, last in self._of_path.get(path, []))
+
+    def labels_of(
+        self, rows: pd.DataFrame, spectrogram: SpectrogramSettings, classes: Collection[str]
+    ) -> list[str]:
+        """The labels of multi-label rows with those of the ``classes`` whose spans their pictures show.
 
         Of a span that is neither half in the picture nor fills half of it, it is not known whether it shows.
         """
@@ -112,7 +153,8 @@ class Spans:
                     if inside <= 0:
                         continue
                     enough = inside >= min(last - first, until - begin) / 2
-                    (present if enough else not_known).update(names_of(names))
+                    shown = {name for name in names_of(names) if name in classes}
+                    (present if enough else not_known).update(shown)
             not_known |= {name[1:] for name in open_names if name}
             labels.append(join_labels(present, not_known - present))
         return labels

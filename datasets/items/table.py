@@ -1,6 +1,7 @@
 """Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
 
-The columns are ``path, label, group, split, fold, deployment, time`` (str, "" if unknown; time in ISO 8601),
+The columns are ``path, label, group, split, fold, deployment, time, complete`` (str, "" if unknown; time in ISO 8601;
+complete is "1" if all calls of the recording are labelled),
 ``start, end, gps`` (float seconds, NaN if not given) and ``x, y, width, height`` of a box (fractions of the picture,
 NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
@@ -70,7 +71,7 @@ from datasets.items.labels import (
 
 log = logging.getLogger(__name__)
 
-TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time")
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time", "complete")
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
@@ -124,6 +125,7 @@ class ItemTable:
         one split, as text; "" if they were not searched for.
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
+    spans : path, label, start and end (s) of all labelled items, also of those that are left out.
     clock : finds time and place of the files.
     learnt_until : with ``--split-by time``, when the last file that is not for testing was recorded; else "".
     protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
@@ -151,6 +153,9 @@ class ItemTable:
     picture_info: dict[str, PictureInfo] = field(default_factory=dict)
     vectors: Vectors = field(default_factory=Vectors)
     unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
+    spans: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=["path", "label", "start", "end"])
+    )
 
     def __post_init__(self) -> None:
         self.clock.checked = self.picture_info
@@ -295,6 +300,7 @@ def load_table(
     if learned:
         frame, corrections, copies = apply_corrections(frame, vectors)
         rejected += copies
+    spans = frame[["path", "label", "start", "end"]]
     frame, copies = drop_copies(frame, vectors=vectors)
     rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
@@ -319,6 +325,7 @@ def load_table(
         background=frame.iloc[:0],
         picture_info=picture_info,
         vectors=vectors,
+        spans=spans,
     )
 
 
