@@ -306,7 +306,7 @@ def items_of_triggers(
         raise SecondhandError(
             f"{path}: no labelled trigger with strain in --strain {strain}{first}"
         )
-    return usable.sort_values(["path", "gps"], ignore_index=True), rejected
+    return usable.sort_values(["path", "gps"]), rejected
 
 
 def strain_files_of(

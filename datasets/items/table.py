@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ import pandas as pd
 from datasets.core.cells import (
     ENDINGS,
     SHORTEST_SPAN,
+    column_names,
     file_named,
     read_cells,
     span_error,
@@ -44,7 +46,9 @@ from datasets.images import Box, box_in_picture
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
+    LABELLED,
     NOT_CORRECTED,
+    PAGE_COLUMNS,
     PART_COLUMNS,
     PREDICTION_COLUMNS,
     PictureInfo,
@@ -52,6 +56,7 @@ from datasets.items.checks import (
     corrected_by_hand,
     drop_copies,
     name_clusters,
+    span_text,
     usable_rows,
 )
 from datasets.items.clock import Clock
@@ -260,7 +265,7 @@ def load_table(
         )
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
-            _check_repeated_rows(frame, one, learned=learned)
+            _check_not_predicted(frame, one, learned=learned)
         if learned:
             frame, predicted = corrected_by_hand(frame, one)
             bad += predicted
@@ -278,7 +283,10 @@ def load_table(
         )
     for number, one in enumerate(names):
         timed, bad = with_parts(rows[number], kind, one)
-        rows[number] = with_columns(timed).assign(source=number)
+        if learned or multi_label:
+            _check_repeated_rows(timed, one, multi_label=multi_label)
+        when = timed[LABELLED].to_numpy() if LABELLED in timed else ""
+        rows[number] = with_columns(timed).assign(source=number, **{LABELLED: when})
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
     picture_info: dict[str, PictureInfo] = {}
@@ -295,7 +303,7 @@ def load_table(
         rejected += copies
     frame, copies = drop_copies(frame, vectors=vectors)
     rejected += copies
-    frame = frame.drop(columns="source", errors="ignore")
+    frame = frame.drop(columns=["source", LABELLED], errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
     known_items = frame.loc[~ood]
     if not source.startswith("gwosc:"):  # an event is for prediction, not for training
@@ -631,6 +639,11 @@ def read_rows(
             named = column_of["label"]
             log.info("%s has no column %r: its column %s is used", path.name, label_column, named)
         column_of["label"] = named
+    signals = column_of["path"] and cells[column_of["path"]].map(kind_of).eq("sound").any()
+    if signals and not (column_of["start"] and column_of["end"]):
+        column_of |= _span_columns(path, cells)
+    if all(_column(path, cells, name) for name in PAGE_COLUMNS):
+        column_of |= {LABELLED: column_of["time"], "time": None}
     frame = pd.DataFrame({name: cells[column] for name, column in column_of.items() if column})
     if label:
         frame["label"] = label
@@ -935,22 +948,73 @@ def _check_source(source: str) -> None:
         )
 
 
-def _check_repeated_rows(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
-    """Raise SecondhandError if two rows of one item have different labels.
-
-    With ``learned`` a table of predictions is refused, too: it does not show which of several labels was
-    changed by hand.
-    """
+def _check_not_predicted(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
+    """Raise SecondhandError for a table of predictions that is to be learnt: it does not show which of several
+    labels was changed by hand."""
     if learned and {*PREDICTION_COLUMNS} <= {*frame.columns}:
         raise SecondhandError(
             f"--data {source}: these are predictions of a model. Check each label, and then delete the columns "
             f"{' and '.join(PREDICTION_COLUMNS)} to use all of them as labels"
         )
+
+
+def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool) -> None:
+    """Raise SecondhandError if two rows of one item have different labels; the index is the row minus 2."""
     keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
+    labels = frame["label"].map(clean_label)
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
-        if rows["label"].nunique() > 1:
-            one, another = rows["label"].unique()[:2]
-            raise SecondhandError(
-                f"{source}: {rows['path'].iloc[0]} has two rows, with the labels {one!r} and {another!r}. Write "
-                f"its labels into one row, joined by {JOIN}"
+        distinct = labels[rows.index].drop_duplicates()
+        if len(distinct) < 2:
+            continue
+        (one, label), (other, other_label) = [*distinct.items()][:2]
+        part = span_text(dict.fromkeys(PART_COLUMNS, np.nan) | rows.iloc[0].to_dict())
+        remedy = f"Write its labels into one row, joined by {JOIN}" if multi_label else "Keep one"
+        times = [] if part else _time_columns(column_names(Path(source)))
+        if times:
+            remedy += (
+                f", or, if each row is a part of the file, rename {' and '.join(map(quoted, times))} to start and "
+                "end (seconds)"
             )
+        raise SecondhandError(
+            f"{source}: {rows['path'].iloc[0]}{', ' if part else ''}{part} has two labels: {label!r} in row {one + 2} "
+            f"and {other_label!r} in row {other + 2}. {remedy}"
+        )
+
+
+#: Other names of the columns start and end, in seconds (BirdNET-Analyzer, opensoundscape, DCASE, crowsetta, Raven).
+_SPANS = (
+    ("start (s)", "end (s)"), ("start_time", "end_time"), ("onset", "offset"), ("onset_s", "offset_s"),
+    ("start_s", "end_s"), ("begin time (s)", "end time (s)"),
+)  # fmt: skip
+#: Words in the name of a column of times in a file.
+_TIME_WORDS = {
+    "start", "begin", "end", "stop", "onset", "offset", "duration", "starttime", "endtime", "begintime",
+    "tmin", "tmax", "tstart", "tend",
+}  # fmt: skip
+
+
+def _time_columns(names: Iterable[object]) -> list[str]:
+    """Names of columns that look like times in a file, such as ``offset_ms`` or ``BeginTime``."""
+    words = {str(n): re.sub(r"([a-z])([A-Z])", r"\1 \2", str(n)).lower() for n in names}
+    return [name for name, text in words.items() if _TIME_WORDS & {*re.split(r"[^a-z]+", text)}]
+
+
+def _span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
+    """Columns of start and end of a table of recordings under another program's names.
+
+    A warning names columns that only look like times.
+    """
+    for names in _SPANS:
+        start, end = (_column(path, cells, name) for name in names)
+        if start and end:
+            numbers = (pd.to_numeric(with_points(cells[n]), errors="coerce") for n in (start, end))
+            if all((column.notna() | cells[start].eq("")).all() for column in numbers):
+                log.info("%s: the columns %s and %s are read as start and end", path, start, end)
+                return {"start": start, "end": end}
+    times = _time_columns(cells.columns.drop(["start", "end"], errors="ignore"))
+    if {name.strip().lower() for name in times} - {"duration"}:  # which the whole file has, too
+        log.warning(
+            "%s: columns that look like times in the recordings are not read: %s. If each row is a part of its "
+            "recording, call them start and end (seconds)", path, ", ".join(map(quoted, times)),
+        )  # fmt: skip
+    return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import unicodedata
 from itertools import product
@@ -546,3 +547,37 @@ def test_a_note_beside_many_pictures_is_only_left_out(
         picture(root / f"dog/more {number}.png")
     assert [item.path for item in load_table(root).rejected] == [str(notes_file)]
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["Start (s),End (s)", "start_time,end_time", "onset,offset", "Begin Time (s),End Time (s)"],
+)
+def test_spans_under_other_programs_names_are_read(tmp_path: Path, names: str) -> None:
+    text = f'path,{names},label\na.wav,0.5,1,wren\na.wav,1,"2,25",robin\nb.wav,0,1,robin\n'
+    frame = load_table(write(tmp_path / "t.csv", text + "c.wav,0,3,wren\n"), check=False).frame
+    assert frame[["start", "end", "label"]].to_numpy().tolist() == [
+        [0.5, 1, "wren"], [1, 2.25, "robin"], [0, 1, "robin"], [0, 3, "wren"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("OFFSET,DURATION", ["'OFFSET'", "'DURATION'"]),
+        ("StartSample,stop_ms", ["'StartSample'", "'stop_ms'"]),
+        ("start,onset", ["'onset'"]),
+        ("onset,offset", ["'onset'", "'offset'"]),  # no numbers
+        ("friend,duration", []),
+        ("start,end", []),
+    ],
+)
+def test_columns_that_look_like_times_are_never_left_out_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: str, said: list[str]
+) -> None:
+    end = "x" if names == "onset,offset" else "3"
+    rows = "".join(f"{c}{n}.wav,{c},1,{end}\n" for c in "ab" for n in range(2))
+    load_table(write(tmp_path / "t.csv", f"path,label,{names}\n{rows}"), check=False)
+    messages = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert bool(messages) == bool(said)
+    assert all(name in messages[0] for name in said)
