@@ -8,6 +8,7 @@ trained on them; they measure what a model refuses. Labels are normalised (`clea
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -34,6 +35,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, fi
 from datasets.core.scanning import (
     LINK_LOOP,
     SUFFIXES,
+    SYSTEM,
     absolute_path,
     files_below,
     is_link_loop,
@@ -511,6 +513,8 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
         splits = {root: ""}
     class_files: dict[Path, list[str]] = {}
     for folder, split in splits.items():
+        hidden = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_user_file(one)]
+        rejected += [Rejected(str(one), SYSTEM) for one in hidden]
         for entry in _entries(folder):
             if is_link_loop(entry):
                 rejected.append(Rejected(str(entry), LINK_LOOP))
@@ -537,17 +541,30 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
     return pd.DataFrame(rows), rejected
 
 
+#: Endings of tables that are not read, or only if a detector wrote them.
+_OTHER_TABLES = (".json", ".jsonl", ".xlsx", ".xls", ".ods")
+
+
 def _no_class_folder(root: Path) -> SecondhandError:
-    """Error for a folder without class folders; it suggests a table in it, or the folder above."""
+    """Error for a folder without class folders; it suggests a table in it before the folder above."""
     files = [entry for entry in _entries(root) if entry.is_file()]
     above = root.absolute().parent
     kinds = {kind_of(file) for file in files} - {None}
-    if table := next((file for file in files if _names_labels(file)), None):
-        remedy = f"Name the table in it: --data {table}"
-    elif any(
+    tables = [file for file in files if file.suffix.lower() in (*ENDINGS, *_OTHER_TABLES)]
+    tables = sorted(tables, key=lambda file: not _names_labels(file))
+    one_class = any(
         file.parent != root.absolute() and is_user_file(file.parent) and kind_of(file) in kinds
         for file in above.glob("*/*")
-    ):
+    )
+    if tables:
+        try:
+            _read_source(str(tables[0]), _OF_FILE)
+            remedy = f"Name the table in it: --data {tables[0]}"
+        except SecondhandError as error:
+            remedy = f"Are the labels in {tables[0].name}? {error}"
+            if one_class:
+                remedy += f". If {root.name} is one class, name the folder above it: --data {above}"
+    elif one_class:
         remedy = f"It looks like the folder of one class. Name the folder above it: --data {above}"
     else:
         remedy = "Put the files of each class into a folder of their own, or name a CSV file with the columns path,label"
@@ -627,7 +644,7 @@ def read_rows(
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
-    cells = read_cells(path) if cells is None else cells
+    embedded, cells = cells, read_cells(path) if cells is None else cells
     label, label_column, classes, required = labels
     if classes:
         cells, label_column = _from_columns(path, cells, classes), None
@@ -653,14 +670,20 @@ def read_rows(
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}. It has "
             f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}, but needs path,label"
-            "[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. If another column holds the labels, "
-            "add --label-column and its name. For a table of triggers, add --strain"
+            f"[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. {_other_columns(cells, missing)}"
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
     frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
+    if embedded is None:
+        online = frame["path"].str.match(r"\s*(?!(?i:file))[A-Za-z][A-Za-z0-9+.-]*://")
+        rejected += [
+            Rejected(cell, f"an address, not a file: download it (row {row + 2} of {path.name})")
+            for row, cell in frame["path"][online].items()
+        ]
+        no_path |= online
     no_label = ~no_path & frame["label"].eq("" if classes is None else NOT_KNOWN)
     reason = "no label" if classes is None else "all labels are empty"
     rejected += [
@@ -669,11 +692,33 @@ def read_rows(
     ]
     frame = frame.loc[~no_path & ~no_label]
     if frame.empty:
-        raise SecondhandError(f"{path}: no row has both a path and a label")
+        first = first_left_out(rejected, "row")
+        raise SecondhandError(f"{path}: no row has both a path and a label{first}")
     if resolve:
         files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
         frame = frame.assign(path=frame["path"].map(files))
     return _normalise_splits(frame, path), rejected
+
+
+def _other_columns(cells: pd.DataFrame, missing: Sequence[str]) -> str:
+    """Sentences on the columns that may be the missing ones."""
+    first = {str(name): cells[name][cells[name].ne("")].head(1) for name in cells}
+    files = [quoted(name) for name, cell in first.items() if cell.map(kind_of).notna().any()]
+    classes = [
+        name for name in first
+        if name.strip().lower() not in (*TEXT_COLUMNS, *PART_COLUMNS)
+        and _CELLS.keys() & (values := {*cells[name].str.strip().str.lower()}) >= values - {""}
+    ]  # fmt: skip
+    sentences = []
+    if "path" in missing:
+        rename = f"If {' or '.join(files[:3])} names the files, rename it to path"
+        sentences += [rename if files else "For a table of triggers, add --strain"]
+    if "label" in missing and len(classes) > 1:
+        flag = f"--labels {','.join(classes)[:300]}"
+        sentences += [f"If {quoted(classes[0])} and others are classes, with 1 and 0, add {flag}"]
+    if [*missing] != ["path"]:
+        sentences += ["If another column holds the labels, add --label-column and its name"]
+    return ". ".join(sentences)
 
 
 def add_embeddings(
@@ -882,7 +927,11 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
     counts = Counter(filter(None, kinds))
     if not counts:
         endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
-        raise SecondhandError(f"--data {source}: no file in a supported format ({endings})")
+        bare = next((path for path in paths if not Path(path).suffix), "")
+        named = [*Path(bare).parent.glob(f"{glob.escape(Path(bare).name)}.*")] if bare else []
+        remedy = f". {quoted(bare)} has no ending. Add it to the names" if bare else ""
+        remedy += f", as in {named[0].name}" if named else ""
+        raise SecondhandError(f"--data {source}: no file in a supported format ({endings}){remedy}")
     kind = counts.most_common(1)[0][0]
     others = [path for path, name in zip(paths, kinds, strict=True) if name not in (kind, None)]
     # The list of files left out names notes.

@@ -581,3 +581,50 @@ def test_columns_that_look_like_times_are_never_left_out_without_a_word(
     messages = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert bool(messages) == bool(said)
     assert all(name in messages[0] for name in said)
+
+
+CLASSES = ("fox", "deer")
+#: Label files of other programs that are not read: name, content of eight pictures, and what the message names.
+UNREAD = [
+    ("metadata.csv", "file_name,label\n" + "".join(f"{n}.png,fox\n" for n in range(8)), "'file_name' .*rename it to path"),
+    ("TimelapseData.csv", "File,RelativePath,Species\n0.png,,fox\n", "'File' .*to path.*--label-column"),
+    ("truth.csv", "path,fox,deer,fold\n0.png,1,0,0\n1.png,0,1,1\n", "--labels fox,deer\\."),
+    ("metadata.jsonl", '{"file_name": "0.png"}\n', "CSV .*path,label"),
+    ("labels.xlsx", "PK", "CSV .*path,label"),
+    ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', r"COCO.*\(CSV\).*path,label"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "remedy"), UNREAD)
+def test_an_unread_table_in_a_folder_is_named_before_the_folder_above(
+    tmp_path: Path, name: str, text: str, remedy: str
+) -> None:
+    """Whoever names the folder above trains unrelated folders as classes."""
+    for folder in ("survey", "holiday"):
+        for n in range(3):
+            picture(tmp_path / folder / f"{n}.png")
+    table = write(tmp_path / "survey" / name, text)
+    with pytest.raises(SecondhandError, match=rf"{name}: .*{remedy}"):
+        load_table(table)
+    with pytest.raises(SecondhandError, match=rf"in {name}\? .*{remedy}.*survey is one class"):
+        load_table(table.parent)
+
+
+def test_a_list_of_files_and_names_without_ending_get_a_remedy(tmp_path: Path) -> None:
+    for n in range(4):
+        picture(tmp_path / f"{n}.png")
+    listed = write(tmp_path / "train.txt", "".join(f"{n}.png {n % 2}\n" for n in range(4)))
+    with pytest.raises(
+        SecondhandError, match=r"train\.txt: .*CSV file with the columns path,label"
+    ):
+        load_table(listed)
+    bare = "path,label\n" + "".join(f"{n},{CLASSES[n % 2]}\n" for n in range(4))
+    with pytest.raises(SecondhandError, match=r"no ending\. .*, as in 0\.png"):
+        load_table(write(tmp_path / "train.csv", bare))
+
+
+def test_the_unicode_text_of_a_spreadsheet_is_a_table(tmp_path: Path) -> None:
+    files = [picture(tmp_path / f"{n}.png") for n in range(4)]
+    rows = ["path\tlabel", *(f"{n}.png\t{CLASSES[n % 2]}" for n in range(4))]
+    (tmp_path / "labels.txt").write_bytes("\r\n".join(rows).encode("utf-16"))
+    assert load_table(tmp_path / "labels.txt").frame["path"].tolist() == [*map(str, files)]
