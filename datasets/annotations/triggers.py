@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.core.cells import ENDINGS, csv_text, read_cells
+from datasets.core.cells import ENDINGS, csv_text, read_cells, with_points
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.files import file_beside
 from datasets.core.program import extra
@@ -109,7 +109,7 @@ def read_triggers(path: Path) -> Triggers:
             f"{path}: no column of GPS times ({', '.join(TIMES)}). It has "
             f"{', '.join(map(str, cells.columns[:20])) or 'none'}"
         )
-    gps = pd.to_numeric(cells[time], errors="coerce").to_numpy(dtype=np.float64)
+    gps = pd.to_numeric(with_points(cells[time]), errors="coerce").to_numpy(np.float64)
     fraction = _column_of(cells, f"{time.strip().lower()}_ns")
     if time.strip().lower() in _WHOLE_SECONDS and fraction is not None:
         gps = gps + 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)

@@ -20,7 +20,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
+from datasets.core.cells import (
+    ENDINGS,
+    SHORTEST_SPAN,
+    file_named,
+    read_cells,
+    span_error,
+    with_points,
+)
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.scanning import (
     LINK_LOOP,
@@ -847,7 +854,7 @@ def _with_boxes(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Re
 
 def _seconds(cells: pd.Series, source: str) -> pd.Series:
     """Numbers, NaN for empty cells."""
-    numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
+    numbers = pd.to_numeric(with_points(cells).replace("", "nan"), errors="coerce").astype(float)
     unit = "" if cells.name in Box._fields else " of seconds"
     for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
         raise SecondhandError(
@@ -899,7 +906,7 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
         if name not in cells:
             existing = ", ".join(map(quoted, cells.columns[:20]))
             raise SecondhandError(f"{path}: no column {name!r} of --labels. It has {existing}")
-        text = cells[name].str.strip().str.lower()
+        text = with_points(cells[name]).str.strip().str.lower()
         for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
             raise SecondhandError(
                 f"{path}, row {row + 2}: {name} is {quoted(cells.at[row, name])} (must be 1, 0 or empty)"

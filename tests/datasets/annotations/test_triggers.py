@@ -164,7 +164,7 @@ def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
         f"{START + 30},L1,8,a3,Tomte,0.7",  # a repeated row
         f"{START + 40},L1,8,a4,Tomte,0.7",
         f"{START + 900},H1,8,a5,Blip,0.9",
-        f'"{START + 20},5",H1,8,a6,Blip,0.9',
+        f'"{START + 20},125 s",H1,8,a6,Blip,0.9',
         f"{START + 20},V1,8,a7,Blip,0.9",
         f"{START + 20},L1,8,a8,,0.9",
     ]
@@ -180,7 +180,7 @@ def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
     assert listed == {
         "t.csv, row 5": "the same trigger as an earlier row",
         "t.csv, row 7": f"no strain of H1 at GPS {START + 900}.000",
-        "t.csv, row 8": f"event_time '{START + 20},5' is not a GPS time",
+        "t.csv, row 8": f"event_time '{START + 20},125 s' is not a GPS time",
         "t.csv, row 9": "no strain of the detector 'V1'; there is strain of H1, L1",
         "t.csv, row 10": "no label",
     }
@@ -217,7 +217,7 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
 
 def test_a_call_that_names_no_triggers_is_said(frames: Path, tmp_path: Path) -> None:
     bad = write(tmp_path / "t.csv", "time_of_day;ifo\n1.5;H1\n")
-    with pytest.raises(SecondhandError, match=r"no column of GPS times .*It has time_of_day;ifo"):
+    with pytest.raises(SecondhandError, match=r"no column of GPS times .*It has time_of_day, ifo"):
         load_table(bad, strain=str(frames))
     good = write(tmp_path / "g.csv", f"gps,ifo,kind\n{START + 20},H1,Blip\n")
     with pytest.raises(
