@@ -138,13 +138,14 @@ def read_deployments(file: Path) -> Deployments:
 
 def _deployment(values: dict[str, str], where: str) -> Deployment:
     zone = _zone(values["zone"], where)
-    start, end = (_moment(values[name], zone, where) for name in ("start", "end"))
+    start = _moment(values["start"], zone, where)
+    if zone is None and start is not None:
+        zone = start.tzinfo
+    end = _moment(values["end"], zone, where)
     if end and ":" not in values["end"]:  # a date: all of the day
         end += timedelta(days=1, seconds=-1)
     if start and end and (start.tzinfo is None) == (end.tzinfo is None) and start > end:
         raise SecondhandError(f"{where}: it ends ({end}) before it starts ({start}). Correct them")
-    if zone is None and start is not None:
-        zone = start.tzinfo
     return Deployment(values["name"], _place(values, where), start, end, zone)
 
 

@@ -6,10 +6,10 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,7 +28,8 @@ _STRANGE = (Why.OUT_OF_DISTRIBUTION, Why.UNUSUAL, Why.OTHER_CLASS)
 _EMPTY = (Why.NOT_ANIMAL, Why.BACKGROUND, Why.BLANK, Why.BAD_FILE)
 
 
-class Event(NamedTuple):
+@dataclass(frozen=True)
+class Event:
     """The record of an event, beside its answer.
 
     Attributes
@@ -63,7 +64,7 @@ class Bursts:
     counts : number of events, by number of frames.
     """
 
-    columns: ClassVar = Event._fields
+    columns: ClassVar = tuple(field.name for field in fields(Event))
     clock: Clock
     threshold: float
     gap: float = GAP
@@ -105,9 +106,8 @@ class Bursts:
         """The columns of an event that `__call__` has yielded."""
         files = tuple(frame.path for frame in event.windows)
         times = [iso(time) for file in files if (time := self.clock.of(file).time)] or [""]
-        return Event(
-            self._names[event.path], times[0], times[-1], len(files), files, _count(event)
-        )._asdict()
+        name, count = self._names[event.path], _count(event)
+        return vars(Event(name, times[0], times[-1], len(files), files, count))
 
     def _camera(self, frame: Prediction) -> str:
         self.clock.of(frame.path, readable=not frame.reason.crashed)  # and remembers it
@@ -160,10 +160,12 @@ def events_of(
     events: list[list[int]] = []
     for (_, name), frames in groups.items():
         frames.sort(key=_order)
+        last = None
         for place, (time, number) in enumerate(frames):
-            if not place or (not name and pause(frames[place - 1][0], time) > gap):
+            if not place or (last and time and not name and pause(last, time) > gap):
                 events.append([])
             events[-1].append(number)
+            last = time
     return events
 
 

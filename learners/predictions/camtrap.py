@@ -13,7 +13,7 @@ import math
 import mimetypes
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -120,7 +120,7 @@ class _Package:
     folder: Path
     shape: RowSettings
     clock: Clock
-    write: dict[str, Callable[[dict[str, Any]], Any]]
+    write: Mapping[str, Callable[[dict[str, Any]], Any]]
     now: datetime
     classifier: str
     deployments: dict[str, _Deployment] = field(default_factory=dict)
@@ -140,13 +140,13 @@ class _Package:
         for frame in prediction.windows:
             deployment = self._add_file(frame, eventID=record["event"])
         moments = [_shot(frame, self.clock).taken for frame in prediction.windows]
-        known = [moment for moment in moments if moment is not None] or [None]
+        known = [moment for moment in moments if moment is not None]
         self._observe(
             prediction,
             deploymentID=deployment.name,
             eventID=record["event"],
-            eventStart=_time(known[0]),
-            eventEnd=_time(known[-1]),
+            eventStart=_time(known[0] if known else None),
+            eventEnd=_time(known[-1] if known else None),
             observationLevel="event",
             count=record["count"] or "",
         )

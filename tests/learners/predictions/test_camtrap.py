@@ -293,7 +293,7 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
 def test_a_guess_moves_no_period_and_a_failed_photo_keeps_its_time(tmp_path: Path) -> None:
     """What the table states stands, whatever the modification times and the clocks of photos say."""
     files = [photo(tmp_path / "north" / name, zone="Z") for name in ("1.jpg", "2.jpg", "3.jpg")]
-    files[1].write_bytes(files[1].read_bytes()[:-20])  # damaged behind its EXIF
+    files[1].write_bytes(files[1].read_bytes()[:-5])  # damaged behind its EXIF
     files[2].write_bytes(b"damaged")
     os.utime(files[2], (datetime(2026, 1, 1, tzinfo=UTC).timestamp(),) * 2)
     late = tmp_path / "north" / "20250101_000000Z.jpg"
