@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 LEVELS = ("clip", "fixed", "pcen")
 QUIETEST_PEAK = -50.0  # dBFS; a clip with a lower peak is rendered as if it had this one
 CLIP_RANGE = 60.0  # dB below the clip's peak that are shown
+LEAST_OFFSET = 1e-6  # -120 dBFS; a smaller one is never visible
 LOUDEST_PCEN = 4.0  # rendered white: an onset of 25 dB
 
 
@@ -197,13 +198,19 @@ class MelSettings(SpectrogramSettings):
         return self.fit(signal)
 
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides."""
+        """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides.
+
+        A microphone's constant offset, the mean of what is shown, is removed before: its edges at the silence and
+        its leakage into the lowest bands would set the peak of the clip.
+        """
         signal = np.asarray(signal, dtype=np.float32)
         missing = self.samples - len(signal)
-        if missing > 0:
-            return np.pad(signal, (missing // 2, missing - missing // 2))
-        first = -missing // 2
-        return signal[first : first + self.samples]
+        first = max(-missing // 2, 0)
+        signal = signal[first : first + self.samples]
+        offset = float(signal.mean(dtype=np.float64)) if len(signal) else 0.0
+        if abs(offset) > LEAST_OFFSET:
+            signal = signal - np.float32(offset)
+        return np.pad(signal, (missing // 2, missing - missing // 2)) if missing > 0 else signal
 
     def no_signal(self, signal: NDArray[np.floating]) -> bool:
         """Whether the whole signal is below -60 dBFS (`datasets.audio.decode.loudness`)."""

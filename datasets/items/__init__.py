@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         split,
     )
     from datasets.items.settings import (
+        CHANNEL,
         DEPLOYMENTS,
         MAX_OVERLAP,
         SPECTROGRAM_OPTIONS,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from datasets.core.cells import read_cells
+from datasets.core.cells import read_cells, with_points
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.recorded import valid_place
 from datasets.core.scanning import absolute_path
@@ -103,6 +103,12 @@ def read_deployments(file: Path) -> Deployments:
         raise SecondhandError(
             f"--deployments {file}: only one of the columns latitude and longitude. Add the other one. {has}"
         )
+    places = {
+        name: with_points(cells[name])
+        for name in (columns["latitude"], columns["longitude"])
+        if name
+    }
+    cells = cells.assign(**places)
     rows: dict[str, Deployment] = {}
     for number, row in enumerate(cells.to_dict("records"), start=2):
         values = {

@@ -15,12 +15,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
+from datasets.core.cells import (
+    ENDINGS,
+    SHORTEST_SPAN,
+    file_named,
+    read_cells,
+    span_error,
+    with_points,
+)
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.scanning import (
     LINK_LOOP,
@@ -166,6 +173,8 @@ def load_table(
     label_column: str | None = None,
     strain: str | None = None,
     together: Sequence[str] | None = None,
+    channel: str = "",
+    context: float = 32.0,
     labels: str | Sequence[str] | None = None,
     before: pd.DataFrame | None = None,
     warm_start: bool = False,
@@ -196,7 +205,7 @@ def load_table(
         ``warm_start``, tables without it use the column label.
     strain : for a table of triggers, the folder, pattern or LAL cache of the strain files; for
         demo:glitches, the file, folder or pattern of strain to inject the events into.
-    together : for triggers, detectors to render together, as in `datasets.annotations.items_of_triggers`.
+    together, channel, context : for triggers, as in `datasets.annotations.items_of_triggers`.
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names
         of the 0/1 columns, one per class. None: one label per item.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
@@ -245,7 +254,7 @@ def load_table(
             one,
             of_table,
             strain=strain,
-            together=together,
+            of_triggers={"together": together, "channel": channel, "context": context},
             learned=learned,
             vectors=vectors,
             alone=len(sources) == 1,
@@ -418,7 +427,7 @@ def _read_source(
     labels: _Labels,
     *,
     strain: str | None = None,
-    together: Sequence[str] | None = None,
+    of_triggers: Mapping[str, Any] | None = None,
     kind: str = "",
     learned: bool = False,
     vectors: Vectors | None = None,
@@ -427,6 +436,7 @@ def _read_source(
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
+    ``of_triggers`` : options of `datasets.annotations.items_of_triggers`.
     ``labels`` : if they name a label of all rows, a folder gives all its files of the ``kind``.
     ``learned`` : the rows are for training; warns if a folder seems to be the wrong source.
     ``vectors`` : takes the embeddings of a source that holds some; None if there can be none.
@@ -450,7 +460,7 @@ def _read_source(
         frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
         return frame, [], note
     if strain and has_triggers(path):
-        frame, rejected = items_of_triggers(path, strain, labels.column, together)
+        frame, rejected = items_of_triggers(path, strain, labels.column, **(of_triggers or {}))
         return _normalise_splits(frame, path), rejected, ""
     if path.exists():
         kind_of_path = "folder" if path.is_dir() else "file"
@@ -847,7 +857,7 @@ def _with_boxes(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Re
 
 def _seconds(cells: pd.Series, source: str) -> pd.Series:
     """Numbers, NaN for empty cells."""
-    numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
+    numbers = pd.to_numeric(with_points(cells).replace("", "nan"), errors="coerce").astype(float)
     unit = "" if cells.name in Box._fields else " of seconds"
     for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
         raise SecondhandError(
@@ -899,7 +909,7 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
         if name not in cells:
             existing = ", ".join(map(quoted, cells.columns[:20]))
             raise SecondhandError(f"{path}: no column {name!r} of --labels. It has {existing}")
-        text = cells[name].str.strip().str.lower()
+        text = with_points(cells[name]).str.strip().str.lower()
         for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
             raise SecondhandError(
                 f"{path}, row {row + 2}: {name} is {quoted(cells.at[row, name])} (must be 1, 0 or empty)"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, flag, option
 from datasets.core.scanning import absolute_path
-from datasets.items import DEPLOYMENTS, DataSettings, SignalSettings, spectrogram_text
+from datasets.items import CHANNEL, DEPLOYMENTS, DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
 
 #: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.
@@ -521,6 +521,7 @@ class OutputSettings:
         metavar="FILE",
     )
     strain: str | None = option(None, STRAIN, metavar="PATH")
+    channel: str | None = option(None, CHANNEL, metavar="NAME")
 
 
 @dataclass(kw_only=True)
@@ -551,6 +552,7 @@ class EvaluateSettings(OverrideSettings):
         metavar="NAME",
     )
     strain: str | None = option(None, STRAIN, metavar="PATH")
+    channel: str | None = option(None, CHANNEL, metavar="NAME")
     labels: bool = option(
         True,
         "Whether the data have labels. --no-labels estimates the accuracy on an unlabelled folder or table.",

@@ -284,9 +284,9 @@ def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> 
     assert len(str(error.value)) < 400
 
 
-@pytest.mark.parametrize("name", ["items.parquet", "items.xlsx", "latin.csv"])
+@pytest.mark.parametrize("name", ["items.parquet", "items.xlsx"])
 def test_files_that_are_no_tables(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes("path,label\nä.jpg,cat\n".encode("latin-1"))
+    (tmp_path / name).write_text("path,label\na.jpg,cat\n")
     with pytest.raises(
         SecondhandError, match=f"{name}: (cannot be read as a|neither a folder nor a) table"
     ):
