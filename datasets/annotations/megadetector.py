@@ -199,7 +199,9 @@ def items_of_detections(
 def _content(file: Path) -> dict[str, Any]:
     """The JSON, with a list of images that all have a file."""
     try:
-        content = json.loads(file.read_bytes())
+        data = file.read_bytes()
+        # The names of files need not be UTF-8.
+        content = json.loads(data.decode(json.detect_encoding(data), "surrogateescape"))
     except OSError as error:
         raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

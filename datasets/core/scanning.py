@@ -138,6 +138,15 @@ def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
     return chain([first], files)
 
 
+def below(path: str, names: Sequence[str]) -> str:
+    """Path of a file relative to the folder among ``names`` that contains it, the innermost; else its name."""
+    file = Path(path)
+    for folder in sorted(map(Path, names), key=lambda name: -len(name.parts)):
+        if folder in file.parents and ".." not in (inside := file.relative_to(folder)).parts:
+            return str(inside)
+    return file.name
+
+
 def skipped_line(skipped: Counter[str]) -> str:
     """One line of text about the skipped files."""
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
