@@ -215,9 +215,9 @@ def loudness(signal: NDArray[np.floating], rate: int) -> float:
 class _Mapped(mmap.mmap):
     """A file in memory whose bytes may be changed there; libsndfile also seeks behind its end."""
 
-    def seek(self, to: int, whence: int = os.SEEK_SET) -> int | None:
+    def seek(self, to: int, whence: int = os.SEEK_SET) -> None:
         begin = {os.SEEK_CUR: self.tell(), os.SEEK_END: len(self)}.get(whence, 0)
-        return super().seek(min(max(begin + to, 0), len(self)))
+        super().seek(min(max(begin + to, 0), len(self)))
 
 
 @contextmanager
