@@ -19,9 +19,11 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.scanning import absolute_path
+from datasets.core.scanning import absolute_path, in_any_form
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +116,7 @@ def read_cells(path: Path) -> pd.DataFrame:
     """
     suffix = path.suffix.lower()
     try:
-        if path.name.lower().endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")):
+        if path.name.lower().endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")):
             return read_csv(path)
         if suffix in (".parquet", ".pq"):
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.
@@ -128,7 +130,7 @@ def read_cells(path: Path) -> pd.DataFrame:
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
     raise SecondhandError(
         f"{path}: neither a folder nor a table. Name the folder that holds the class folders, or a table, whose name ends "
-        f"in {', '.join(ENDINGS)}"
+        f"in {', '.join(ENDINGS)}. Save other formats, such as Excel's or JSON lines, as CSV with the columns path,label"
     )
 
 
@@ -309,14 +311,17 @@ def file_named(base: Path, cell: str) -> str:
 
     The exact text is tried first, then without surrounding spaces, with ``~`` expanded, and with ``/``
     for backslashes; each relative to ``base`` and to the working directory, because
-    ``learners.predict`` writes paths relative to the latter.
+    ``learners.predict`` writes paths relative to the latter. Names may be in another Unicode form
+    (`in_any_form`), and the cell an address that begins with ``file://``.
     """
     plain = cell.strip()
+    if plain.lower().startswith("file://"):
+        cell = plain = url2pathname(urlsplit(plain).path)
     for name in (cell, plain, plain.replace("\\", "/")):
         home = os.path.expanduser(name) if name.startswith("~/") else name
         for path in (base / name, Path(home)):
-            if os.path.exists(path):
-                return absolute_path(path)
+            if os.path.exists(found := in_any_form(str(path))):
+                return absolute_path(found)
     return absolute_path(base / plain)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -67,7 +68,8 @@ class Deployments:
         It is the one whose name begins the file's name (``S4A01_20190604_221500.wav``), else the one whose name is
         that of a folder above the file, the nearest first; ``site/2019`` names two folders.
         """
-        folder, _, name = absolute_path(path).replace("\\", "/").rpartition("/")
+        path = unicodedata.normalize("NFC", absolute_path(path))
+        folder, _, name = path.replace("\\", "/").rpartition("/")
         starts = [name[: end.start()] for end in re.finditer(r"[^0-9A-Za-z]", name)]
         begun = [self.rows[start] for start in starts if start in self.rows]
         if begun:
@@ -122,7 +124,7 @@ def read_deployments(file: Path) -> Deployments:
     rows: dict[str, Deployment] = {}
     for number, row in enumerate(cells.to_dict("records"), start=2):
         values = {
-            field: str(row[name]).strip() if name is not None else ""
+            field: unicodedata.normalize("NFC", str(row[name])).strip() if name is not None else ""
             for field, name in columns.items()
         }
         values |= {field: "" for field in values if field != "name" and values[field] in MISSING}
