@@ -6,6 +6,7 @@ picture, and other calls can be beside it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from datasets.core.errors import BadFile
 from datasets.items.labels import UNKNOWN, join_labels, names_of, split_labels
 from datasets.spectrograms import Part, Seconds, SpectrogramSettings
 
@@ -34,23 +36,58 @@ class Varied(NamedTuple):
     moved: int
 
 
+def as_in_predictions(
+    frame: pd.DataFrame, spectrogram: SpectrogramSettings, *, overlap: float
+) -> pd.DataFrame:
+    """The items with the windows that a prediction of their recordings shows them in.
+
+    Of a span that is shorter than a window, this is the one of the recording's windows, with this ``overlap``, whose
+    middle is nearest. Other items do not change. What is measured on these windows holds for whole recordings; in a
+    window around each span, a model is surer.
+    """
+    limits: list[tuple[Seconds, Seconds]] = []
+    windows: dict[str, list[tuple[float, float]]] = {}
+    for path, *times in frame[["path", "start", "end", "gps"]].itertuples(index=False):
+        start, end, at = (None if t != t else t for t in times)
+        limits.append((start, end))
+        with contextlib.suppress(BadFile):  # the prediction says so
+            if at is not None or spectrogram.shown(path, start=start, end=end) == (start, end):
+                continue
+            if path not in windows:
+                cut = spectrogram.spans(path, overlap=overlap)
+                windows[path] = [(a, b) for a, b in cut if a is not None and b is not None]
+            if windows[path]:
+                last = min(math.inf if end is None else end, windows[path][-1][1])
+                middle = ((start or 0.0) + last) / 2
+                limits[-1] = min(windows[path], key=lambda w: abs(sum(w) / 2 - middle))
+    starts, ends = np.array(limits, float).reshape(-1, 2).T
+    return frame.assign(start=starts, end=ends)
+
+
 def vary_places(
     rows: pd.DataFrame,
     spans: Spans,
     spectrogram: SpectrogramSettings,
     *,
+    overlap: float,
     exclusive: bool,
     seed: int,
 ) -> Varied:
-    """Add rows that show the training items at other places.
+    """Add rows that show the training items at other places; other rows show them `as_in_predictions`.
 
     Parameters
     ----------
     rows : rows from `cut_windows` with their splits.
+    overlap : of the windows of a prediction.
     exclusive : each item has one class, so no picture may show a span of another. Otherwise a row has the labels of
         all spans in it.
     """
     rng = np.random.default_rng(seed)
+    held_out = rows["split"].ne("train")
+    rows = pd.concat([
+        rows.loc[~held_out],
+        as_in_predictions(rows.loc[held_out], spectrogram, overlap=overlap),
+    ]).sort_index()  # fmt: skip
     shown: list[tuple[int, Part]] = []
     crowded: list[int] = []
     moved = 0

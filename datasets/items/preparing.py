@@ -21,7 +21,7 @@ from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
-from datasets.items.places import Spans, rest_of_recordings, vary_places
+from datasets.items.places import Spans, as_in_predictions, rest_of_recordings, vary_places
 from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, hold_out_later
 from datasets.items.rehearsal import (
     background_file,
@@ -190,7 +190,9 @@ def _place_in_recordings(
     SecondhandError : a class has no training row left, or ``--labelled-completely`` is for recordings with spans.
     """
     spans, exclusive, cache = Spans(table.spans), not table.multi_label, picture_cache(signal)
-    varied = vary_places(rows, spans, spectrogram, exclusive=exclusive, seed=seed)
+    varied = vary_places(
+        rows, spans, spectrogram, overlap=signal.overlap, exclusive=exclusive, seed=seed
+    )
     for row in varied.crowded.to_dict("records"):
         span = f"{row['start']:g} to {row['end']:g} s"
         reason = (
@@ -209,9 +211,8 @@ def _place_in_recordings(
             "model (--labels multi), or use a shorter window (--spectrogram)"
         )
     if not exclusive:
-        table.frame = table.frame.assign(
-            label=spans.labels_of(table.frame, spectrogram, table.classes)
-        )
+        shown = as_in_predictions(table.frame, spectrogram, overlap=signal.overlap)
+        table.frame = table.frame.assign(label=spans.labels_of(shown, spectrogram, table.classes))
     rows, _ = render_rows(varied.rows, spectrogram, cache)
     complete = table.frame[["start", "end"]].notna().any(axis=1)
     if data.labelled_completely and not complete.any():
