@@ -12,6 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
+from datasets.core.errors import counted
 from datasets.items import UNKNOWN, Clock
 from datasets.spectrograms import Source
 from learners.cli.settings import ConfidenceSettings
@@ -38,6 +39,7 @@ class Bursts:
     gap : seconds without a frame that end an event.
     top : number of classes to list.
     counts : number of events, by number of frames.
+    answered : number of events that are not unknown.
     """
 
     clock: Clock
@@ -45,6 +47,7 @@ class Bursts:
     gap: float = GAP
     top: int = 3
     counts: Counter[int] = field(default_factory=Counter)
+    answered: int = 0
 
     def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
         """Events, ordered by time within a camera whose files come one after the other.
@@ -58,6 +61,7 @@ class Bursts:
                 members = [frames[n] for n in numbers]
                 self.counts[len(members)] += 1
                 merged = merge_frames(members, self.threshold)
+                self.answered += merged.label != UNKNOWN
                 first, last = (_second(members[n].path, self.clock) for n in (0, -1))
                 length = math.nan if first is None or last is None else last - first
                 yield merged._replace(
@@ -75,9 +79,10 @@ class Bursts:
         return camera_of(frame.path, self.clock)
 
     def summary(self) -> str:
-        frames = sum(n * count for n, count in self.counts.items())
+        frames, events = sum(n * count for n, count in self.counts.items()), self.counts.total()
         return (
-            f"Events: {self.counts.total()} of {frames} files, {self.counts[1]} of them of one file "
+            f"{counted(events, 'event')} of {counted(frames, 'file')}: {self.answered} answered, "
+            f"{events - self.answered} unknown. {counted(self.counts[1], 'event')} of one file "
             f"(pauses of more than {self.gap:g} s end an event)"
         )
 
