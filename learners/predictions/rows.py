@@ -85,9 +85,11 @@ class Events:
         refused, reasons = refusals(self.windows)
         classes = ", ".join(f"{name} {n}" for name, n in self.labels.most_common())
         recordings = counted(self.recordings.total(), "recording")
+        none = self.recordings[0]
+        silent = f"{counted(none, 'recording')} without events. " if none else ""
         text = (
             f"{counted(self.labels.total(), 'event')} in {recordings}{': ' if classes else ''}{classes}. "
-            f"{counted(self.recordings[0], 'recording')} without events. "
+            f"{silent}"
             f"{counted(self.windows.total(), 'window')}: {self.windows[Why.ACCEPTED]} answered, {refused} unknown{reasons}."
         )
         if self.short:
