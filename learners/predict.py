@@ -112,6 +112,8 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     }
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
+    in_windows = settings.windows or settings.events or settings.format in ("raven", "audacity")
+    options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
     chosen = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
     if chosen and bundle.decider.tree is not None:
         raise SecondhandError(
@@ -184,7 +186,7 @@ def _shape(
             "Leave it out"
         )
     deployments = settings.deployments and read_deployments(settings.deployments)
-    clock = None if clockless else Clock(deployments)
+    clock = None if clockless else Clock(deployments, settings.paths)
     events, bursts = _events(settings, exclusive), None
     if events is not None and predictor.kind == "picture":
         assert clock is not None
@@ -259,7 +261,7 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
 def _check_bursts(settings: Any, format: str) -> None:
     """Raise SecondhandError for flags that events of pictures do not support."""
     unsupported = {
-        f"--format {format}": format not in ("csv", "jsonl", "table"),
+        f"--format {format}": format not in ("csv", "jsonl", "table", "camtrap-dp"),
         "--min-length": bool(settings.min_length),
         "--threshold-per-class": settings.threshold_per_class is not None,
         "--sets": settings.sets,
