@@ -11,6 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,6 +108,16 @@ class Detections:
 def is_detections(path: Path) -> bool:
     """Whether a path is a JSON file other than a data package."""
     return path.suffix.lower() == ".json" and path.name != PACKAGE and path.is_file()
+
+
+def detections_in(folder: Path) -> list[Path]:
+    """The results of a detector directly in a folder, by their beginning: they may be large."""
+    found = []
+    for path in sorted(filter(is_detections, folder.iterdir())):
+        with suppress(OSError), path.open("rb") as file:
+            head = file.read(1 << 16)
+            found += [path] if b'"images"' in head and b'"file"' in head else []
+    return found
 
 
 def read_detections(file: Path, min_confidence: float | None = None) -> Detections:
