@@ -100,7 +100,7 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
         for line in table.clock.remarks():
             log.warning("%s", line)
     table.unsplit = table.frame
-    for line in split_remarks(table.unsplit, None if data.cv else data.fold):
+    for line in split_remarks(table.unsplit, None if data.cv else data.fold, data.cv):
         log.info("%s", line)
     table.frame, moved = split(table.unsplit, data, seed)
     table.rejected += moved
