@@ -114,6 +114,8 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     }
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
+    in_windows = settings.windows or settings.events or settings.format in ("raven", "audacity")
+    options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
     chosen = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
     if chosen and bundle.decider.tree is not None:
         raise SecondhandError(
