@@ -195,6 +195,8 @@ def _shape(
     events, bursts = _events(settings, exclusive), None
     if events is not None and predictor.kind == "picture":
         assert clock is not None
+        if detections is not None:
+            clock.sequences = {path: one.sequence for path, one in detections.frames.items()}
         events, bursts = None, _bursts(predictor, settings, clock)
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shown |= dict.fromkeys(("box", "detection"), detections is not None)
