@@ -30,9 +30,7 @@ def test_training_opens_what_a_prediction_opens(spans: pd.DataFrame, tmp_path: P
     predictor = Predictor(sites.tones(), device="cpu")
     spectrogram = predictor.spectrogram
     assert spectrogram is not None
-    varied = vary_places(
-        spans, Spans(spans), spectrogram, overlap=0.25, exclusive=False, seed=0
-    )
+    varied = vary_places(spans, Spans(spans), spectrogram, overlap=0.25, exclusive=False, seed=0)
     opened = OpenSpectrogram(
         spectrogram, predictor.bundle.preprocessing, PictureCache(tmp_path / "cache"), None
     )
