@@ -183,6 +183,14 @@ def _whole(file: Source) -> list[tuple[Source, None]]:
     return [(file, None)]
 
 
+#: About a model of boxes, for people.
+WHOLE = "The model was trained on animals cut out of their photos by a detector's boxes"
+WHOLE_REMEDY = (
+    "It is less often right there, and its probabilities are not calibrated. Name MegaDetector's JSON of the photos "
+    "instead of them"
+)
+
+
 class Decoder:
     """Opens files ahead of the network; a decoder that crashes or hangs loses only the file it reads.
 
@@ -402,6 +410,7 @@ class Predictor:
         self.engine = self._arithmetic.name
         self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded, allow_truncated)
         self.vectors = vectors or vectors_for(self.bundle)
+        self._warn_of_whole = self.bundle.of_boxes and parts is None
         self.decoder = (
             VectorDecoder(self.vectors)
             if self.kind == "embedding"
@@ -462,12 +471,22 @@ class Predictor:
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
         check_moment(self.kind, at)
         files = (as_source(path, at) for path in paths)
+        if self._warn_of_whole:
+            files = self._warned(files)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))
         for (_, file), group in groupby(
             chain.from_iterable(predicted),
             key=lambda part_and_prediction: part_and_prediction[0][:2],
         ):
             yield file, [detailed for _, detailed in group]
+
+    def _warned(self, files: Iterable[Source]) -> Iterator[Source]:
+        """The files, with a warning at the first that is a whole picture."""
+        for file in files:
+            if file.box is None and self._warn_of_whole:
+                self._warn_of_whole = False
+                log.warning("%s, but is given whole photos. %s", WHOLE, WHOLE_REMEDY)
+            yield file
 
     def outputs(
         self, paths: Iterable[FileOrSource], *, bs: int = 32, workers: int | None = None
