@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from datasets.audio.settings import ULTRASOUND, MelSettings
+from datasets.audio.decode import ULTRASOUND
+from datasets.audio.settings import MelSettings
 
 #: Columns of an item table: lowest and highest frequency of a label in Hz, NaN if not given.
 BAND_COLUMNS = ("low_hz", "high_hz")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from datasets.audio import decode, mel
-from datasets.audio.decode import RATES
+from datasets.audio.decode import RATES, ULTRASOUND
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.spectrograms import (
     COLOUR_MAPS,
@@ -28,7 +28,6 @@ from datasets.spectrograms import (
 
 log = logging.getLogger(__name__)
 
-ULTRASOUND = 96_000  # Hz; recordings of a higher rate are made for what is above the audible
 LEVELS = ("clip", "fixed", "pcen")
 QUIETEST_PEAK = -50.0  # dBFS; a clip with a lower peak is rendered as if it had this one
 CLIP_RANGE = 60.0  # dB below the clip's peak that are shown
