@@ -90,6 +90,14 @@ class SpectrogramSettings:
         """GPS time in seconds that the picture is centred on; None for signals without a clock."""
         return None
 
+    def middle(self, path: AnyPath, start: Seconds, end: Seconds) -> Seconds:
+        """Moment that the picture of a window from `spans` is centred on; None for all of the window."""
+        return None
+
+    def offset(self, signal: Any) -> float:
+        """Seconds from the moment of a signal to where its energy lies; NaN without either."""
+        return math.nan
+
     def no_signal(self, signal: Any) -> bool:
         """Whether the signal is too quiet for a prediction."""
         return False

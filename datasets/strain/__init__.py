@@ -13,6 +13,8 @@ from datasets.strain.frames import (
     Frame,
     Frames,
     Stream,
+    file_at,
+    lists_to_scan,
     read_cache,
     read_frames,
     series_of,
