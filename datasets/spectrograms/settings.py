@@ -64,6 +64,10 @@ class SpectrogramSettings:
         """
         return [(start, end)]
 
+    def is_cut(self, path: AnyPath) -> bool:
+        """Whether `spans` may give several windows of a file."""
+        return False
+
     def shown(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> tuple[Seconds, Seconds]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, nan
@@ -19,6 +19,7 @@ from datasets.core.processes import check_files_isolated
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
+    Part,
     Seconds,
     SpectrogramSettings,
     check_types,
@@ -50,8 +51,10 @@ TRAVEL = 0.0425
 #: Seconds around the trigger in which the loudest tile is searched for; it chooses the Q plane.
 _SEARCH = 0.25
 #: Seconds around the trigger in which the loudest tile of `QScanSettings.offset` is searched for, and the energy from
-#: which a tile is no noise: in Gaussian noise one trigger in 30 has one as loud (tests/datasets/strain/test_offset.py).
-_NEARBY, _LOUD = 1.0, 20.0
+#: which a tile is hardly noise: in Gaussian noise about one trigger in a hundred has one as loud.
+_NEARBY, _LOUD = 1.0, 25.0
+#: Most seconds by which training shifts the moment of a trigger.
+SHIFT = 0.5
 #: Largest step (s) between the energies that are averaged to a pixel; shorter than the shortest glitches.
 _STEP = 1 / 512
 
@@ -243,6 +246,30 @@ class QScanSettings(SpectrogramSettings):
                 runs = usable_spans(source, self.context, self.reach)
             usable &= np.any([(a <= middles) & (middles <= b) for a, b in runs], axis=0)
         return [(t - STRIDE, t + STRIDE) for t in middles[usable].tolist()]
+
+    def is_cut(self, path: AnyPath) -> bool:
+        return scan_of(path) is not None
+
+    def places(
+        self,
+        path: AnyPath,
+        *,
+        start: Seconds = None,
+        end: Seconds = None,
+        at: Seconds = None,
+        apart: Sequence[tuple[float, float]] = (),
+        count: int,
+        rng: np.random.Generator,
+    ) -> list[Part]:
+        """Moments up to `SHIFT` from the trigger, because searches place a long glitch as far from its peak.
+
+        The longest duration shows at least a quarter of itself on either side of the trigger.
+        """
+        if at is None:
+            return []
+        limit = min(SHIFT, max(self.durations) / 4)
+        moments = [at + limit * (2 * (n + rng.random()) / count - 1) for n in range(count)]
+        return [(start, end, moment) for moment in moments]
 
     def middle(self, path: AnyPath, start: Seconds, end: Seconds) -> Seconds:
         if start is None or end is None or scan_of(path) is None:
