@@ -20,7 +20,7 @@ from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
 from datasets.images import Box
-from datasets.items.labels import UNKNOWN, clean_label
+from datasets.items.labels import JOIN, UNKNOWN, clean_label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,12 +171,17 @@ def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Seri
 
 
 def drop_copies(
-    frame: pd.DataFrame, known_items: pd.DataFrame | None = None, vectors: Vectors | None = None
+    frame: pd.DataFrame,
+    known_items: pd.DataFrame | None = None,
+    vectors: Vectors | None = None,
+    *,
+    several_labels: bool = False,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Keep one row per content; a copy in training is kept before one in another split.
 
     Copies are files of equal bytes, or with ``vectors`` items of equal embeddings. Copies of ``known_items`` are
-    dropped, too.
+    dropped, too. Rows of one content with different labels contradict each other and are dropped, unless they may
+    have ``several_labels``: then those of one file stay, as the events of several classes in one span do.
     """
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     frames = [frame.assign(row=range(len(frame)), rank=rank)]
@@ -184,6 +189,9 @@ def drop_copies(
         frames.insert(0, known_items.assign(row=-1, rank=-1))
     rows_of_both = pd.concat(frames, ignore_index=True)
     rows_of_both["content"] = content_keys(rows_of_both, vectors)
+    if several_labels:
+        of_one_file = rows_of_both.groupby("content")["path"].transform("nunique").eq(1)
+        rows_of_both.loc[of_one_file, "content"] += JOIN + rows_of_both["label"]
     rows_of_both = rows_of_both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
     key = ["content", *PART_COLUMNS]
@@ -206,6 +214,12 @@ def drop_copies(
                     reason += f", {where} in {first['split']}"
                 drop[row] = Rejected(path, reason)
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
+
+
+def drop_contradictions(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Drop the rows of one item with different labels, which a table may have for events of several classes."""
+    several = frame.duplicated(["path", *PART_COLUMNS], keep=False)
+    return frame.loc[~several], drop_copies(frame.loc[several])[1]
 
 
 def _size(path: str) -> int:

@@ -199,8 +199,8 @@ def load_table(
           has its name.
     kind : a kind of `ItemTable`, or "auto" for the most common kind of the files.
     check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
-    learned : the items are for training. Otherwise they are for evaluation: labels are used as they are,
-        and one class, or one file of a class, is enough.
+    learned : the items are for training. Otherwise they are for evaluation: labels are used as they are, one class,
+        or one file of a class, is enough, and a span may have a row for each of several classes.
     label_column : name of the column of labels in tables; None for the usual names. Of several sources, and in a
         ``warm_start``, tables without it use the column label.
     strain : for a table of triggers, the folder, pattern or LAL cache of the strain files; for
@@ -295,7 +295,7 @@ def load_table(
     if learned:
         frame, corrections, copies = apply_corrections(frame, vectors)
         rejected += copies
-    frame, copies = drop_copies(frame, vectors=vectors)
+    frame, copies = drop_copies(frame, vectors=vectors, several_labels=not learned)
     rejected += copies
     frame = frame.drop(columns="source", errors="ignore")
     ood = frame["label"].eq(UNKNOWN)

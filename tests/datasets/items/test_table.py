@@ -455,6 +455,24 @@ def test_sounds_are_probed_and_copies_found(tmp_path: Path) -> None:
     assert rejected["notes.docx"] == "not a sound by its ending"
 
 
+def test_a_span_may_have_several_classes_where_nothing_is_learnt(tmp_path: Path) -> None:
+    one, other = sound(tmp_path / "one.wav"), sound(tmp_path / "other.wav")
+    (tmp_path / "copy.wav").write_bytes(other.read_bytes())
+    rows = [
+        f"{one},cat,0,0.05", f"{one},dog,0,0.05", f"{one},dog,0,0.05", f"{one},dog,0.05,0.1",
+        f"{other},cat,0,0.05", f"{tmp_path / 'copy.wav'},dog,0,0.05",
+    ]  # fmt: skip
+    source = write(tmp_path / "t.csv", "\n".join(["path,label,start,end", *rows]))
+    table = load_table(source, learned=False)
+    assert table.frame[["label", "start"]].to_numpy().tolist() == [
+        ["cat", 0.0], ["dog", 0.0], ["dog", 0.05],
+    ]  # fmt: skip
+    assert sorted(item.reason.split(" (")[0] for item in table.rejected) == [
+        "listed twice",
+        *["the same content is labelled 'cat' and 'dog'"] * 2,
+    ]
+
+
 def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.hdf5", f"left to the renderer {name}")
