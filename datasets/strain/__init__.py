@@ -10,6 +10,7 @@ from datasets.strain.formats import (
     open_strain,
 )
 from datasets.strain.frames import (
+    STRIDE,
     Frame,
     Frames,
     Stream,
@@ -17,8 +18,10 @@ from datasets.strain.frames import (
     lists_to_scan,
     read_cache,
     read_frames,
+    scan_of,
     series_of,
     source_path,
+    with_channel,
     write_cache,
 )
 from datasets.strain.qscan import spectral_density

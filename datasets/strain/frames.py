@@ -196,12 +196,10 @@ def lists_to_scan(
     context : seconds of strain that are used on either side of a moment.
     """
     by_detector, unnamed = _by_detector(files)
-    for file, extent in zip(unnamed, check_files_isolated(_extent, unnamed), strict=True):
-        by_detector[file] = [extent]
-    rejected = [
-        one for frames in by_detector.values() for one in frames if isinstance(one, Rejected)
-    ]
-    frames = Frames({k: [f for f in v if isinstance(f, Frame)] for k, v in by_detector.items()})
+    checked = check_files_isolated(_extent, unnamed)
+    rejected = [one for one in checked if isinstance(one, Rejected)]
+    by_detector |= {one.path: [one] for one in checked if isinstance(one, Frame)}
+    frames = Frames(by_detector)
     lists: list[str] = []
     for key in sorted(frames.files):
         if together and not _holds(key, together[0]):
@@ -251,6 +249,11 @@ def _edges(since: float, until: float) -> list[float]:
     return [since, *inner.tolist(), until]
 
 
+def with_channel(path: str, channel: str) -> str:
+    """Path that represents one channel of a file."""
+    return write_cache({"": Stream((Frame(0.0, 1.0, path),), Wanted(channel=channel))})
+
+
 def file_at(path: str, gps: float) -> str:
     """The file of a list that holds a GPS time, else its first; another path itself."""
     if not path.endswith(CACHE):
@@ -283,8 +286,10 @@ def write_cache(streams: dict[str, Stream], scan: Span | None = None) -> str:
     text = json.dumps({"streams": listed, "scan": scan}).encode()
     first = next(iter(streams.values())).files
     series = series_of(first[0].path)
-    if len(streams) > 1 or "/" in series:
+    if len(streams) > 1:
         series = f"{''.join(sorted({name[:1] for name in streams}))}-{''.join(streams)}"
+    elif series == first[0].path:
+        series = Path(series).stem[:100]
     start, end = scan or (first[0].start, first[-1].end)
     digest = hashlib.sha256(text).hexdigest()[:16]
     path = cache_root() / "together" / f"{series}-{start:.0f}-{end - start:.0f}-{digest}{CACHE}"
@@ -298,7 +303,8 @@ def source_path(detector: str, stream: Stream) -> str:
     """Path that represents a stream: of its only file, or of a list."""
     (first, *more), wanted = stream
     plain = not more and not wanted.channel and not wanted.trigger
-    several = len(series_of(first.path).split("-")[0]) > 1 and "/" not in series_of(first.path)
+    series = series_of(first.path)
+    several = series != first.path and len(series.partition("-")[0]) > 1
     return first.path if plain and not several else write_cache({detector: stream})
 
 

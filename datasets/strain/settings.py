@@ -233,7 +233,7 @@ class QScanSettings(SpectrogramSettings):
     ) -> list[tuple[Seconds, Seconds]]:
         """Windows of continuous strain as GPS times, if the path is a list to scan; else the span itself.
 
-        Their middles are the multiples of `STRIDE` that have ``reach`` seconds of strain on either side, within
+        A window is the time to which its picture is the nearest. Their middles are the multiples of `STRIDE` that have ``reach`` seconds of strain on either side, within
         ``context`` seconds without a gap. ``overlap`` has no effect.
         """
         scan = scan_of(path)
@@ -245,7 +245,7 @@ class QScanSettings(SpectrogramSettings):
             with open_strain(path, Wanted(detector)) as source:
                 runs = usable_spans(source, self.context, self.reach)
             usable &= np.any([(a <= middles) & (middles <= b) for a, b in runs], axis=0)
-        return [(t - STRIDE, t + STRIDE) for t in middles[usable].tolist()]
+        return [(t - STRIDE / 2, t + STRIDE / 2) for t in middles[usable].tolist()]
 
     def is_cut(self, path: AnyPath) -> bool:
         return scan_of(path) is not None
