@@ -338,7 +338,7 @@ def items_of_triggers(
             f"{path}: no labelled trigger with strain in --strain {strain}{first}"
         )
     order = [usable["path"].map(series_of), usable["gps"]]
-    return usable.iloc[np.lexsort(order[::-1])].reset_index(drop=True), rejected
+    return usable.iloc[np.lexsort(order[::-1])], rejected
 
 
 def strain_files_of(

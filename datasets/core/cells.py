@@ -19,9 +19,11 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.scanning import absolute_path
+from datasets.core.scanning import absolute_path, in_any_form
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 _MAX_COLUMNS = 1000
 #: Suffixes of the table files that can be read.
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+#: What Camtrap DP calls missing: programs write these for an empty cell.
+MISSING = ("", "NA", "NaN", "nan")
 #: Shortest valid span in seconds; a shorter one is probably an accidental click.
 SHORTEST_SPAN = 1e-3
 #: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
@@ -112,7 +116,7 @@ def read_cells(path: Path) -> pd.DataFrame:
     """
     suffix = path.suffix.lower()
     try:
-        if path.name.lower().endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")):
+        if path.name.lower().endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")):
             return read_csv(path)
         if suffix in (".parquet", ".pq"):
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.
@@ -126,7 +130,7 @@ def read_cells(path: Path) -> pd.DataFrame:
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
     raise SecondhandError(
         f"{path}: neither a folder nor a table. Name the folder that holds the class folders, or a table, whose name ends "
-        f"in {', '.join(ENDINGS)}"
+        f"in {', '.join(ENDINGS)}. Save other formats, such as Excel's or JSON lines, as CSV with the columns path,label"
     )
 
 
@@ -169,12 +173,18 @@ def span_error(start: float, end: float) -> str:
     )
 
 
-def read_csv(path: Path) -> pd.DataFrame:
+def read_csv(
+    path: Path, *, encoding: str | None = None, separator: str | None = None
+) -> pd.DataFrame:
     """Read a text table as any spreadsheet saves it, with all cells as text; its name may have any ending.
 
     Cells are separated by commas, semicolons, tabs or bars: by whatever gives the header most columns, unless a
     first line ``sep=;`` says it. The encoding is UTF-8, UTF-16 or, with a warning, Windows-1252. A ``.gz`` is
     unpacked. Numbers stay as they are written: see `with_points`.
+
+    Parameters
+    ----------
+    encoding, separator : those that a description of the table states; None if there is none.
 
     Raises
     ------
@@ -183,8 +193,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        encoding = _encoding(path)
-        separator, stated, columns = _header(path, encoding)
+        encoding = encoding or _encoding(path)
+        separator, stated, columns = _header(path, encoding, separator)
         if len(columns) > _MAX_COLUMNS:  # pandas takes milliseconds for each
             raise BadFile(
                 path,
@@ -242,13 +252,14 @@ def column_names(path: Path) -> list[str]:
         return []
 
 
-def _header(path: Path, encoding: str) -> tuple[str, int, list[str]]:
-    """Separator of a text table, the number of lines before its header, and the names in it."""
+def _header(path: Path, encoding: str, separator: str | None = None) -> tuple[str, int, list[str]]:
+    """Separator of a text table (the given one, if any), the number of lines before its header, and the names in it."""
     with _opened(path) as binary, TextIOWrapper(binary, encoding, newline="") as file:
         first = file.readline(1 << 20)
         stated = _STATED_SEPARATOR.fullmatch(first.rstrip("\r\n"))
         lines = [file.readline(1 << 20) if stated else first, *islice(file, 20)]
-    separators = stated[1] if stated else "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
+    usual = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
+    separators = separator or (stated[1] if stated else usual)
     # The first of the longest: a header of one column has the separator that the ending promises.
     headers = {one: next(filter(None, csv.reader(lines, delimiter=one)), []) for one in separators}
     separator = max(headers, key=lambda one: len(headers[one]))
@@ -300,14 +311,17 @@ def file_named(base: Path, cell: str) -> str:
 
     The exact text is tried first, then without surrounding spaces, with ``~`` expanded, and with ``/``
     for backslashes; each relative to ``base`` and to the working directory, because
-    ``learners.predict`` writes paths relative to the latter.
+    ``learners.predict`` writes paths relative to the latter. Names may be in another Unicode form
+    (`in_any_form`), and the cell an address that begins with ``file://``.
     """
     plain = cell.strip()
+    if plain.lower().startswith("file://"):
+        cell = plain = url2pathname(urlsplit(plain).path)
     for name in (cell, plain, plain.replace("\\", "/")):
         home = os.path.expanduser(name) if name.startswith("~/") else name
         for path in (base / name, Path(home)):
-            if os.path.exists(path):
-                return absolute_path(path)
+            if os.path.exists(found := in_any_form(str(path))):
+                return absolute_path(found)
     return absolute_path(base / plain)
 
 

@@ -61,6 +61,7 @@ def predict_files(
         files = iter(detections.frames)
         for file in detections.rejected:
             print(f"{file.path}: {file.reason}", file=sys.stderr)
+    total: Callable[[], Callable[[], int | None]]
     total, strain = partial(_total, settings.paths, predictor.kind, detections), shape.strain
     if strain is not None:
         listed = strain.paths(files)

@@ -101,7 +101,7 @@ def _predict(
             if not prediction.reason.failed:
                 predicted[row] = prediction
     is_predicted = np.array([one is not None for one in predicted], dtype=bool)
-    added = {
+    added: dict[str, Any] = {
         "ml_label": ["" if one is None else one.best for one in predicted],
         "ml_confidence": [
             np.nan if one is None else round(one.probability, 6) for one in predicted
@@ -114,9 +114,10 @@ def _predict(
         tops = ([] if one is None else one.top[: settings.top] for one in predicted)
         added["top"] = [cell(top, "top") for top in tops]
     if settings.scores:
-        tops = [{} if one is None else dict(one.top) for one in predicted]
+        scores = [{} if one is None else dict(one.top) for one in predicted]
         added |= {
-            name: [round(top.get(name, np.nan), 6) for top in tops] for name in predictor.classes
+            name: [round(of_row.get(name, np.nan), 6) for of_row in scores]
+            for name in predictor.classes
         }
     taken = {name.lower() for name in added}
     new_names: dict[str, str] = {}
