@@ -31,6 +31,7 @@ class Events:
     exclusive : one class per window; else multi-label, with separate events per label.
     windows : number of windows by reason; `Why.ACCEPTED` for accepted windows.
     recordings : number of readable recordings, by number of events.
+    labels : number of events by class.
     short : number of events shorter than ``min_length``.
     unit : what the windows are cut from; "" if it is not counted.
     """
@@ -40,6 +41,7 @@ class Events:
     exclusive: bool = True
     windows: Counter[Why] = field(default_factory=Counter)
     recordings: Counter[int] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
     short: int = 0
     unit: str = "recording"
 
@@ -73,6 +75,7 @@ class Events:
         # The length of a recording that has been deleted is NaN.
         long_enough = [row for row in rows if not row.end - row.start < self.min_length]
         self.short += len(rows) - len(long_enough)
+        self.labels += Counter(row.label for row in long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
         if prediction.reason.failed:
             return [prediction, *long_enough]
@@ -80,17 +83,17 @@ class Events:
         return long_enough
 
     def summary(self) -> str:
-        """Sentences on the windows answered and refused, and on the events."""
+        """Sentences on the events, and on the windows answered and refused."""
         refused, reasons = refusals(self.windows)
-        events = sum(n * recordings for n, recordings in self.recordings.items())
-        refused_text = f", {refused} refused{reasons}" if refused else ""
-        of, without = "", ""
+        classes = ", ".join(f"{name} {n}" for name, n in self.labels.most_common())
+        of, silent, none = "", "", self.recordings[0]
         if self.unit:
             of = f" in {counted(self.recordings.total(), self.unit)}"
-            without = f"; {counted(self.recordings[0], self.unit)} without events"
+            silent = f"{counted(none, self.unit)} without events. " if none else ""
         text = (
-            f"Windows: {self.windows.total()}{of}, {self.windows[Why.ACCEPTED]} answered{refused_text}. "
-            f"Events: {events}{without}."
+            f"{counted(self.labels.total(), 'event')}{of}{': ' if classes else ''}{classes}. "
+            f"{silent}"
+            f"{counted(self.windows.total(), 'window')}: {self.windows[Why.ACCEPTED]} answered, {refused} unknown{reasons}."
         )
         if self.short:
             text += (
