@@ -152,7 +152,7 @@ def test_invalid_labels_are_errors(label, tmp_path, pictures):
 
 @pytest.mark.parametrize(
     ("written", "saved"),
-    [("apple", "Apple"), (" A P\u00a0PLE", "Apple"), ("KIWI ", "kiwi"), ("Unknown", "unknown"), ("pear", "pear")],
+    [("apple", "Apple"), (" A P PLE", "Apple"), ("KIWI ", "kiwi"), ("Unknown", "unknown"), ("pear", "pear")],
 )  # fmt: skip
 def test_a_label_is_spelt_as_the_class_or_the_earlier_label(tmp_path, pictures, written, saved):
     """Training refuses a table with labels that differ in case or spaces only."""
