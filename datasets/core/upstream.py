@@ -203,8 +203,9 @@ def wait_for_gradio_server() -> Iterator[None]:
     """Make Gradio's ``launch`` wait until its server has started or failed.
 
     Otherwise it gives up after five seconds on a slow machine (gradio#4624) and reports that the port is
-    in use (gradio#13693).
+    in use (gradio#13693). Its request to itself goes without the environment's proxies and certificates.
     """
+    import httpx
     from gradio.exceptions import ServerFailedToStartError
     from gradio.http_server import Server
 
@@ -216,12 +217,30 @@ def wait_for_gradio_server() -> Iterator[None]:
                 raise ServerFailedToStartError("the server has ended")
             time.sleep(1e-3)
 
-    original = Server.run_in_thread
+    def get(url: str, **options: Any) -> Any:
+        itself = {"trust_env": False} if str(url).endswith("/startup-events") else {}
+        return original_get(url, **options, **itself)
+
+    original, original_get = Server.run_in_thread, httpx.get
     Server.run_in_thread = run_in_thread  # type: ignore[method-assign]
+    httpx.get = get
     try:
         yield
     finally:
         Server.run_in_thread = original  # type: ignore[method-assign]
+        httpx.get = original_get
+
+
+@contextmanager
+def without_proxies() -> Iterator[None]:
+    """Hide proxies and certificates of the environment while Gradio is imported: it opens a client for them, which
+    fails for a missing certificate file and for SOCKS."""
+    hidden = {"http_proxy", "https_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir"}
+    kept = {name: os.environ.pop(name) for name in [*os.environ] if name.lower() in hidden}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 @contextmanager
