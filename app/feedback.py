@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.core.cells import read_csv, write_rows
+from datasets.core.cells import csv_bytes, read_csv, write_rows
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
@@ -212,7 +212,7 @@ class Corrections:
         """Write the whole table. Within `alone`."""
         out = io.StringIO()
         write_rows(out, [fields, *([other.get(name, "") for name in fields] for other in rows)])
-        write_beside(self.file, out.getvalue().encode())
+        write_beside(self.file, csv_bytes(out.getvalue()))
 
     def key(self, row: dict[str, str]) -> tuple[str, ...]:
         """The item of a row: its file, and the span or moment."""
