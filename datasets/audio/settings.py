@@ -222,6 +222,9 @@ class MelSettings(SpectrogramSettings):
         """Whether a span is as long as the window, to half a sample."""
         return end is not None and end - start >= self.window - 0.5 / self.rate
 
+    def is_cut(self, path: AnyPath) -> bool:
+        return True
+
     def places(
         self,
         path: AnyPath,

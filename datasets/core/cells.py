@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _MAX_COLUMNS = 1000
 #: Suffixes of the table files that can be read.
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+#: What Camtrap DP calls missing: programs write these for an empty cell.
+MISSING = ("", "NA", "NaN", "nan")
 #: Shortest valid span in seconds; a shorter one is probably an accidental click.
 SHORTEST_SPAN = 1e-3
 #: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
@@ -198,12 +200,18 @@ def span_error(start: float, end: float) -> str:
     )
 
 
-def read_csv(path: Path) -> pd.DataFrame:
+def read_csv(
+    path: Path, *, encoding: str | None = None, separator: str | None = None
+) -> pd.DataFrame:
     """Read a text table as any spreadsheet saves it, with all cells as text; its name may have any ending.
 
     Cells are separated by commas, semicolons, tabs or bars: by whatever gives the header most columns, unless a
     first line ``sep=;`` says it. The encoding is UTF-8, UTF-16 or, with a warning, Windows-1252. A ``.gz`` is
     unpacked. Numbers stay as they are written: see `with_points`.
+
+    Parameters
+    ----------
+    encoding, separator : those that a description of the table states; None if there is none.
 
     Raises
     ------
@@ -212,8 +220,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        encoding = _encoding(path)
-        separator, stated, columns = _header(path, encoding)
+        encoding = encoding or _encoding(path)
+        separator, stated, columns = _header(path, encoding, separator)
         if len(columns) > _MAX_COLUMNS:  # pandas takes milliseconds for each
             raise BadFile(
                 path,
@@ -271,13 +279,14 @@ def column_names(path: Path) -> list[str]:
         return []
 
 
-def _header(path: Path, encoding: str) -> tuple[str, int, list[str]]:
-    """Separator of a text table, the number of lines before its header, and the names in it."""
+def _header(path: Path, encoding: str, separator: str | None = None) -> tuple[str, int, list[str]]:
+    """Separator of a text table (the given one, if any), the number of lines before its header, and the names in it."""
     with _opened(path) as binary, TextIOWrapper(binary, encoding, newline="") as file:
         first = file.readline(1 << 20)
         stated = _STATED_SEPARATOR.fullmatch(first.rstrip("\r\n"))
         lines = [file.readline(1 << 20) if stated else first, *islice(file, 20)]
-    separators = stated[1] if stated else "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
+    usual = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
+    separators = separator or (stated[1] if stated else usual)
     # The first of the longest: a header of one column has the separator that the ending promises.
     headers = {one: next(filter(None, csv.reader(lines, delimiter=one)), []) for one in separators}
     separator = max(headers, key=lambda one: len(headers[one]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from datasets.core.cells import read_cells, with_points
+from datasets.core.cells import MISSING, read_cells, with_points
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.recorded import valid_place
 from datasets.core.scanning import absolute_path
@@ -127,6 +127,7 @@ def read_deployments(file: Path) -> Deployments:
             field: unicodedata.normalize("NFC", str(row[name])).strip() if name is not None else ""
             for field, name in columns.items()
         }
+        values |= {field: "" for field in values if field != "name" and values[field] in MISSING}
         where = f"--deployments {file}, row {number}"
         if not values["name"]:
             raise SecondhandError(f"{where}: the name of the deployment is empty. Fill it in")

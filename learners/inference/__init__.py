@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from learners.inference.exporting import export_limitations, export_onnx, write_network
     from learners.inference.gradcam import heatmap, overlay
     from learners.inference.predictions import (
+        NAN,
         DetailedPrediction,
         Floats,
         Prediction,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     )
     from learners.inference.predictor import (
         REFERENCE,
+        WHOLE,
         FileOrSource,
         Predictor,
         group_by_round,
