@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import re
@@ -222,7 +223,8 @@ def build_network(
 
     Raises
     ------
-    SecondhandError : the network cannot be loaded, does not suit the items, or does not fit on the disk.
+    SecondhandError : the network cannot be loaded, or does not suit the items.
+    OSError : the run does not fit on the disk.
     """
     with distributed.in_turn():
         if origin is None:
@@ -361,15 +363,13 @@ def check_disk_space(folder: Path, network: nn.Module, members: int = 1) -> None
 
     Raises
     ------
-    SecondhandError : the disk has less free space.
+    OSError : the disk has less free space.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
     need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
     if free < need:
-        raise SecondhandError(
-            f"--out {folder}: the run needs {need >> 20} MiB, but only {free >> 20} MiB are free on this disk. Free "
-            "some space or choose another folder"
-        )
+        what = f"the run needs {need >> 20} MiB, but only {free >> 20} MiB are free on this disk"
+        raise OSError(errno.ENOSPC, what, str(folder))
 
 
 @contextmanager
