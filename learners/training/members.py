@@ -184,6 +184,7 @@ def train_members(
                 interrupted = True
         if distributed.first_process_value(partial(best.restore, network)):
             log.info("Kept %s", best.summary())
+            log.info("These weights are chosen automatically: you need not do anything")
             members.append(network.eval())
             kept.append(best.summary())
         if interrupted:
