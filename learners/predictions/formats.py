@@ -83,7 +83,9 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             unknown = row.label == UNKNOWN
             colour = _RED if row.reason.failed else _YELLOW if unknown else _GREEN
             when = ""
-            if row.start == row.start:
+            if row.start == row.start and shape.gps:
+                when = f"GPS {row.start:.2f} to {row.end:.2f}, {row.at:.3f} s  "
+            elif row.start == row.start:
                 when = f"{row.start:9.2f} to{row.end:9.2f} s  "
             elif row.at == row.at:
                 when = f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
@@ -102,6 +104,9 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
                 (f"{row.label:{width}}", colour), (f"{probability:>5}", _BOLD), (f" {when}", 0),
                 (one_line(row.path), 0), (f"  {one_line(why)}" if why else "", _DIM),
             ]  # fmt: skip
+            if shape.lists_top and row.top:
+                listed = ", ".join(f"{name} {_percent(p)}" for name, p in row.top)
+                words.append((one_line(f"[{listed}]"), 0))
             if row.set and "set" not in shape.hidden:
                 words.append((one_line(f"{{{', '.join(row.set)}}}"), 0))
             shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)

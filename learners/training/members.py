@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -285,7 +286,9 @@ def _build_loaders(
 ) -> DataLoaders:
     augment = settings.augment
     block: TransformBlock
-    workers = workers_for(settings.speed, device, decoded=decoded.fits)
+    # Validation has batches of twice the size, of one byte for each of three colours.
+    batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
+    workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
     if items.table.kind == "embedding":
         block, workers = VectorBlock(items.table.vectors), 0
     elif items.spectrogram is None:
@@ -383,6 +386,11 @@ def explain_errors() -> Iterator[None]:
             raise SecondhandError(
                 f"A process that opens files died ({_first_line(error)}), perhaps for lack of memory. Use fewer "
                 "--workers, or --workers 0"
+            ) from None
+        if "shared memory" in text:
+            raise SecondhandError(
+                f"The shared memory is full ({_first_line(error)}). Use --workers 0, or give a container more with "
+                "docker run --shm-size"
             ) from None
         if any(
             words in text for words in ("can't allocate memory", "out of memory", "MemoryError")

@@ -285,3 +285,18 @@ def test_limits_that_are_wide_because_of_groups_are_explained() -> None:
     line = "The limits are wide because files of one group count together."
     assert line not in result.sentences(METRICS)
     assert line in result.sentences({**METRICS, "calibration_accuracy_interval": [0.03, 1.0]})
+
+
+@pytest.mark.parametrize(
+    ("calibration", "uncalibrated", "words"),
+    [
+        (100, [], []),
+        (99, [], ["99 calibration files of 150 files in all: too few to show how sure"]),
+        (1, ["a"], ["1 calibration file of 150 files in all", "No calibration file of a: "]),
+        (0, [*"abcdefg"], ["0 calibration files of 150", "of a, b, c, d, e and 2 more: "]),
+    ],
+)
+def test_the_result_says_what_few_files_do_not_show(calibration, uncalibrated, words) -> None:
+    lines = result.small_data({"calibration_items": calibration}, 150, uncalibrated)
+    assert len(lines) == len(words)
+    assert all(text in line for text, line in zip(words, lines, strict=True))
