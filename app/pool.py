@@ -243,7 +243,10 @@ class Labelling(Pool):
         ------
         SecondhandError : the label is not valid, or the table cannot be written.
         """
-        given, saved = check_label(label), [number] if alone else self.burst(number)
+        saved = [number] if alone else self.burst(number)
+        items = {self._item(other) for other in saved}
+        others = [name for item, name in self._labels.items() if item not in items]
+        given = check_label(label, [*self.classes, *others])
         time = datetime.now(UTC).isoformat(timespec="seconds")
         for other in saved:
             row = self._row(other) | {
