@@ -184,7 +184,7 @@ def _shape(
             "Leave it out"
         )
     deployments = settings.deployments and read_deployments(settings.deployments)
-    clock = None if clockless else Clock(deployments)
+    clock = None if clockless else Clock(deployments, settings.paths)
     events, bursts = _events(settings, exclusive), None
     if events is not None and predictor.kind == "picture":
         assert clock is not None
@@ -259,7 +259,7 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
 def _check_bursts(settings: Any, format: str) -> None:
     """Raise SecondhandError for flags that events of pictures do not support."""
     unsupported = {
-        f"--format {format}": format not in ("csv", "jsonl", "table"),
+        f"--format {format}": format not in ("csv", "jsonl", "table", "camtrap-dp"),
         "--min-length": bool(settings.min_length),
         "--threshold-per-class": settings.threshold_per_class is not None,
         "--sets": settings.sets,

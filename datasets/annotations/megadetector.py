@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
-from datasets.core.scanning import PACKAGE, kind_of
+from datasets.core.scanning import PACKAGE, in_any_form, kind_of
 from datasets.images import Box, box_in_picture
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     rejected: list[Rejected] = []
     for number, image in enumerate(content["images"]):
         name = image["file"].replace("\\", "/")
-        path = os.path.join(os.path.dirname(file), name)
+        path = in_any_form(os.path.join(os.path.dirname(file), name))
         if kind_of(name) != "picture":
             rejected.append(Rejected(path, "not a picture by its ending"))
         elif path in frames:
@@ -199,7 +199,9 @@ def items_of_detections(
 def _content(file: Path) -> dict[str, Any]:
     """The JSON, with a list of images that all have a file."""
     try:
-        content = json.loads(file.read_bytes())
+        data = file.read_bytes()
+        # The names of files need not be UTF-8.
+        content = json.loads(data.decode(json.detect_encoding(data), "surrogateescape"))
     except OSError as error:
         raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
@@ -211,7 +213,8 @@ def _content(file: Path) -> dict[str, Any]:
         raise BadFile(
             file,
             "not MegaDetector's results: it needs a list 'images' of objects with 'file' and 'detections' "
-            "(https://lila.science/megadetector-output-format)",
+            "(https://lila.science/megadetector-output-format). Write the labels of other JSON, such as COCO's, into a "
+            "table (CSV) with the columns path,label, and for boxes x,y,width,height in fractions of the picture",
         )
     return dict(content)
 

@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,12 @@ FORMATS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF", 
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
 MIN_SAMPLES = 16  # a shorter file holds no sound
+#: Power of the channels' mean, as a fraction of that of unrelated channels, below which they cancel: a channel and its
+#: opposite at 0.55 to 1.8 times its amplitude. Unrelated channels have 1, a delay between microphones hardly less.
+CANCELLED = 0.15
+#: A recording that is longer than the window by this fraction of it is one window: codecs pad their ends, and what is
+#: cut off at each end is one column of a picture.
+LONGER = 0.01
 # Largest number of samples per byte. PCM and ADPCM need at least 2 bits per sample, FLAC at least 8 bytes per
 # frame of up to 65 535 samples, Opus at least one byte per 120 ms.
 _FRAMES_PER_BYTE = dict.fromkeys(("WAV", "WAVEX", "RF64", "W64", "AIFF"), 8)
@@ -77,8 +84,8 @@ def read_audio(
 ) -> tuple[NDArray[np.float32], int]:
     """Read the samples between `start` and `end` seconds, as one channel.
 
-    Channels are averaged. If they cancel (the mean has less than 1 % of the power expected of unrelated
-    channels) the loudest channel is used, with a warning.
+    Channels are averaged. If they cancel (the mean has less than `CANCELLED` of the power expected of unrelated
+    channels, constant offsets aside) the loudest channel is used, with a warning.
 
     Parameters
     ----------
@@ -142,7 +149,7 @@ def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[
     Parameters
     ----------
     duration, window : seconds, above 0. All windows have the length `window`; the last one ends with the
-        recording. A recording up to a tenth longer than `window` is one window.
+        recording. A recording up to `LONGER` longer than `window` is one window.
     overlap : fraction of a window that the next one shares, in [0, 1).
     """
     if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
@@ -150,7 +157,7 @@ def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[
             f"invalid settings: duration={duration}, window={window}, overlap={overlap} (duration and window "
             "must be above 0, and overlap 0 to below 1)"
         )
-    if duration <= window * 1.1:
+    if duration <= window * (1 + LONGER):
         return [(0.0, duration)]
     step = window * (1 - overlap)
     count = math.ceil((duration - window) / step - 1e-9)
@@ -256,22 +263,32 @@ def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
 def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> NDArray[np.float32]:
     """Read `count` frames from `first` on: the mean of the channels, or the loudest one (see `read_audio`)."""
     channels = int(file.channels)
-    power = np.zeros(channels)
+    power, total = np.zeros(channels), np.zeros(channels)
     blocks = []
     for block in _blocks(file, path, first, count):
         if channels == 1:
             blocks.append(block[:, 0])
         else:
             power += np.einsum("ij,ij->j", block, block, dtype=np.float64)
+            total += block.sum(axis=0, dtype=np.float64)
             blocks.append(block.mean(axis=1))
     signal = np.concatenate(blocks) if len(blocks) != 1 else blocks[0]
-    if channels > 1 and float(np.dot(signal, signal)) < 0.01 * power.sum() / channels**2:
-        loudest = int(power.argmax())
-        log.warning(
-            "%s: the channels cancel when averaged, so only channel %d is used", path, loudest + 1
-        )
-        return np.concatenate([block[:, loudest] for block in _blocks(file, path, first, count)])
+    if channels > 1:
+        size = len(signal)
+        power -= total**2 / size
+        mixed = float(np.dot(signal, signal)) - float(total.sum() / channels) ** 2 / size
+        if 1e-9 * size < power.sum() > mixed * channels**2 / CANCELLED:  # not of silence
+            loudest = int(power.argmax())
+            _say_cancelled(os.fspath(path), loudest + 1)
+            return np.concatenate(
+                [block[:, loudest] for block in _blocks(file, path, first, count)]
+            )
     return signal
+
+
+@lru_cache(maxsize=4096)  # once for a recording of many windows
+def _say_cancelled(path: str, channel: int) -> None:
+    log.warning("%s: the channels cancel when averaged, so only channel %d is used", path, channel)
 
 
 def _blocks(

@@ -21,6 +21,7 @@ from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
+from datasets.items.places import Spans, vary_places
 from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, hold_out_later
 from datasets.items.rehearsal import (
     background_file,
@@ -77,6 +78,12 @@ class Loaded(NamedTuple):
     def labels(self) -> list[str]:
         """Labels that a network in training distinguishes: the classes, then the background if there is one."""
         return [*self.table.classes, *([UNKNOWN] if len(self.table.background) else [])]
+
+    @property
+    def windows(self) -> int:
+        """Number of windows that the known items are cut into; each counts once, at however many places it is shown."""
+        known = self.rows.loc[self.rows["label"].ne(UNKNOWN)]
+        return known["place"].nunique() if "place" in known else len(known)
 
 
 def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTable:
@@ -147,13 +154,47 @@ def render_items(
         if why := missing_split(table.frame, set(planned["split"])):
             _split_again(table, unsplit, planned, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
-        rows = rows.reset_index(drop=True)
+        rows = _vary_places(table, rows.reset_index(drop=True), unsplit, spectrogram, signal, seed)
         table.frame = table.frame.reset_index(drop=True)
     table.protocol = protocol_of(table, unsplit, data)
-    _log_table(table, rows)
+    _log_table(table, Loaded(table, rows, spectrogram).windows)
     if data.background:
         rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
     return Loaded(table, rows, spectrogram)
+
+
+def _vary_places(
+    table: ItemTable,
+    rows: pd.DataFrame,
+    labelled: pd.DataFrame,
+    spectrogram: SpectrogramSettings,
+    signal: SignalSettings,
+    seed: int,
+) -> pd.DataFrame:
+    """Render the training rows at other places as well (`vary_places`), and say which cannot be trained on.
+
+    ``labelled`` : all items with a label, also those that are left out.
+    """
+    spans = Spans(pd.concat([labelled, table.unknown_items]))
+    exclusive = not table.multi_label
+    if not exclusive:
+        table.frame["label"] = spans.labels_of(table.frame, spectrogram)
+    varied = vary_places(rows, spans, spectrogram, exclusive=exclusive, seed=seed)
+    if beside := varied.moved + len(varied.crowded):
+        log.info(
+            "Calls of another class in the middle window of %s: %d are shown at places without them, %d have no such "
+            "place and are not trained on",
+            counted(beside, "training span"), varied.moved, len(varied.crowded),
+        )  # fmt: skip
+    table.rejected += [
+        Rejected(
+            row["path"],
+            f"{row['start']:g} to {row['end']:g} s: a call of another class is in each window, so not trained on",
+        )
+        for row in varied.crowded.to_dict("records")
+    ]
+    rendered, _ = render_rows(varied.rows, spectrogram, picture_cache(signal))
+    return rendered
 
 
 def _load_unknown(
@@ -245,6 +286,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,
+        channel=signal.channel or "",
+        context=signal.context,
         labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
         warm_start=data.from_ is not None,
@@ -514,9 +557,9 @@ def _split_again(
 LISTED = 12
 
 
-def _log_table(table: ItemTable, rows: pd.DataFrame) -> None:
+def _log_table(table: ItemTable, windows: int) -> None:
     """Log the data as a table: classes by splits, unknown classes, background, what was left out."""
-    for line in described(table, windows=len(rows)):
+    for line in described(table, windows):
         log.info("%s", line)
     if table.multi_label:
         log.debug("items of each label: %s", label_counts(table.frame["label"]))

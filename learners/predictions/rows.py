@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
-from datasets.items import UNKNOWN, Clock, names_of
+from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
 from learners.inference import Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import FAILURES, Why
@@ -135,23 +134,23 @@ class RowSettings(NamedTuple):
     detections: Detections | None = None
     bursts: Bursts | None = None
 
-    def below(self, path: str) -> str:
-        """Path of a file relative to the folder of the call that contains it; else its name."""
-        file = Path(path)
-        for folder in sorted(map(Path, self.names), key=lambda name: -len(name.parts)):
-            if folder in file.parents and ".." not in (below := file.relative_to(folder)).parts:
-                return str(below)
-        return file.name
+    @property
+    def more_columns(self) -> tuple[str, ...]:
+        """Names of the columns of `more`."""
+        return (
+            *(self.bursts.columns if self.bursts else ()),
+            *(TIME_AND_PLACE if self.clock else ()),
+        )
 
-    def time_and_place(self, row: Prediction) -> dict[str, str | float]:
-        """When (ISO 8601) and where a row was recorded, by column; "" and NaN where unknown.
+    def more(self, row: Prediction) -> dict[str, Any]:
+        """What a row says beyond its prediction: the event that it is, when (ISO 8601) and where it was recorded.
 
-        The time of a window or event is that of its start.
+        The time of a window or event is that of its start; "" and NaN are unknown.
         """
+        event = {} if self.bursts is None else self.bursts.record(row)
         if self.clock is None:
-            return {}
-        readable = row.reason.why is not Why.BAD_FILE
-        return self.clock.columns(row.path, row.start, readable=readable)
+            return event
+        return event | self.clock.columns(row.path, row.start, readable=not row.reason.crashed)
 
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
         """Rows of one file's prediction."""

@@ -179,13 +179,31 @@ def test_channels_are_averaged(tmp_path):
     np.testing.assert_allclose(read_audio(path)[0], (left + right) / 2, atol=1e-7)
 
 
-def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog):
-    expected = tone()
-    path = save(tmp_path / "a.wav", np.stack([-0.98 * expected, expected], 1), subtype="FLOAT")
+@pytest.mark.parametrize(("gain", "offset"), [(0.98, 0), (0.8, 0), (0.6, 0), (0.8, 0.05)])
+def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog, gain, offset):
+    expected = tone() + np.float32(offset)
+    stereo = np.stack([-gain * tone() + offset, expected], 1)
+    path = save(tmp_path / f"{gain}{offset}.wav", stereo, subtype="FLOAT")
     with caplog.at_level(logging.WARNING):
         signal, _ = read_audio(path)
+        read_audio(path, end=0.5)
     np.testing.assert_allclose(signal, expected, atol=1e-7)
-    assert "channels cancel when averaged, so only channel 2" in caplog.text
+    assert caplog.text.count("channels cancel when averaged, so only channel 2") == 1, "once a file"
+
+
+def test_silent_and_related_channels_do_not_count_as_cancelling(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    noise, other = rng.normal(0, 0.1, (2, RATE))
+    pairs = (
+        (np.full(RATE, 0.02), np.full(RATE, -0.02)),
+        (noise, np.roll(noise, 9)),
+        (noise, 0.5 * other - 0.5 * noise),
+        (noise, -0.3 * noise),
+    )
+    for number, pair in enumerate(pairs):
+        signal, _ = read_audio(save(tmp_path / f"{number}.wav", np.stack(pair, 1), subtype="FLOAT"))
+        np.testing.assert_allclose(signal, np.mean(pair, axis=0), atol=1e-6)
+    assert "cancel" not in caplog.text
 
 
 def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog):
@@ -383,7 +401,8 @@ def test_spans_that_cannot_be(tmp_path, monkeypatch):
         ((20, 5), [(0, 5), (5, 10), (10, 15), (15, 20)]),
         ((12, 5), [(0, 5), (5, 10), (7, 12)]),  # the last window ends with the recording
         ((10, 4, 0.5), [(0, 4), (2, 6), (4, 8), (6, 10)]),
-        *(((length, 5), [(0, length)]) for length in (0.2, 5, 5.4)),
+        *(((length, 5), [(0, length)]) for length in (0.2, 5, 5.04)),
+        *(((length, 5), [(0, 5), (length - 5, length)]) for length in (5.1, 5.4)),
     ],
 )
 def test_windows(arguments, spans):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,23 @@ def test_the_classes_are_written_back_and_nothing_else_changes(model, camera, ca
                 detection.pop("classifications", None)
     assert after["images"] == before["images"]
     assert after["info"].items() >= before["info"].items()
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_name_that_is_not_utf_8_is_written_back(model, tmp_path, escaped):
+    """As an escaped surrogate, as Python's json has it, or as the byte itself."""
+    name = os.fsdecode(b"caf\xe9.png")
+    Image.new("RGB", (20, 20), "orange").save(tmp_path / name)
+    box = {"category": "1", "conf": 0.9, "bbox": LEFT}
+    images = [{"file": name, "detections": [box]}]
+    text = json.dumps({"images": images}, ensure_ascii=escaped)
+    (tmp_path / "md.json").write_bytes(os.fsencode(text))
+    out = tmp_path / "out.json"
+    flags = ["--threshold", "0", "--format", "megadetector", "--out", str(out)]
+    assert main([model, str(tmp_path / "md.json"), *flags]) == 0
+    (image,) = json.loads(out.read_text(encoding="utf-8"))["images"]
+    assert image["file"] == name
+    assert image["detections"][0]["classifications"]
 
 
 def test_camtrap_dp_has_the_boxes(model, camera, tmp_path):
