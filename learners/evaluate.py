@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"Look at the report:  {evaluated.folder}/index.html")
     predictions = f"{evaluated.folder}/predictions.csv"
     if settings.events:
-        print(f"{counted(metrics['predicted'], 'predicted event')}:  {predictions}")
+        print(f"{counted(metrics['predicted'], 'predicted event') + ':':<20} {predictions}")
     else:
         print(f"All predictions:     {predictions}")
     return 3 if evaluated.bad else 0

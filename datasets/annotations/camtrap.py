@@ -32,8 +32,8 @@ _TYPES = ("human", "vehicle", "blank")
 def read_package(
     folder: Path, label_column: str | None
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """Read a package: rows with path, label, group, start and end (s), deployment and time; rejected files; and a
-    note.
+    """Read a package: rows with path, label, group, start and end (s), deployment, time and sequence (the event);
+    rejected files; and a note.
 
     The note says how many labels a machine made; "" for none.
 
@@ -91,6 +91,7 @@ def read_package(
         group=rows["deploymentID"],
         deployment=rows["deploymentID"],
         time=rows["timestamp"],
+        sequence=rows.get("eventID", ""),
     )
     sound = rows["path"].map(kind_of).eq("sound")
     unclear_span = sound & rows[[*_SPAN]].ne("").all(axis=1) & ~_same_zones(rows)
@@ -103,7 +104,7 @@ def read_package(
     rows = rows.assign(**_spans(rows.where(sound))).loc[~unclear_span]
     machine = int(rows.get("classificationMethod", pd.Series(dtype=str)).eq("machine").sum())
     note = f"{machine} of {len(rows)} labels were made by a machine" if machine else ""
-    columns = ["path", "label", "group", "start", "end", "deployment", "time"]
+    columns = ["path", "label", "group", "start", "end", "deployment", "time", "sequence"]
     return rows[columns], rejected, note
 
 

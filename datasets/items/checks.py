@@ -138,7 +138,7 @@ def _check_picture(path: str) -> PictureInfo:
         found.update(state=FileState.of_opened(file), recorded=time_and_place(opened))
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
-    picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
+    picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
     return PictureInfo(thumbnail(picture), **found)
 
 
@@ -147,7 +147,7 @@ def _check_sound(path: str) -> None:
     from datasets import audio
 
     _check_exists(path)
-    audio.probe(path)
+    audio.check_whole(path)
 
 
 _DECODED: dict[str, Callable[[str], PictureInfo | None]] = {

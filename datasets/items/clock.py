@@ -60,6 +60,7 @@ class Clock:
     Attributes
     ----------
     checked : what the check of the pictures has read, by path; they are not opened again.
+    sequences : names of events by path, where the source of the files names them.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Clock:
         self._folders = folders
         self._named: dict[str, str] = {}  # folders that are deployments
         self.checked: Mapping[str, PictureInfo] = {}
+        self.sequences: Mapping[str, str] = {}
         self.used: set[str] = set()  # deployments with a file
         self._found: dict[str, TimeAndPlace] = {}
         self._local: dict[str, Deployment] = {}  # of the files that have its zone

@@ -100,7 +100,7 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
         for line in table.clock.remarks():
             log.warning("%s", line)
     table.unsplit = table.frame
-    for line in split_remarks(table.unsplit, None if data.cv else data.fold):
+    for line in split_remarks(table.unsplit, None if data.cv else data.fold, data.cv):
         log.info("%s", line)
     table.frame, moved = split(table.unsplit, data, seed)
     table.rejected += moved
@@ -295,6 +295,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     )
     deployments = None if data.deployments is None else read_deployments(data.deployments)
     table = replace(table, clock=Clock(deployments))
+    named = table.frame.loc[table.frame["sequence"].ne("")]
+    table.clock.sequences = dict(zip(named["path"], named["sequence"], strict=True))
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
@@ -388,13 +390,17 @@ def _group_duplicates(
 def _group_sessions(
     table: ItemTable, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
 ) -> None:
-    """Give the photos of each capture session (by EXIF) and their near-duplicates one group.
+    """Give the photos of each capture session (by EXIF, else a sequence that the data name) and their near-duplicates
+    one group.
 
     If the table cannot be split then, because there are too few sessions, no groups are set. The log says
     which.
     """
     photos = table.frame.loc[free]
     session = capture_sessions([table.picture_info[path].capture_time for path in photos["path"]])
+    named = (session < 0) & photos["sequence"].ne("").to_numpy()
+    named &= photos["sequence"].where(named).duplicated(keep=False).to_numpy()
+    session[named] = session.max(initial=-1) + 1 + pd.factorize(photos["sequence"][named])[0]
     if not (in_one := session >= 0).any():
         return
     number = sessions_with_duplicates(

@@ -132,11 +132,14 @@ def assign_splits(
     )
     if at_random:
         pool = frame.index[frame["split"].eq("train")]
-        share = valid + calibration
-        held_out = _hold_out(frame.loc[pool], share, rng)
+        share, rows = valid + calibration, frame.loc[pool]
+        if cv is not None and rows["group"].nunique() == 1 and are_named(rows["group"]).all():
+            # The other one of two is tested: the files of this one are divided.
+            rows = rows.assign(group="")
+        held_out = _hold_out(rows, share, rng)
         # One file cannot be both valid and calibration, so hold out more until there are two.
         while _in_one_file(frame.loc[pool[held_out]]) and (share := share + 0.1) <= 0.8:
-            held_out = _hold_out(frame.loc[pool], share, rng)
+            held_out = _hold_out(rows, share, rng)
         frame.loc[pool[held_out], "split"] = "valid"
     if not frame["split"].eq("calibration").any():
         pool = frame.index[frame["split"].eq("valid")]
@@ -152,9 +155,16 @@ def assign_splits(
     return frame, rejected + moved
 
 
-def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
+def split_remarks(
+    frame: pd.DataFrame, fold: str | None = None, cv: int | str | None = None
+) -> list[str]:
     """Sentences for the user about how `assign_splits` treats this table."""
     sentences = []
+    if cv is not None and split_units(frame).nunique() == 2 == frame["group"].nunique():
+        sentences.append(
+            "There are two groups, so each training has one. Its files are divided at random into training, validation "
+            "and calibration: temperature and thresholds suit this group, and only the test shows another one"
+        )
     split_sizes = frame["split"].value_counts()
     if fold is not None and (split_sizes.index != "").any():
         other_splits = [

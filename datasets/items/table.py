@@ -1,6 +1,6 @@
 """Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
 
-The columns are ``path, label, group, split, fold, deployment, time`` (str, "" if unknown; time in ISO 8601),
+The columns are ``path, label, group, split, fold, deployment, time, sequence`` (str, "" if unknown; time in ISO 8601),
 ``start, end, gps`` (float seconds, NaN if not given) and ``x, y, width, height`` of a box (fractions of the picture,
 NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
@@ -32,6 +32,7 @@ from datasets.core.cells import (
     with_points,
 )
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import (
     LINK_LOOP,
     SUFFIXES,
@@ -77,7 +78,7 @@ from datasets.items.labels import (
 
 log = logging.getLogger(__name__)
 
-TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time")
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time", "sequence")
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
@@ -198,7 +199,7 @@ def load_table(
         - a folder with one folder per class, or with ``train`` and ``valid`` (and ``calibration``,
           ``test``), each of which is such a folder;
         - a ``.csv``, ``.tsv`` or ``.parquet`` file with the columns path (relative to the file) and label,
-          and optionally group, split, fold, deployment, time, for signals start and end (s), and for strain gps (s);
+          and optionally group, split, fold, deployment, time, sequence, for signals start and end (s), and for strain gps (s);
         - annotations that `datasets.annotations` reads;
         - embeddings that `datasets.embeddings` reads, or a folder with one folder of such files per class. Their
           labels may also come from a table among the other sources;
@@ -653,6 +654,8 @@ def read_rows(
         cells, label_column = _from_columns(path, cells, classes), None
     names = (*TEXT_COLUMNS, *PART_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
     column_of = {name: _column(path, cells, name) for name in names}
+    sequences = (_column(path, cells, name) for name in SEQUENCES)
+    column_of["sequence"] = next(filter(None, sequences), None)
     if label_column:
         named = _column(path, cells, label_column)
         if named is None and column_of["label"] and not required:

@@ -514,6 +514,11 @@ class OutputSettings:
         "the JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
         limits=Limits(low=0, high=1),
     )
+    allow_truncated: bool = option(
+        False,
+        "Predict what is there of recordings and photos that were cut off, and say how much is missing. Otherwise they "
+        "are bad files. Windows and events of recordings are always those that are there.",
+    )
     sets: bool = option(
         False,
         "Add a column with the prediction set: the smallest set of classes that contains the right one with the "

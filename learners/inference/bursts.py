@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from datasets.core.errors import counted
 from datasets.items import UNKNOWN, Clock, iso
 from datasets.spectrograms import Source
 from learners.cli.settings import ConfidenceSettings
@@ -56,12 +57,13 @@ class Bursts:
 
     Attributes
     ----------
-    clock : times of the files, and their deployments. A camera is a deployment, else a folder.
+    clock : times of the files, their deployments, and the events that their source names. A camera is a deployment,
+        else a folder.
     threshold : least probability of an answered event.
     gap : seconds without a frame that end an event.
     top : number of classes to list.
-    sequences : names of events by path, as the source of the frames has them; these are events whatever their times.
     counts : number of events, by number of frames.
+    answered : number of events that are not unknown.
     """
 
     columns: ClassVar = tuple(field.name for field in fields(Event))
@@ -69,8 +71,8 @@ class Bursts:
     threshold: float
     gap: float = GAP
     top: int = 3
-    sequences: Mapping[str, str] = field(default_factory=dict)
     counts: Counter[int] = field(default_factory=Counter)
+    answered: int = 0
     _names: dict[str, int | str] = field(default_factory=dict)  # by first frame
 
     def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
@@ -82,12 +84,13 @@ class Bursts:
         for _, group in groupby(predictions, self._camera):
             frames = list(group)
             paths = [frame.path for frame in frames]
-            for numbers in events_of(paths, self.clock, self.gap, self.sequences):
+            for numbers in events_of(paths, self.clock, self.gap):
                 members = [frames[n] for n in numbers]
                 self.counts[len(members)] += 1
                 path = members[0].path
-                self._names[path] = self.sequences.get(path) or self.counts.total()
+                self._names[path] = self.clock.sequences.get(path) or self.counts.total()
                 merged = merge_frames(members, self.threshold)
+                self.answered += merged.label != UNKNOWN
                 times = [_moment(member.path, self.clock) for member in members]
                 length = math.nan
                 if known := [time for time in times if time is not None]:
@@ -114,9 +117,10 @@ class Bursts:
         return camera_of(frame.path, self.clock)
 
     def summary(self) -> str:
-        frames = sum(n * count for n, count in self.counts.items())
+        frames, events = sum(n * count for n, count in self.counts.items()), self.counts.total()
         return (
-            f"Events: {self.counts.total()} of {frames} files, {self.counts[1]} of them of one file "
+            f"{counted(events, 'event')} of {counted(frames, 'file')}: {self.answered} answered, "
+            f"{events - self.answered} unknown. {counted(self.counts[1], 'event')} of one file "
             f"(pauses of more than {self.gap:g} s end an event)"
         )
 
@@ -143,18 +147,17 @@ def _shows(box: Prediction, event: Prediction) -> bool:
     return box.box is not None and box.reason.why not in _EMPTY and not another
 
 
-def events_of(
-    paths: Sequence[str], clock: Clock, gap: float = GAP, sequences: Mapping[str, str] | None = None
-) -> list[list[int]]:
+def events_of(paths: Sequence[str], clock: Clock, gap: float = GAP) -> list[list[int]]:
     """Numbers of the files of each event: of one camera, with at most ``gap`` seconds between neighbours.
 
-    A file without a time is an event by itself. Files in an event are ordered by time. ``sequences`` : as for `Bursts`.
+    What the source of the files names as one event is one, whatever its times. Another file without a time is an event
+    by itself. Files in an event are ordered by time.
     """
     groups: dict[tuple[str, str], list[tuple[datetime | None, int]]] = {}
     for path in paths:
         clock.of(path)  # all, before their times are settled
     for number, path in enumerate(paths):
-        time, name = _moment(path, clock), (sequences or {}).get(path, "")
+        time, name = _moment(path, clock), clock.sequences.get(path, "")
         alone = "" if name or time is not None else path
         groups.setdefault((camera_of(path, clock), name or alone), []).append((time, number))
     events: list[list[int]] = []

@@ -81,15 +81,12 @@ def predict_files(
             if shape.provenance is not None:
                 shape.provenance.write(settings.out, tally.counts())
             journal.finish()
-    if shape.events is not None:
-        print(shape.events.summary(), file=sys.stderr)
-    if shape.bursts is not None:
-        print(shape.bursts.summary(), file=sys.stderr)
     for line in shape.clock.remarks() if shape.clock else ():
         print(line, file=sys.stderr)
     if skipped:
         print(skipped_line(skipped), file=sys.stderr)
-    return tally.status()
+    merged = shape.events or shape.bursts
+    return tally.status("" if merged is None else merged.summary())
 
 
 def _predict_embeddings(
@@ -171,15 +168,20 @@ class Tally:
             **{str(why): n for why, n in self.whys.most_common()},
         }
 
-    def status(self) -> int:
+    def status(self, summary: str = "") -> int:
         """Log how many files were answered and refused, and print how many were not predicted.
+
+        ``summary`` : says it of events, if these are the rows.
 
         Returns the exit status: 0, or 3 if some files were not predicted.
         """
         if self.count:
             unknown, reasons = refusals(self.whys)
             files = counted(self.count, "file")
-            log.info("%s: %d answered, %d unknown%s", files, self.answered, unknown, reasons)
+            log.info(
+                "%s",
+                summary or f"{files}: {self.answered} answered, {unknown} unknown{reasons}",
+            )
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:

@@ -30,6 +30,7 @@ class Events:
     exclusive : one class per window; else multi-label, with separate events per label.
     windows : number of windows by reason; `Why.ACCEPTED` for accepted windows.
     recordings : number of readable recordings, by number of events.
+    labels : number of events by class.
     short : number of events shorter than ``min_length``.
     """
 
@@ -38,6 +39,7 @@ class Events:
     exclusive: bool = True
     windows: Counter[Why] = field(default_factory=Counter)
     recordings: Counter[int] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
     short: int = 0
 
     def from_prediction(self, prediction: Prediction) -> list[Prediction]:
@@ -70,6 +72,7 @@ class Events:
         # The length of a recording that has been deleted is NaN.
         long_enough = [row for row in rows if not row.end - row.start < self.min_length]
         self.short += len(rows) - len(long_enough)
+        self.labels += Counter(row.label for row in long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
         if prediction.reason.failed:
             return [prediction, *long_enough]
@@ -77,14 +80,16 @@ class Events:
         return long_enough
 
     def summary(self) -> str:
-        """Sentences on the windows answered and refused, and on the events."""
+        """Sentences on the events, and on the windows answered and refused."""
         refused, reasons = refusals(self.windows)
-        events = sum(n * recordings for n, recordings in self.recordings.items())
-        refused_text = f", {refused} refused{reasons}" if refused else ""
+        classes = ", ".join(f"{name} {n}" for name, n in self.labels.most_common())
+        recordings = counted(self.recordings.total(), "recording")
+        none = self.recordings[0]
+        silent = f"{counted(none, 'recording')} without events. " if none else ""
         text = (
-            f"Windows: {self.windows.total()} in {counted(self.recordings.total(), 'recording')}, "
-            f"{self.windows[Why.ACCEPTED]} answered{refused_text}. Events: {events}; "
-            f"{counted(self.recordings[0], 'recording')} without events."
+            f"{counted(self.labels.total(), 'event')} in {recordings}{': ' if classes else ''}{classes}. "
+            f"{silent}"
+            f"{counted(self.windows.total(), 'window')}: {self.windows[Why.ACCEPTED]} answered, {refused} unknown{reasons}."
         )
         if self.short:
             text += (

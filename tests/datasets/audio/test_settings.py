@@ -16,7 +16,7 @@ from scipy.signal import lfilter_zi
 
 from datasets.audio import mel
 from datasets.audio.settings import MelSettings
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import SecondhandError
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms.settings import RENDERER_VERSION, colour_table
 from tests.datasets.audio import kaldi
@@ -376,7 +376,7 @@ class TestSettings:
         assert (mel.filterbank(bands).max(axis=1) > 0).all()
 
 
-def test_hours_that_only_the_header_claims_are_not_cut(tmp_path):
+def test_of_hours_that_only_the_header_claims_what_is_there_is_cut(tmp_path):
     """A FLAC header has 36 bits for the number of samples: it could claim thousands of windows."""
     path = tmp_path / "a.flac"
     soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, 40_000), 8000)
@@ -384,8 +384,7 @@ def test_hours_that_only_the_header_claims_are_not_cut(tmp_path):
     data[22:26] = (200_000_000).to_bytes(4, "big")
     path.write_bytes(data)
     spectrogram = MelSettings(rate=8000, window=0.5)
-    with pytest.raises(BadFile, match=r"truncated|cannot be decoded"):
-        spectrogram.spans(path)
+    assert spectrogram.spans(path) == [(n / 2, n / 2 + 0.5) for n in range(10)]
 
 
 class TestKaldi:

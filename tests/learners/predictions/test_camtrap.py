@@ -411,8 +411,8 @@ def test_the_source_names_the_events(tmp_path: Path) -> None:
         Image.new("RGB", (8, 8)).save(tmp_path / name)
         files.append(tmp_path / name)
     clock = Clock()
-    names = dict(zip(map(str, files), ("a", "b", "a", ""), strict=True))
-    bursts = Bursts(clock, 0.5, sequences=names)
+    clock.sequences = dict(zip(map(str, files), ("a", "b", "a", ""), strict=True))
+    bursts = Bursts(clock, 0.5)
     rows = [bursts.record(one) for one in bursts(map(answer, files))]
     shown = [(row["event"], [Path(file).name for file in row["files"]]) for row in rows]
     assert shown == [("a", ["0.jpg", "2.png"]), ("b", ["1.jpg"]), (3, ["3.png"])]

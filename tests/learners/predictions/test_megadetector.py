@@ -17,7 +17,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images import Box
 from learners.backbones.building import NetworkSpec, build
 from learners.inference import Predictor
-from learners.model.bundle import Bundle, save_bundle
+from learners.model.bundle import Bundle, load_bundle, save_bundle
 from learners.predict import main
 from tests.learners.confidences import settings
 
@@ -30,6 +30,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
     bundle = Bundle(network, spec, ["fox", "hare", "owl"], preprocessing, confidence=settings(3))
     return str(save_bundle(bundle, tmp_path_factory.mktemp("models") / "model"))
+
+
+def test_a_model_of_boxes_says_that_it_is_given_whole_photos(model, camera, tmp_path, capsys):
+    """Once, and where the boxes are that the folder has; a model of whole photos says nothing."""
+    (camera / "notes.json").write_text("{}")
+    of_boxes = load_bundle(Path(model))
+    of_boxes.provenance["boxes"] = 12
+    crops = str(save_bundle(of_boxes, tmp_path / "crops"))
+    said = ("detections.json has the boxes", "whole photos")
+    for folder, path, expected in (
+        (model, camera, 0), (crops, camera, 1), (crops, camera / "detections.json", 0),
+    ):  # fmt: skip
+        main([folder, str(path), "--threshold", "0"])
+        messages = capsys.readouterr().err
+        assert [messages.count(words) for words in said] == [expected] * 2
 
 
 @pytest.fixture
