@@ -307,7 +307,7 @@ def test_the_losses_of_items_average_to_that_of_validation(digits):
 @pytest.mark.parametrize(
     ("items", "gain", "noise", "expected"),
     [(50, 0.0, 0.1, 0.5), (50, 0.005, 0.1, 0.5), (50, 0.1, 0.1, 1.0), (50, -0.5, 0.1, 0.0),
-     (5, 0.1, 0.1, 0.5), (1, 5.0, 0.0, 0.5), (20, 0.1, 0.0, 1.0)],
+     (5, 0.1, 0.3, 0.5), (1, 5.0, 0.0, 0.5), (20, 0.1, 0.0, 1.0)],
 )  # fmt: skip
 def test_only_clear_evidence_moves_the_share(items, gain, noise, expected):
     """By scipy's paired test: the last weights are better by ``gain``, and those at a quarter by half of it."""
