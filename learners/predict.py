@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_replaced(settings)
 
     console.start(settings)
+    if settings.out is None:
+        console.require_output()
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
     from learners.predictions import Provenance, boxes_of, predict_files

@@ -165,7 +165,9 @@ class TrainSettings:
         "and their interpolations; last takes the last epoch.",
     )
     seed: int = option(
-        0, "Random seed of splits, initial weights, order of files and augmentation."
+        0,
+        "Random seed of splits, initial weights, order of files and augmentation.",
+        limits=Limits(low=0, high=2**31 - 1),
     )
     seeds: int = option(
         1,

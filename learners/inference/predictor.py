@@ -569,7 +569,7 @@ class Predictor:
             return []
         features = self.forward(opened[None])[1][0]
         try:
-            with open(self._run / REFERENCE, encoding="utf-8", newline="") as file:
+            with open(self._run / REFERENCE, encoding="utf-8-sig", newline="") as file:
                 rows = list(read_dicts(file)[1])
             if len(rows) != len(reference):
                 return []

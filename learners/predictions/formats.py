@@ -16,7 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, TextIO
 
-from datasets.core.cells import write_rows
+from datasets.core.cells import check_not_spreadsheet, mark_csv, write_rows
 from datasets.core.errors import SecondhandError, one_line
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import below
@@ -230,6 +230,8 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
         raise SecondhandError(
             f"--out {out} is a file, but --format {format} writes a folder. Give a folder"
         )
+    if format in _TEXTS:
+        check_not_spreadsheet(out)
     occupied = any(out.iterdir()) if out.is_dir() else out.exists()
     if occupied and not overwrite and not journal_file(out).exists():
         raise SecondhandError(
@@ -268,3 +270,6 @@ def write(
             open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream,
         ):
             _TEXTS[format](predictions, shape, stream)
+            stream.close()
+            if format == "csv":
+                mark_csv(beside)
