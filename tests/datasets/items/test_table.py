@@ -33,7 +33,7 @@ def test_a_folder_of_class_folders(root: Path) -> None:
     assert table.kind == "picture"
     assert table.frame["label"].value_counts().to_dict() == {"cat": 3, "dog": 4}
     assert list(table.frame.columns) == [
-        *("path", "label", "group", "split", "fold", "deployment", "time", "sequence"),
+        *("path", "label", "group", "split", "fold", "deployment", "time", "sequence", "complete"),
         *("start", "end", "gps", "x", "y", "width", "height"),
     ]
     assert table.frame[["group", "split", "fold"]].eq("").all(axis=None)
