@@ -10,6 +10,7 @@ import gradio as gr
 
 from app.about import about_html
 from app.api import add_api, raw
+from app.corrected import corrections_tab
 from app.dial import Dial, dial_of
 from app.feedback import check_label
 from app.panels import panels_html
@@ -97,6 +98,9 @@ def _model(
         if labelling is not None:
             with gr.Tab("Label") as label:
                 label_tab(label, labelling, site.rendering)
+        if site.feedback is not None:
+            with gr.Tab("Corrections") as corrections:
+                corrections_tab(corrections, site.feedback, predictor.classes)
         with gr.Tab("About this model") as tab:
             about = gr.HTML(note_html("Loading."), elem_classes="sh-page")
             cached: list[str] = []
@@ -302,7 +306,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             return labels, gr.skip(), note_html("Choose a row first.", status=True)
         answer = answers[row]
         try:
-            label = check_label(label)
+            label = _spelt(site, name, label)
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
                 rule = rules.dial.rule(None if by_model else threshold)
@@ -352,7 +356,7 @@ def _correction(
         saved = render(
             "app", "saved.html", what="The correction is", file=name_here(table), command=command
         )
-        new = check_label(label) not in (*served.predictor.classes, "unknown")
+        new = _spelt(site, name, label) not in (*served.predictor.classes, "unknown")
         few = " A new class needs at least 2 files (20 are better)." if new else ""
         return note_html(f"Saved. Thank you.{few}", status=True) + saved
 
@@ -366,7 +370,18 @@ def _save(site: Site, name: str, last: Query, label: str, rule: Rule) -> None:
     assert last.answer is not None
     shown = judge(last.answer, rule)
     kind = site.models[name].kind
-    site.feedback.save(last.file, label, kind=kind, gps=last.at, shown=shown, model=name)
+    classes = site.models[name].predictor.classes
+    site.feedback.save(
+        last.file, label, kind=kind, gps=last.at, shown=shown, model=name, classes=classes
+    )
+
+
+def _spelt(site: Site, name: str, label: str | None) -> str:
+    """A label as it is saved, in the spelling of the model's class or of an earlier correction."""
+    classes = site.models[name].predictor.classes
+    if site.feedback is None:
+        return check_label(label, classes)
+    return site.feedback.check(label or "", classes)
 
 
 def theme() -> Any:

@@ -219,8 +219,9 @@ class Labelling(Pool):
         ------
         SecondhandError : the label is not valid, or the table cannot be written.
         """
+        others = [name for item, name in self._labels.items() if item != self._item(number)]
         row = self._row(number) | {
-            "label": check_label(label),
+            "label": check_label(label, [*self.classes, *others]),
             "predicted": self.order[number].guess,
             "model": self.model_name,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),

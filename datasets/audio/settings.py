@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from datasets.audio import decode, mel
-from datasets.audio.decode import RATES
+from datasets.audio.decode import RATES, ULTRASOUND
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.spectrograms import (
     COLOUR_MAPS,
@@ -50,7 +50,8 @@ class MelSettings(SpectrogramSettings):
     n_fft, hop : samples of a frame, and between frames. 0: in proportion to the rate, 2048 and 512 at
         44 100 Hz (n_fft is rounded up to a length with a fast transform).
     n_mels : number of mel bands, 8 to 1024.
-    fmin, fmax : band in Hz. ``fmax`` 0: 16 kHz, or half the rate if that is less.
+    fmin, fmax : band in Hz. ``fmax`` 0: 16 kHz, or half the rate if that is less or the rate is above
+        `ULTRASOUND`.
     level : white and black. "clip": the clip's peak (at least -50 dBFS) and ``range_db`` below it. "fixed":
         full scale and ``range_db`` below it. "pcen": per-channel energy normalisation, 4 and 0. Full scale
         is the mel power of a sine of amplitude 1 in the band with the largest weight.
@@ -87,7 +88,8 @@ class MelSettings(SpectrogramSettings):
             set_field = object.__setattr__  # the dataclass is frozen
             set_field(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
             set_field(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
-            set_field(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))
+            highest = self.rate / 2 if self.rate > ULTRASOUND else min(16_000.0, self.rate / 2)
+            set_field(self, "fmax", self.fmax or highest)
         has_frame = self.rate * self.window >= self.n_fft
         fits_kaldi = self.level != "pcen" and self.colour != "windows" and has_frame
         check_values(
@@ -221,6 +223,9 @@ class MelSettings(SpectrogramSettings):
     def _fills(self, start: float, end: Seconds) -> bool:
         """Whether a span is as long as the window, to half a sample."""
         return end is not None and end - start >= self.window - 0.5 / self.rate
+
+    def is_cut(self, path: AnyPath) -> bool:
+        return True
 
     def places(
         self,

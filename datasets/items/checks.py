@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, quoted
+from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
@@ -215,7 +215,7 @@ def drop_copies(
                 if split != first["split"]:
                     where = "the other time" if is_same else "which is"
                     reason += f", {where} in {first['split']}"
-                drop[row] = Rejected(path, reason)
+                drop[row] = Copy(path, reason)
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 
@@ -358,7 +358,7 @@ def apply_corrections(
                 labels[row] = label
             else:
                 reason = "listed twice" if paths[row] == path else f"a copy of {path}"
-                copies[row] = Rejected(paths[row], reason)
+                copies[row] = Copy(paths[row], reason)
         if before != label:
             corrections.append(
                 (path, span_text(times[first_rows[0]]), before, label, paths[last[-1]])

@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.audio import window_of
+from datasets.audio import (
+    BAND_COLUMNS,
+    ULTRASOUND,
+    MelSettings,
+    are_outside,
+    hertz,
+    labelled_band,
+    show_band,
+    time_expansion,
+    window_of,
+)
 from datasets.core.errors import Rejected, SecondhandError, counted, one_line
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.clock import Clock
@@ -149,6 +159,8 @@ def render_items(
             spectrogram = infer_spectrogram(table.kind, trained, signal, trained_settings)
             if trained_settings:
                 _log_trained_settings(trained_settings, signal)
+        if isinstance(spectrogram, MelSettings):
+            _log_frequencies(spectrogram, table.frame.loc[table.frame["split"].eq("train")])
         planned = table.frame
         rows, background = _render_items(table, spectrogram, signal)
         if why := missing_split(table.frame, set(planned["split"])):
@@ -470,7 +482,56 @@ def infer_spectrogram(
     spans = frame["end"] - frame["start"]
     if kind == "sound" and spans.notna().all():  # the items are these, not their files
         settings.setdefault("window", window_of(spans.tolist()))
-    return SPECTROGRAM_KINDS[kind].infer(frame["path"], **settings)
+    spectrogram = SPECTROGRAM_KINDS[kind].infer(frame["path"], **settings)
+    if isinstance(spectrogram, MelSettings) and (band := labelled_band(*_limits(frame))):
+        return show_band(spectrogram, band, settings)
+    return spectrogram
+
+
+def _limits(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The lowest and the highest frequency of each label in Hz, NaN if not given."""
+    nothing = pd.Series(np.nan, frame.index)
+    low, high = (frame.get(name, nothing) for name in BAND_COLUMNS)
+    return low, high
+
+
+def _log_frequencies(spectrogram: MelSettings, frame: pd.DataFrame) -> None:
+    """Say which frequencies are shown where that is not the usual, which labels are outside, and what is slowed."""
+    low, high = _limits(frame)
+    shown = f"the pictures show {hertz(spectrogram.fmin)} to {hertz(spectrogram.fmax)}"
+    band = labelled_band(low, high)
+    if band or spectrogram.rate > ULTRASOUND:
+        why = f"labels up to {hertz(band.high)}" if band else f"a rate of {hertz(spectrogram.rate)}"
+        log.info("Frequencies: %s (%s); --spectrogram with fmin and fmax changes it", shown, why)
+    if number := int((outside := are_outside(spectrogram, low, high)).sum()):
+        path, first, last = (
+            frame["path"][outside].iloc[0],
+            low[outside].iloc[0],
+            high[outside].iloc[0],
+        )
+        log.warning(
+            "%s reach out of the frequencies that %s, such as %s to %s of %s. Choose fmin and fmax with "
+            "--spectrogram; at %s at most %s can be shown",
+            f"{number} of {counted(len(frame), 'label')}", shown, hertz(first), hertz(last), path,
+            hertz(spectrogram.rate), hertz(spectrogram.rate / 2),
+        )  # fmt: skip
+    expanded = {
+        path: factor for path in frame["path"].unique() if (factor := time_expansion(path)) > 1
+    }
+    if expanded:
+        path, factor = next(iter(expanded.items()))
+        count, files = len(expanded), frame["path"].nunique()
+        mixed = (
+            ". The others are not: one call has two pictures. Expand all or none"
+            if count < files
+            else ""
+        )
+        log.log(
+            logging.WARNING if mixed else logging.INFO,
+            "Slowed recordings (time expansion): %d of %d, such as %s, %d times. Frequencies and times are those of the "
+            "slowed sound%s",
+            count, files, path, factor, mixed,
+        )  # fmt: skip
 
 
 def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSettings) -> None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from datasets.core.errors import counted
 from datasets.items import UNKNOWN, Clock, iso
 from datasets.spectrograms import Source
 from learners.cli.settings import ConfidenceSettings
@@ -62,6 +63,7 @@ class Bursts:
     gap : seconds without a frame that end an event.
     top : number of classes to list.
     counts : number of events, by number of frames.
+    answered : number of events that are not unknown.
     """
 
     columns: ClassVar = tuple(field.name for field in fields(Event))
@@ -70,6 +72,7 @@ class Bursts:
     gap: float = GAP
     top: int = 3
     counts: Counter[int] = field(default_factory=Counter)
+    answered: int = 0
     _names: dict[str, int | str] = field(default_factory=dict)  # by first frame
 
     def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
@@ -87,6 +90,7 @@ class Bursts:
                 path = members[0].path
                 self._names[path] = self.clock.sequences.get(path) or self.counts.total()
                 merged = merge_frames(members, self.threshold)
+                self.answered += merged.label != UNKNOWN
                 times = [_moment(member.path, self.clock) for member in members]
                 length = math.nan
                 if known := [time for time in times if time is not None]:
@@ -113,9 +117,10 @@ class Bursts:
         return camera_of(frame.path, self.clock)
 
     def summary(self) -> str:
-        frames = sum(n * count for n, count in self.counts.items())
+        frames, events = sum(n * count for n, count in self.counts.items()), self.counts.total()
         return (
-            f"Events: {self.counts.total()} of {frames} files, {self.counts[1]} of them of one file "
+            f"{counted(events, 'event')} of {counted(frames, 'file')}: {self.answered} answered, "
+            f"{events - self.answered} unknown. {counted(self.counts[1], 'event')} of one file "
             f"(pauses of more than {self.gap:g} s end an event)"
         )
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
 from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
-from learners.inference import Prediction, merge_label_probabilities, merge_probabilities
+from learners.inference import NAN, Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import FAILURES, Why
 
 if TYPE_CHECKING:
     from datasets.annotations import Detections
     from learners.inference import Bursts
+    from learners.predictions.strain_files import StrainFiles
 
 
 @dataclass
@@ -30,7 +31,9 @@ class Events:
     exclusive : one class per window; else multi-label, with separate events per label.
     windows : number of windows by reason; `Why.ACCEPTED` for accepted windows.
     recordings : number of readable recordings, by number of events.
+    labels : number of events by class.
     short : number of events shorter than ``min_length``.
+    unit : what the windows are cut from; "" if it is not counted.
     """
 
     gap: float = 0.0
@@ -38,14 +41,16 @@ class Events:
     exclusive: bool = True
     windows: Counter[Why] = field(default_factory=Counter)
     recordings: Counter[int] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
     short: int = 0
+    unit: str = "recording"
 
     def from_prediction(self, prediction: Prediction) -> list[Prediction]:
         """Events of a recording, ordered by start; the prediction of a bad file comes first.
 
         Each window counts up to the middle of its overlap with its neighbours. ``at`` is the middle of
-        the window with the highest probability of the class, ``probability`` comes from
-        `merge_probabilities`, and the other fields are those of that window.
+        the window with the highest probability of the class, or of strain the loudest tile there, ``probability``
+        comes from `merge_probabilities`, and the other fields are those of that window.
         """
         windows = prediction.windows or (with_full_span(prediction),)
         boundaries = _boundaries(windows)
@@ -70,6 +75,7 @@ class Events:
         # The length of a recording that has been deleted is NaN.
         long_enough = [row for row in rows if not row.end - row.start < self.min_length]
         self.short += len(rows) - len(long_enough)
+        self.labels += Counter(row.label for row in long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
         if prediction.reason.failed:
             return [prediction, *long_enough]
@@ -77,14 +83,17 @@ class Events:
         return long_enough
 
     def summary(self) -> str:
-        """Sentences on the windows answered and refused, and on the events."""
+        """Sentences on the events, and on the windows answered and refused."""
         refused, reasons = refusals(self.windows)
-        events = sum(n * recordings for n, recordings in self.recordings.items())
-        refused_text = f", {refused} refused{reasons}" if refused else ""
+        classes = ", ".join(f"{name} {n}" for name, n in self.labels.most_common())
+        of, silent, none = "", "", self.recordings[0]
+        if self.unit:
+            of = f" in {counted(self.recordings.total(), self.unit)}"
+            silent = f"{counted(none, self.unit)} without events. " if none else ""
         text = (
-            f"Windows: {self.windows.total()} in {counted(self.recordings.total(), 'recording')}, "
-            f"{self.windows[Why.ACCEPTED]} answered{refused_text}. Events: {events}; "
-            f"{counted(self.recordings[0], 'recording')} without events."
+            f"{counted(self.labels.total(), 'event')}{of}{': ' if classes else ''}{classes}. "
+            f"{silent}"
+            f"{counted(self.windows.total(), 'window')}: {self.windows[Why.ACCEPTED]} answered, {refused} unknown{reasons}."
         )
         if self.short:
             text += (
@@ -98,8 +107,10 @@ class Events:
         surest = max(windows, key=lambda window: dict(window.top)[name])
         merge = merge_probabilities if self.exclusive else merge_label_probabilities
         top, middle = merge(windows), (surest.start + surest.end) / 2
+        peak = middle + surest.offset
         named = surest._replace(label=name, best=name, probability=dict(top)[name], top=top)
-        return named._replace(start=start, end=end, at=middle)
+        at = peak if start <= peak <= end else middle  # NaN is neither
+        return named._replace(start=start, end=end, at=at, offset=NAN)
 
 
 class RowSettings(NamedTuple):
@@ -110,11 +121,13 @@ class RowSettings(NamedTuple):
     windows : a row per window of a long recording, or per box of a picture.
     events : a row per event instead.
     top : number of classes listed per row.
+    lists_top : also in the table for the terminal.
     hidden : fields of `Prediction` that are left out.
     names : files and folders of the call; tables in a folder are named relative to them.
     band : lowest and highest frequency of the model, in Hz.
     classes : classes of the model, for the width of a column.
-    gps : moments are GPS times.
+    gps : times are GPS times.
+    strain : names predictions of strain after its files; None for other kinds.
     provenance : model, thresholds and call; None if they are not recorded.
     clock : finds time and place of files; None leaves the columns of time and place out.
     bursts : merges frames into events, a row each; None for a row per file.
@@ -124,6 +137,7 @@ class RowSettings(NamedTuple):
     windows: bool = False
     events: Events | None = None
     top: int = 3
+    lists_top: bool = False
     hidden: Sequence[str] = ()
     names: Sequence[str] = ()
     band: tuple[float, float] = (0.0, 0.0)
@@ -133,6 +147,7 @@ class RowSettings(NamedTuple):
     provenance: Provenance | None = None
     detections: Detections | None = None
     bursts: Bursts | None = None
+    strain: StrainFiles | None = None
 
     @property
     def more_columns(self) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -220,7 +222,8 @@ def build_network(
 
     Raises
     ------
-    SecondhandError : the network cannot be loaded, does not suit the items, or does not fit on the disk.
+    SecondhandError : the network cannot be loaded, or does not suit the items.
+    OSError : the run does not fit on the disk.
     """
     with distributed.in_turn():
         if origin is None:
@@ -285,7 +288,9 @@ def _build_loaders(
 ) -> DataLoaders:
     augment = settings.augment
     block: TransformBlock
-    workers = workers_for(settings.speed, device, decoded=decoded.fits)
+    # Validation has batches of twice the size, of one byte for each of three colours.
+    batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
+    workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
     if items.table.kind == "embedding":
         block, workers = VectorBlock(items.table.vectors), 0
     elif items.spectrogram is None:
@@ -357,15 +362,13 @@ def check_disk_space(folder: Path, network: nn.Module, members: int = 1) -> None
 
     Raises
     ------
-    SecondhandError : the disk has less free space.
+    OSError : the disk has less free space.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
     need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
     if free < need:
-        raise SecondhandError(
-            f"--out {folder}: the run needs {need >> 20} MiB, but only {free >> 20} MiB are free on this disk. Free "
-            "some space or choose another folder"
-        )
+        what = f"the run needs {need >> 20} MiB, but only {free >> 20} MiB are free on this disk"
+        raise OSError(errno.ENOSPC, what, str(folder))
 
 
 @contextmanager
@@ -383,6 +386,11 @@ def explain_errors() -> Iterator[None]:
             raise SecondhandError(
                 f"A process that opens files died ({_first_line(error)}), perhaps for lack of memory. Use fewer "
                 "--workers, or --workers 0"
+            ) from None
+        if "shared memory" in text:
+            raise SecondhandError(
+                f"The shared memory is full ({_first_line(error)}). Use --workers 0, or give a container more with "
+                "docker run --shm-size"
             ) from None
         if any(
             words in text for words in ("can't allocate memory", "out of memory", "MemoryError")

@@ -68,7 +68,7 @@ def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, serv
     for number, label in enumerate(["cyan", "red", "unknown"]):
         labelling.save(number, label)
         assert labelling.after(number) == number + 1
-    labelling.save(1, "green")
+    labelling.save(1, "GREEN")  # as the class is spelt
     labelling.undo(0)
     assert labelling.after(4) == 0
     assert labelling.labelled == 2

@@ -112,7 +112,7 @@ def test_events_have_the_first_frames_path_and_their_length(tmp_path):
     assert (event.path, event.start, event.end) == (paths[1], 0.0, 30.0)
     assert [one.path for one in event.windows] == [paths[1], paths[0], paths[2]]
     assert len(event.top) == 1
-    assert "1 of 3 files" in bursts.summary()
+    assert bursts.summary().startswith("1 event of 3 files: 1 answered, 0 unknown.")
 
 
 def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F811
@@ -161,7 +161,7 @@ def test_the_command_answers_each_event_once(model, tmp_path, capsys):  # noqa: 
         ("2.jpg", "0.0"),
     ] * 2
     assert [row["time"][-8:] for row in rows] == ["06:00:00", "06:01:02"] * 2
-    assert "Events: 4 of 6 files" in shown.err
+    assert "4 events of 6 files: " in shown.err.splitlines()[-1]
     main([*call, "--format", "jsonl"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(line["windows"]) for line in lines] == [2, 1, 2, 1]
