@@ -400,7 +400,7 @@ def _scratch_body(
 ) -> tuple[nn.Module, Preprocessing]:
     """A network of :mod:`learners.scratch` with torchvision's weights or those of a file."""
     from timm import get_pretrained_cfg
-    from timm.layers import resample_abs_pos_embed
+    from timm.layers.pos_embed import resample_abs_pos_embed
     from torchvision.models.vision_transformer import interpolate_embeddings
 
     from learners.scratch import convnets, vit
