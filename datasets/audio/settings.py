@@ -246,20 +246,15 @@ class MelSettings(SpectrogramSettings):
         duration = decode.probe(path).duration
         first, last = start or 0.0, min(duration, math.inf if end is None else end)
         half = min(last - first, self.window) / 2
-        for low, high in (
-            (last - self.window, first),
-            (first + half - self.window, last - half),
-        ):
+        for low, high in ((last - self.window, first), (first + half - self.window, last - half)):
             allowed = _without(
                 (max(low, 0.0), min(high, duration - self.window)),
                 [(begin - self.window, until) for begin, until in apart],
             )
             if room := sum(b - a for a, b in allowed):
-                break
-        else:
-            return []
-        starts = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
-        return [(begin, begin + self.window, None) for begin in starts]
+                begins = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
+                return [(begin, begin + self.window, None) for begin in begins]
+        return []
 
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
         """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides.

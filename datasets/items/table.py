@@ -1,8 +1,9 @@
 """Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
 
-The columns are ``path, label, group, split, fold, deployment, time, sequence`` (str, "" if unknown; time in ISO 8601),
-``start, end, gps`` (float seconds, NaN if not given), ``low_hz, high_hz`` (only where labels have frequency limits)
-and ``x, y, width, height`` of a box (fractions of the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
+The columns are ``path, label, group, split, fold, deployment, time, sequence, complete`` (str, "" if unknown; time in
+ISO 8601; complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
+given), ``low_hz, high_hz`` (only where labels have frequency limits) and ``x, y, width, height`` of a box (fractions of
+the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
 """
 
@@ -79,7 +80,9 @@ from datasets.items.labels import (
 
 log = logging.getLogger(__name__)
 
-TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time", "sequence")
+TEXT_COLUMNS = (
+    "path", "label", "group", "split", "fold", "deployment", "time", "sequence", "complete",
+)  # fmt: skip
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
@@ -133,6 +136,7 @@ class ItemTable:
         one split, as text; "" if they were not searched for.
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
+    spans : path, label, start and end (s) of all labelled items, also of those that are left out.
     clock : finds time and place of the files.
     learnt_until : with ``--split-by time``, when the last file that is not for testing was recorded; else "".
     protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
@@ -160,6 +164,9 @@ class ItemTable:
     picture_info: dict[str, PictureInfo] = field(default_factory=dict)
     vectors: Vectors = field(default_factory=Vectors)
     unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
+    spans: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=["path", "label", "start", "end"])
+    )
 
     def __post_init__(self) -> None:
         self.clock.checked = self.picture_info
@@ -307,6 +314,7 @@ def load_table(
     if learned:
         frame, corrections, copies = apply_corrections(frame, vectors)
         rejected += copies
+    spans = frame[["path", "label", "start", "end"]]
     frame, copies = drop_copies(frame, vectors=vectors, several_labels=not learned)
     rejected += copies
     frame = frame.drop(columns=["source", LABELLED], errors="ignore")
@@ -331,6 +339,7 @@ def load_table(
         background=frame.iloc[:0],
         picture_info=picture_info,
         vectors=vectors,
+        spans=spans,
     )
 
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from datasets.core.errors import SecondhandError
 from datasets.images import Box, DecodedPictures, PictureOpener, Preprocessing, keep_decoded
-from datasets.items import Loaded, picture_cache, split_units
+from datasets.items import UNKNOWN, Loaded, picture_cache, split_units
 from datasets.loaders import (
     Augmentation,
     PictureBlock,
@@ -95,11 +95,18 @@ def train_members(
     """
     train, network = settings.train, first_member(bundle.network)
     trained_on = items.rows.loc[items.rows["split"].eq("train")]
-    counts = trained_on["label"].value_counts()
+    in_an_epoch = trained_on
+    if "place" in trained_on:
+        in_an_epoch = trained_on.drop_duplicates("place")
+    counts = in_an_epoch["label"].value_counts()
+    known, known_in_an_epoch = (
+        rows["label"].ne(UNKNOWN).sum() for rows in (trained_on, in_an_epoch)
+    )
     objective = task.objective(
         train,
         [int(counts.get(name, 0)) for name in items.labels],
         background=items.labels != items.table.classes,
+        places=known / known_in_an_epoch,
     )
     groups = split_units(trained_on).to_numpy()
     members: list[nn.Sequential] = []
@@ -177,6 +184,7 @@ def train_members(
                 interrupted = True
         if distributed.first_process_value(partial(best.restore, network)):
             log.info("Kept %s", best.summary())
+            log.info("These weights are chosen automatically: you need not do anything")
             members.append(network.eval())
             kept.append(best.summary())
         if interrupted:
