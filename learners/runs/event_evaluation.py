@@ -46,7 +46,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")
     table, lines = items_of(bundle, task_of(bundle), settings)
     rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
-    predictor = Predictor(bundle, device=settings.device, top=sys.maxsize)
+    predictor = Predictor(bundle, device=settings.device, top=sys.maxsize, allow_truncated=True)
     heard: list[Prediction] = []
     bad: list[Rejected] = []
     hours: dict[str, float] = {}
