@@ -192,8 +192,9 @@ def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
         return "The model folder has no accuracy to compare with."
     home = float(bundle.metrics[f"{part}_accuracy"])
     low, high = bundle.metrics.get(f"{part}_accuracy_interval") or (home, home)
+    own = _limits((home, low, high)) if low < high else result.percent(home)
     compared = (
-        f"Of files of its classes {_limits(here)} are right here, and {_limits((home, low, high))} of its own "
+        f"Of files of its classes {_limits(here)} are right here, and {own} of its own "
         f"{result.part_name(part)} files were"
     )
     if here[2] < low:
@@ -271,7 +272,8 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
         metrics=jsonable(
             {
                 "calibration_accuracy": value,
-                "calibration_accuracy_interval": limits,
+                # Of files that are all labelled there are none.
+                "calibration_accuracy_interval": limits if limits[0] < limits[1] else None,
                 "calibration_coverage": threshold.coverage,
                 "calibration_items": len(usable),
             }

@@ -494,7 +494,7 @@ def _read_source(
         if is_detections(path):
             return *items_of_detections(path, min_box_confidence, labels.label), note
         if is_annotated(path):
-            return read_annotations(path, labels.column)
+            return read_annotations(path, labels.column, learned=learned)
         if path.is_dir() and labels.label:
             files, rejected = files_below(path)  # other kinds of file, such as notes, are ignored
             matching = [file for file in files if kind_of(file) == kind]

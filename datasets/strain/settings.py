@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, nan
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,15 @@ _NEARBY, _LOUD = 1.0, 25.0
 SHIFT = 0.5
 #: Largest step (s) between the energies that are averaged to a pixel; shorter than the shortest glitches.
 _STEP = 1 / 512
+
+
+class Scan(NamedTuple):
+    """Energies [height, width], lowest frequency first, of so many seconds around the trigger in a band (Hz)."""
+
+    duration: float
+    detector: str
+    band: tuple[float, float]
+    energy: NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,6 +259,11 @@ class QScanSettings(SpectrogramSettings):
     def is_cut(self, path: AnyPath) -> bool:
         return scan_of(path) is not None
 
+    def drawn(self, signal: Strain) -> bytes:
+        from datasets.strain.drawing import figure_png  # with matplotlib
+
+        return figure_png(self, signal)
+
     def places(
         self,
         path: AnyPath,
@@ -307,18 +321,27 @@ class QScanSettings(SpectrogramSettings):
         return [detectors[n % len(detectors)][n] for n in range(len(self.durations))]
 
     def _levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
-        height, width = self._height, self.size[1] // self._rows_and_columns[1]
+        width = self.size[1] // self._rows_and_columns[1]
+        scans = self._energies(signal, width, self._rows(signal))
+        return [self._grey(energy, self._height) for energy in scans]
+
+    def _energies(self, signal: Strain, width: int, height: int) -> list[NDArray[np.float32]]:
         centre = signal.trigger - signal.start
+        spans = [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations]
         try:
-            scans = self._gram(signal).images(
-                [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations],
-                width=width,
-                height=self._rows(signal),
-                step=_STEP,
-            )
+            return self._gram(signal).images(spans, width=width, height=height, step=_STEP)
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        return [self._grey(energy, height) for energy in scans]
+
+    def scans(self, signal: Strain, *, width: int, height: int) -> list[Scan]:
+        """The energies that `levels` shows, at another size."""
+        signals = [signal, *signal.others]
+        energies = [self._energies(one, width, height) for one in signals]
+        return [
+            Scan(seconds, one.detector, self._gram(one).frange, energies[n % len(signals)][n])
+            for n, seconds in enumerate(self.durations)
+            for one in [signals[n % len(signals)]]
+        ]
 
     @property
     def _height(self) -> int:

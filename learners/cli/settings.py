@@ -161,8 +161,8 @@ class TrainSettings:
     )
     keep: Literal["best", "last"] = option(
         "best",
-        "Weights to keep: best takes the lowest validation loss among the head-only model, every epoch "
-        "and their interpolations; last takes the last epoch.",
+        "Weights to keep: best takes those half way between the head-only model and the last epoch, unless validation "
+        "clearly prefers others (without a fitted head: the epoch of the lowest validation loss); last takes the last epoch.",
     )
     seed: int = option(
         0,
