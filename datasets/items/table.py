@@ -705,7 +705,7 @@ def read_rows(
         online = frame["path"].str.match(r"\s*(?!(?i:file))[A-Za-z][A-Za-z0-9+.-]*://")
         rejected += [
             Rejected(cell, f"an address, not a file: download it (row {row + 2} of {path.name})")
-            for row, cell in frame["path"][online].items()
+            for row, cell in zip(frame.index[online], frame["path"][online], strict=True)
         ]
         no_path |= online
     no_label = ~no_path & frame["label"].eq("" if classes is None else NOT_KNOWN)
@@ -1044,7 +1044,7 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool)
         distinct = labels[rows.index].drop_duplicates()
         if len(distinct) < 2:
             continue
-        (one, label), (other, other_label) = [*distinct.items()][:2]
+        (one, other), (label, other_label) = distinct.index[:2], distinct[:2]
         part = span_text(dict.fromkeys(PART_COLUMNS, np.nan) | rows.iloc[0].to_dict())
         remedy = f"Write its labels into one row, joined by {JOIN}" if multi_label else "Keep one"
         times = [] if part else _time_columns(column_names(Path(source)))
