@@ -401,3 +401,28 @@ def effective_counts(right: ArrayLike, groups: Groups = None) -> tuple[float, fl
         return 0.0, 0.0
     effect = float(design_effects(1 - outcomes, groups)[-1])
     return round(float(outcomes.sum())) / effect, len(outcomes) / effect
+
+
+def group_sums(values: ArrayLike, groups: Groups = None) -> Floats:
+    """Sums of ``values`` [n, ...] over the items of each group, [groups, ...]."""
+    v = np.asarray(values, np.float64)
+    if groups is None:
+        return v
+    _, number = np.unique(groups, return_inverse=True)
+    sums = np.zeros((number.max(initial=-1) + 1, *v.shape[1:]))
+    np.add.at(sums, number, v)
+    return sums
+
+
+def few_groups_factor(n: int, groups: Groups = None) -> float:
+    """Half width of a 95 % interval in standard errors estimated from the sums of groups.
+
+    It is Student's t quantile for m - 1 degrees of freedom, times sqrt(m / (m - 1)), where m is the effective number
+    of groups: (sum of sizes)^2 / sum of sizes^2 (Kish 1965). Infinite for a single group.
+    """
+    import scipy
+
+    m = n**2 / (group_sums(np.ones(n), groups) ** 2).sum() if n else 1.0
+    if m - 1 < 1e-9:
+        return np.inf
+    return float(scipy.special.stdtrit(m - 1, 0.975) * np.sqrt(m / (m - 1)))
