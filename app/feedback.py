@@ -6,7 +6,6 @@ python -m learners.finetune --from runs/photos/model --data corrected/feedback.c
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import math
@@ -22,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.core.cells import read_dicts, write_rows
-from datasets.core.errors import SecondhandError, quoted
+from datasets.core.cells import read_csv, write_rows
+from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
 from datasets.items import clean_label, label_error
@@ -176,18 +175,17 @@ class Corrections:
         if not self.file.exists():
             return list(self.columns), []
         try:
-            with open(self.file, newline="", encoding="utf-8-sig") as stream:
-                fields, dicts = read_dicts(stream, restval="", strict=True)
-                rows = list(dicts)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise SecondhandError(
-                f"{self.file.name}: not a CSV file ({error}); move it elsewhere"
-            ) from None
-        if not {"path", "label"} <= set(fields) or any(None in row for row in rows):
+            cells = read_csv(self.file)
+        except BadFile as error:
+            raise SecondhandError(f"{self.file.name}: {error.reason}; move it elsewhere") from None
+        fields = [*map(str, cells)]
+        if not {"path", "label"} <= set(fields):
             raise SecondhandError(
                 f"{self.file.name}: not a table of corrections with path and label; move it elsewhere"
             )
-        return [*fields, *(name for name in self.columns if name not in fields)], rows
+        return [*fields, *(name for name in self.columns if name not in fields)], [
+            {str(name): cell for name, cell in row.items()} for row in cells.to_dict("records")
+        ]
 
 
 def _of_prediction(shown: Prediction) -> dict[str, str]:

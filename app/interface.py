@@ -29,6 +29,7 @@ from app.views import (
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import SUFFIXES
 from learners.cli.console import as_typed
+from learners.inference import WHOLE
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -140,7 +141,10 @@ class Rules(NamedTuple):
 
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served, dial = site.models[name], dial_of(site, name)
-    waiting = no_answer_html(f"Choose a file. {classes_words(served.predictor.classes)}", "")
+    words = f"Choose a file. {classes_words(served.predictor.classes)}"
+    if served.predictor.bundle.of_boxes:
+        words += f" {WHOLE}: choose one that shows little else."
+    waiting = no_answer_html(words, "")
     query = gr.State(Query(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
         with gr.Column(scale=2, min_width=300):

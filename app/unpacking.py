@@ -119,8 +119,7 @@ def _members(
             raise SecondhandError(
                 f"{name}: {quoted(member.filename[:100])} in it {fault}. Make a zip of the class folders alone"
             )
-        hidden = any(part.startswith(".") for part in parts) or parts[0] == "__MACOSX"
-        if not hidden and is_user_file(Path(path)):
+        if all(is_user_file(Path(part)) for part in parts):
             yield member, path
 
 

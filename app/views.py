@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from markupsafe import Markup
 
 from app.about import RuleEffect
 from datasets.core.cells import write_rows
-from datasets.items import join_labels
+from datasets.core.errors import counted
+from datasets.items import join_labels, names_of
 from learners.files import jsonable
 from learners.inference import cell, deepest_label
+from learners.predictions import Events
 from learners.templates import percent, render
 from learners.uncertainty import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL, Reason, Why
 
@@ -180,14 +183,30 @@ def headline(answer: Prediction) -> str:
     return "no answer" if answer.reason.failed else answer.label
 
 
+def events_in(answer: Prediction) -> list[Prediction]:
+    """The events of a recording: neighbouring windows with the same label; none of a tree of classes."""
+    if not answer.windows or answer.branch:
+        return []
+    # Only the labels and times count here: the windows do not list all classes.
+    top = [(name, 1.0) for name in sorted({n for w in answer.windows for n in names_of(w.label)})]
+    windows = tuple(window._replace(top=top) for window in answer.windows)
+    return Events(exclusive=False).from_prediction(answer._replace(windows=windows))
+
+
+def event_words(events: Sequence[Prediction]) -> str:
+    """The number of events and of those of each class, the most frequent first."""
+    classes = Counter(event.label for event in events).most_common()
+    return f"{counted(len(events), 'event')}: {', '.join(f'{name} {n}' for name, n in classes)}"
+
+
 def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Markup:
-    """The label, or unknown with its reason, and the best classes with their probabilities.
+    """The events of a recording; the label, or unknown with its reason; the best classes with their probabilities.
 
     Parameters
     ----------
     temperature : the model's, which tells whether the probabilities are calibrated.
     """
-    words = explanation(answer, rule)
+    words, label, events = explanation(answer, rule), headline(answer), events_in(answer)
     if not words:
         near = bool(rule.score) or answer.distance_p >= rule.alpha  # NaN: the distance is off
         sure = percent(answer.probability)
@@ -197,11 +216,14 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
         if rule.thresholds is not None:
             words = "Each label has its own threshold, the line in its bar."
         words += f" {path_words(answer)}." if answer.branch else ""
-    if answer.windows:
+    if events:
+        words = f"The recording as a whole is {label}. {words}"
+        label = event_words(events)
+    elif answer.windows:
         words += f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction below."
-    state = "sh-unknown" if answer.label == UNKNOWN else "sh-known"
+    state = "sh-unknown" if answer.label == UNKNOWN and not events else "sh-known"
     return render(
-        "app", "answer.html", state=state, label=headline(answer), words=words, top=answer.top,
+        "app", "answer.html", state=state, label=label, words=words, top=answer.top, events=events,
         thresholds=rule.thresholds or {}, temperature=temperature,
     )  # fmt: skip
 
@@ -209,7 +231,7 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
 def no_answer_html(words: str, label: str = "no answer") -> Markup:
     """A message in the place of a prediction; ``label`` is "" before there is a file."""
     state = "sh-unknown" if label else ""
-    return render("app", "answer.html", state=state, label=label, words=words, top=())
+    return render("app", "answer.html", state=state, label=label, words=words, top=(), events=())
 
 
 def note_html(words: str, *, status: bool = False, turn: int | None = None) -> Markup:
@@ -257,13 +279,21 @@ def table_html(
 
     ``corrected`` : labels given by the visitor, by the number of the row.
     """
+    events = [events_in(a) for a in answers]
     return render(
         "app",
         "table.html",
         answers=[
-            (Path(a.path).name, headline(a), a, explanation(a, rule), corrected.get(number))
-            for number, a in enumerate(answers)
+            (
+                Path(a.path).name,
+                event_words(found) if found else headline(a),
+                a,
+                explanation(a, rule),
+                corrected.get(number),
+            )
+            for number, (a, found) in enumerate(zip(answers, events, strict=True))
         ],
+        events=sum(map(len, events)),
         answered=sum(a.label != UNKNOWN for a in answers),
         bad=sum(a.reason.failed for a in answers),
         words=rule_words(rule),

@@ -180,7 +180,7 @@ def _check_sound(path: str) -> None:
     """Raise BadFile if a file is not a sound."""
     from datasets import audio
 
-    audio.probe(path)
+    audio.check_whole(path)
 
 
 def _check_strain(path: str) -> None:

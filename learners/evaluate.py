@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
     metrics = evaluated.metrics
     if settings.events:
-        lines, alarm = _of_events(metrics), False
+        lines, alarm = result.event_sentences(metrics), not metrics["found"]
     else:
         lines = result.sentences(metrics, evaluated.confusions, what="files")
         alarm = result.answers_almost_nothing(metrics)
@@ -68,26 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if evaluated.bad:
         print(f"{counted(len(evaluated.bad), 'file')} could not be read", file=sys.stderr)
     print(f"Look at the report:  {evaluated.folder}/index.html")
-    print(f"All predictions:     {evaluated.folder}/predictions.csv")
+    predictions = f"{evaluated.folder}/predictions.csv"
+    if settings.events:
+        print(f"{counted(metrics['predicted'], 'predicted event') + ':':<20} {predictions}")
+    else:
+        print(f"All predictions:     {predictions}")
     return 3 if evaluated.bad else 0
-
-
-def _of_events(figures: Mapping[str, Any]) -> list[str]:
-    """Sentences on the events of long recordings."""
-    right = figures["predicted"] - figures["false_alarms"]
-    hours = f"{_rounded(figures['hours'])} hours"
-    low, high = figures["false_alarms_per_hour_interval"]
-    return [
-        f"Found {figures['found']} of {figures['events']} events in {hours}.",
-        f"{right} of {figures['predicted']} predicted events are right.",
-        f"False alarms: {figures['false_alarms']} in {hours}, {_rounded(figures['false_alarms_per_hour'])} an hour "
-        f"(95 % limits {_rounded(low)} to {_rounded(high)}).",
-    ]
-
-
-def _rounded(value: float) -> str:
-    """Two digits, and no exponent for a large number."""
-    return f"{float(f'{value:.2g}'):g}"
 
 
 def _expected(metrics: Mapping[str, Any]) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +114,8 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     }
     if settings.events and settings.top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
+    in_windows = settings.windows or settings.events or settings.format in ("raven", "audacity")
+    options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
     chosen = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
     if chosen and bundle.decider.tree is not None:
         raise SecondhandError(
@@ -132,7 +136,7 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
 
 def _detections(settings: Any, bundle: Bundle) -> Detections | None:
     """The results of a detector, if the call names such a file; raises SecondhandError for settings without one."""
-    from datasets.annotations import is_detections, read_detections
+    from datasets.annotations import detections_in, is_detections, read_detections
 
     files = [Path(path) for path in settings.paths if is_detections(Path(path))]
     if not files:
@@ -144,6 +148,9 @@ def _detections(settings: Any, bundle: Bundle) -> Detections | None:
             raise SecondhandError(
                 f"{given[0]} needs the JSON of MegaDetector as the file to predict. Give it, or leave {given[0]} out"
             )
+        folders = [Path(path) for path in settings.paths if bundle.of_boxes and os.path.isdir(path)]
+        for file in chain.from_iterable(map(detections_in, folders)):
+            log.warning("%s has the boxes of a detector. To predict them, name it instead", file)
         return None
     if len(settings.paths) > 1:
         raise SecondhandError(
@@ -184,10 +191,12 @@ def _shape(
             "Leave it out"
         )
     deployments = settings.deployments and read_deployments(settings.deployments)
-    clock = None if clockless else Clock(deployments)
+    clock = None if clockless else Clock(deployments, settings.paths)
     events, bursts = _events(settings, exclusive), None
     if events is not None and predictor.kind == "picture":
         assert clock is not None
+        if detections is not None:
+            clock.sequences = {path: one.sequence for path, one in detections.frames.items()}
         events, bursts = None, _bursts(predictor, settings, clock)
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shown |= dict.fromkeys(("box", "detection"), detections is not None)
@@ -259,7 +268,7 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
 def _check_bursts(settings: Any, format: str) -> None:
     """Raise SecondhandError for flags that events of pictures do not support."""
     unsupported = {
-        f"--format {format}": format not in ("csv", "jsonl", "table"),
+        f"--format {format}": format not in ("csv", "jsonl", "table", "camtrap-dp"),
         "--min-length": bool(settings.min_length),
         "--threshold-per-class": settings.threshold_per_class is not None,
         "--sets": settings.sets,

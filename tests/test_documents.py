@@ -108,21 +108,3 @@ def test_each_file_and_test_that_is_named_is_there() -> None:
         ):
             assert (ROOT / name).exists(), f"{document.name}: {name}"
             assert f"def {test}" in (ROOT / name).read_text("utf-8") if test else True, test
-
-
-def test_each_part_of_the_program_has_a_file_a_command_and_a_test() -> None:
-    """The tests above check that files, tests and flags exist; this one imports the packages."""
-    parts, packages = (ROOT / "docs/what-is-in-it.md").read_text("utf-8").split("## Packages")
-    rows = [line for line in parts.splitlines() if re.match(r"\| (?!part )", line)]
-    assert len(rows) >= 12
-    for row in rows:
-        file, command, test = (cell.strip(" `") for cell in row.strip("|").split("|")[1:])
-        assert (ROOT / file).is_file(), row
-        assert command.startswith(("python -m ", "make ")), row
-        assert re.fullmatch(r"tests/[\w/]+\.py::test_\w+", test), row
-    entries = re.findall(r"^\| (\w+) \| .* \| (`.*`) \|$", packages, re.MULTILINE)
-    assert len(entries) >= 6
-    for package, files in entries:
-        for file in re.findall(r"`(.*?)`", files):
-            text = (ROOT / file).read_text("utf-8")
-            assert re.search(rf"^ *(import|from) {package}\b", text, re.MULTILINE), (package, file)

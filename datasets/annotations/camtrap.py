@@ -2,24 +2,29 @@
 
 ``media.csv`` names the files, and ``observations.csv`` says what they show. A deployment is a group. An
 event-based observation labels all media of its deployment within its times, except for media with their own
-observations.
+observations. Media and events are compared only if both have times with a zone, or neither has.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import pandas as pd
 
-from datasets.core.cells import file_named, read_cells, read_text
+from datasets.core.cells import MISSING, file_named, read_csv, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, kind_of
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
+_SPAN = ("eventStart", "eventEnd")
 _OBSERVATIONS = ("deploymentID", "mediaID", "eventStart", "eventEnd", "observationType", "scientificName")  # fmt: skip
+#: A version in the address of the profile.
+_OLD = re.compile(r"/(0\.\d+[^/]*)/")
+_ZONE = r"(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
 #: Types of observation that are labels; the label of an animal is its name.
 _TYPES = ("human", "vehicle", "blank")
 
@@ -27,8 +32,8 @@ _TYPES = ("human", "vehicle", "blank")
 def read_package(
     folder: Path, label_column: str | None
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """Read a package: rows with path, label, group, start and end (s), deployment and time; rejected files; and a
-    note.
+    """Read a package: rows with path, label, group, start and end (s), deployment, time and sequence (the event);
+    rejected files; and a note.
 
     The note says how many labels a machine made; "" for none.
 
@@ -49,25 +54,26 @@ def read_package(
     else:
         kind, name = observations["observationType"], observations["scientificName"]
         label = name.where(name.ne(""), kind.where(kind.isin(_TYPES), ""))
-    observations = observations.assign(label=label, row=observations.index + 2)
+    observations = observations.assign(label=label)
     twice = media["mediaID"].duplicated()
     rejected = [
         Rejected(file, f"media.csv has the mediaID {quoted(name)} twice")
         for file, name in media.loc[twice, ["filePath", "mediaID"]].itertuples(index=False)
     ]
     media = media.loc[~twice]
+    media = media.drop(columns="row")
     of_media = media.merge(observations.drop(columns="deploymentID"), on="mediaID")
-    rows = pd.concat([of_media, _of_events(observations, media)], ignore_index=True)
+    of_events, unclear = _of_events(observations, media)
+    rows = pd.concat([of_media, of_events], ignore_index=True)
     unnamed = observations["mediaID"].ne("") & ~observations["mediaID"].isin(media["mediaID"])
-    table = folder / "observations.csv"
     rejected += [
-        Rejected(f"{table}, row {row}", f"media.csv has no mediaID {quoted(name)}")
+        Rejected(row, f"media.csv has no mediaID {quoted(name)}")
         for row, name in observations.loc[unnamed, ["row", "mediaID"]].itertuples(index=False)
     ]
-    rejected += [
-        Rejected(file, "no observation")
-        for file in media["filePath"][~media["mediaID"].isin(rows["mediaID"])]
-    ]
+    for medium, file in media.loc[
+        ~media["mediaID"].isin(rows["mediaID"]), ["mediaID", "filePath"]
+    ].itertuples(index=False):
+        rejected.append(Rejected(file, unclear.get(medium, "no observation")))
     is_address = rows["filePath"].str.startswith("file://")
     online = rows["filePath"].str.contains("://", regex=False) & ~is_address
     nameless = ~online & rows["label"].eq("")
@@ -85,36 +91,71 @@ def read_package(
         group=rows["deploymentID"],
         deployment=rows["deploymentID"],
         time=rows["timestamp"],
+        sequence=rows.get("eventID", ""),
     )
     sound = rows["path"].map(kind_of).eq("sound")
-    rows = rows.assign(**_spans(rows.where(sound)))
+    unclear_span = sound & rows[[*_SPAN]].ne("").all(axis=1) & ~_same_zones(rows)
+    rejected += [
+        Rejected(
+            path, f"its time {time!r} and those of its observation do not all have a time zone"
+        )
+        for path, time in rows.loc[unclear_span, ["path", "timestamp"]].itertuples(index=False)
+    ]
+    rows = rows.assign(**_spans(rows.where(sound))).loc[~unclear_span]
     machine = int(rows.get("classificationMethod", pd.Series(dtype=str)).eq("machine").sum())
     note = f"{machine} of {len(rows)} labels were made by a machine" if machine else ""
-    columns = ["path", "label", "group", "start", "end", "deployment", "time"]
+    columns = ["path", "label", "group", "start", "end", "deployment", "time", "sequence"]
     return rows[columns], rejected, note
 
 
 def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
-    """Read a table of the package, with all cells as text; BadFile if it or one of the columns is missing."""
+    """Read a table of the package, with all cells as text; BadFile if it or one of the columns is missing.
+
+    Missing values are "". The column ``row`` says where a row stands, for messages.
+    """
     package = folder / PACKAGE
     try:
-        resources = json.loads(read_text(package))["resources"]
-        paths = {str(one["name"]): one.get("path") for one in resources}  # None for inline data
-    except (ValueError, LookupError, TypeError) as error:
+        description = json.loads(read_text(package))
+        resource = {str(one["name"]): one for one in description["resources"]}.get(name, {})
+        named = resource.get("path")  # none for inline data
+        files = named if isinstance(named, list) else [named]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         if isinstance(error, BadFile):
             raise
         reason = "not a data package: it has no list of resources with names"
         raise BadFile(package, reason) from None
-    file = paths.get(name)
-    if not isinstance(file, str) or "://" in file:
+    if old := _OLD.search(str(description.get("profile"))):
+        raise BadFile(
+            package,
+            f"Camtrap DP {old[1]}, whose tables have other columns. Export it as Camtrap DP 1.0, or convert it with the R "
+            "package camtrapdp",
+        )
+    if not files or not all(isinstance(file, str) and "://" not in file for file in files):
         raise BadFile(
             package, f"no resource {name!r} with the path of a file, so it is not Camtrap DP 1.0"
         )
-    cells = read_cells(folder / file)
-    if missing := [column for column in columns if column not in cells]:
-        has = ", ".join(map(str, cells.columns[:40]))
-        raise BadFile(folder / file, f"no column {', '.join(missing)}. It has {has}")
-    return cells.apply(lambda column: column.str.strip())
+    schema, dialect = resource.get("schema"), resource.get("dialect")
+    stated = schema.get("missingValues", ()) if isinstance(schema, dict) else ()
+    delimiter = dialect.get("delimiter") if isinstance(dialect, dict) else None
+    tables = []
+    for file in files:
+        try:
+            cells = read_csv(folder / file, encoding=resource.get("encoding"), separator=delimiter)
+        except LookupError:
+            raise BadFile(
+                package, f"the encoding {quoted(resource['encoding'])} of {file} is not known"
+            ) from None
+        if missing := [column for column in columns if column not in cells]:
+            has = ", ".join(map(str, cells.columns[:40]))
+            old_names = {"media_id", "deployment_id"} & {*cells.columns}
+            hint = (
+                ". These are of an older version: export it as Camtrap DP 1.0" if old_names else ""
+            )
+            raise BadFile(folder / file, f"no column {', '.join(missing)}. It has {has}{hint}")
+        cells = cells.apply(lambda column: column.str.strip())
+        cells = cells.mask(cells.isin([*MISSING, *map(str, stated)]), "")
+        tables.append(cells.assign(row=[f"{folder / file}, row {n + 2}" for n in cells.index]))
+    return pd.concat(tables, ignore_index=True).fillna("")
 
 
 def _file(folder: Path, cell: str) -> str:
@@ -123,13 +164,27 @@ def _file(folder: Path, cell: str) -> str:
     return url2pathname(urlsplit(cell).path) if address else file_named(folder, cell)
 
 
-def _of_events(observations: pd.DataFrame, media: pd.DataFrame) -> pd.DataFrame:
-    """Event-based observations, one row for each medium within their times."""
+def _of_events(
+    observations: pd.DataFrame, media: pd.DataFrame
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Event-based observations, one row for each medium within their times; and why media can be in none."""
     events = observations.loc[observations["mediaID"].eq("")].drop(columns="mediaID")
     free = media.loc[~media["mediaID"].isin(observations["mediaID"])]
     rows = free.merge(events, on="deploymentID")
-    timestamp, begin, end = (_times(rows[name]) for name in ("timestamp", "eventStart", "eventEnd"))
-    return rows.loc[(begin <= timestamp) & (timestamp <= end)]
+    clear = _same_zones(rows)
+    timestamp, begin, end = (_times(rows[name]) for name in ("timestamp", *_SPAN))
+    within = clear & (begin <= timestamp) & (timestamp <= end)
+    unclear = {
+        medium: f"its time {time!r} and those of events of its deployment do not all have a time zone"
+        for medium, time in rows.loc[~clear, ["mediaID", "timestamp"]].itertuples(index=False)
+    }
+    return rows.loc[within], unclear
+
+
+def _same_zones(rows: pd.DataFrame) -> pd.Series:
+    """Whether the time of a medium and those of its observation all have a zone, or none has."""
+    zoned = pd.DataFrame({name: rows[name].str.contains(_ZONE) for name in ("timestamp", *_SPAN)})
+    return zoned.nunique(axis=1).le(1)
 
 
 def _times(cells: pd.Series) -> pd.Series:

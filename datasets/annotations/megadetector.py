@@ -11,13 +11,15 @@ import logging
 import math
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
-from datasets.core.scanning import PACKAGE, kind_of
+from datasets.core.recorded import SEQUENCES
+from datasets.core.scanning import PACKAGE, in_any_form, kind_of
 from datasets.images import Box, box_in_picture
 
 if TYPE_CHECKING:
@@ -57,12 +59,14 @@ class Frame(NamedTuple):
     path : the picture; relative paths of the JSON are below the JSON's folder.
     detections : all usable boxes, of any confidence.
     number : place in the JSON's list of images.
+    sequence : name of its event, as `SEQUENCES` of the JSON has it; "" without one.
     failure : why the detector has no result for it; "" if it has.
     """
 
     path: str
     detections: tuple[Detection, ...]
     number: int
+    sequence: str
     failure: str = ""
 
 
@@ -109,6 +113,16 @@ def is_detections(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.name != PACKAGE and path.is_file()
 
 
+def detections_in(folder: Path) -> list[Path]:
+    """The results of a detector directly in a folder, by their beginning: they may be large."""
+    found = []
+    for path in sorted(filter(is_detections, folder.iterdir())):
+        with suppress(OSError), path.open("rb") as file:
+            head = file.read(1 << 16)
+            found += [path] if b'"images"' in head and b'"file"' in head else []
+    return found
+
+
 def read_detections(file: Path, min_confidence: float | None = None) -> Detections:
     """Read MegaDetector's results.
 
@@ -129,7 +143,7 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     rejected: list[Rejected] = []
     for number, image in enumerate(content["images"]):
         name = image["file"].replace("\\", "/")
-        path = os.path.join(os.path.dirname(file), name)
+        path = in_any_form(os.path.join(os.path.dirname(file), name))
         if kind_of(name) != "picture":
             rejected.append(Rejected(path, "not a picture by its ending"))
         elif path in frames:
@@ -183,7 +197,8 @@ def items_of_detections(
                 why = "no classification" if named else "not in a class folder"
                 rejected.append(Rejected(f"{path}, box {one.number + 1}", why))
             else:
-                rows.append({"path": path, "label": name, **one.box._asdict()})
+                more = {"sequence": frame.sequence, **one.box._asdict()}
+                rows.append({"path": path, "label": name, **more})
     if not rows:
         raise BadFile(
             file,
@@ -199,7 +214,9 @@ def items_of_detections(
 def _content(file: Path) -> dict[str, Any]:
     """The JSON, with a list of images that all have a file."""
     try:
-        content = json.loads(file.read_bytes())
+        data = file.read_bytes()
+        # The names of files need not be UTF-8.
+        content = json.loads(data.decode(json.detect_encoding(data), "surrogateescape"))
     except OSError as error:
         raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
@@ -211,7 +228,8 @@ def _content(file: Path) -> dict[str, Any]:
         raise BadFile(
             file,
             "not MegaDetector's results: it needs a list 'images' of objects with 'file' and 'detections' "
-            "(https://lila.science/megadetector-output-format)",
+            "(https://lila.science/megadetector-output-format). Write the labels of other JSON, such as COCO's, into a "
+            "table (CSV) with the columns path,label, and for boxes x,y,width,height in fractions of the picture",
         )
     return dict(content)
 
@@ -238,9 +256,11 @@ def _frame(
 ) -> Frame:
     """The boxes of a picture; those that cannot be used go to ``rejected``."""
     listed = image.get("detections")
+    names = {str(key).lower(): value for key, value in image.items()}
+    sequence = next((str(names[key]) for key in SEQUENCES if names.get(key) not in (None, "")), "")
     if image.get("failure") or not isinstance(listed, list):
         reason = image.get("failure") or "no list of detections"
-        return Frame(path, (), number, f"the detector failed: {one_line(str(reason))}")
+        return Frame(path, (), number, sequence, f"the detector failed: {one_line(str(reason))}")
     usable, bad = [], []
     for place, one in enumerate(listed):
         try:
@@ -251,7 +271,7 @@ def _frame(
         usable += [detection] if detection is not None else []
     rejected += bad
     failure = f"none of its boxes can be used: {bad[0].reason}" if bad and not usable else ""
-    return Frame(path, tuple(usable), number, failure)
+    return Frame(path, tuple(usable), number, sequence, failure)
 
 
 def _detection(

@@ -9,6 +9,7 @@ import filecmp
 import math
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from datasets.annotations.camtrap import read_package
-from datasets.core.cells import file_named, read_text, span_error
+from datasets.core.cells import column_names, file_named, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, files_below, is_user_file, kind_of, walk
 
@@ -77,7 +78,8 @@ def read_track(
         raise BadFile(
             path,
             f"neither a Raven selection table (tab-separated, with the columns {BEGIN} and {END}) nor an "
-            "Audacity label track (tab-separated start, end and label)",
+            "Audacity label track (tab-separated start, end and label). Write another list into a CSV file with the "
+            "columns path,label",
         )
     spans: list[Selection] = []
     rejected: list[Rejected] = []
@@ -167,13 +169,17 @@ def _span_problem(span: Selection, begin: str, end: str) -> str:
 Row = dict[str, object]
 
 
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
 class Recordings:
     """Index of sound files by name, with and without suffix."""
 
     def __init__(self, files: list[str]) -> None:
         self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
         for file in map(Path, files):
-            for key in (file.name, file.stem, tab_cell(file.name)):
+            for key in map(_composed, (file.name, file.stem, tab_cell(file.name))):
                 for folder in (file.parent, None):
                     if str(file) not in self._named[folder, key]:
                         self._named[folder, key].append(str(file))
@@ -181,13 +187,14 @@ class Recordings:
     def beside(self, table: Path, recording: str) -> str:
         """The recording that a table names; for one in another folder, its copy in the table's folder, if any."""
         if not Path(recording).absolute().is_relative_to(table.parent.absolute()):
-            for copy in self._named.get((table.parent, Path(recording).name), []):
+            for copy in self._named.get((table.parent, _composed(Path(recording).name)), []):
                 if filecmp.cmp(copy, recording, shallow=False):
                     return copy
         return recording
 
     def named(self, folder: Path, name: str) -> list[str]:
         """Files of this name in the folder; if there are none, in all folders."""
+        name = _composed(name)
         return self._named.get((folder, name)) or self._named.get((None, name), [])
 
     def of_table(self, table: Path) -> list[str]:
@@ -224,7 +231,8 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
         files, rejected = files_below(path)
         tables = [Path(file) for file in files if file.lower().endswith(".txt")]
     else:
-        files = [str(file) for file in sorted(path.parent.iterdir()) if file.is_file()]
+        beside = filter(is_user_file, sorted(path.parent.iterdir()))
+        files = [str(file) for file in beside if file.is_file()]
         tables, rejected = [path], []
     sounds = [file for file in files if kind_of(file) == "sound"]
     recordings, rows, unlabelled = Recordings(sounds), list[Row](), dict[str, str]()
@@ -294,7 +302,9 @@ def is_annotated(path: Path) -> bool:
     """Whether a path is annotations: a Camtrap DP package, a folder with tables of labels, or a table."""
     if path.is_dir():
         return (path / PACKAGE).is_file() or has_tracks(path)
-    return path.suffix.lower() == ".txt" or path.name == PACKAGE
+    # A spreadsheet saves "Unicode text" under this ending, too.
+    text = path.suffix.lower() == ".txt" and not {"path", "label"} <= {*column_names(path)}
+    return text or path.name == PACKAGE
 
 
 def read_annotations(

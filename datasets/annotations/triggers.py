@@ -17,17 +17,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.core.cells import ENDINGS, csv_text, read_cells
+from datasets.core.cells import ENDINGS, csv_text, read_cells, with_points
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.files import file_beside
 from datasets.core.program import extra
 from datasets.strain import (
     Frames,
+    Stream,
+    Wanted,
     as_bad_file,
     check_chunks,
     find_dataset,
     numeric_dataset,
     read_frames,
+    series_of,
+    source_path,
     write_cache,
 )
 
@@ -59,6 +63,7 @@ class Triggers:
     gps : float64 [rows], GPS time in seconds; NaN for a row without one.
     detector : detector of each row, such as "H1"; "" if neither the table nor its file name has it.
     time_column : name of the column of times.
+    channel : channel of each row, such as "H1:GDS-CALIB_STRAIN"; "" if the table does not name it.
     """
 
     cells: pd.DataFrame
@@ -66,6 +71,7 @@ class Triggers:
     gps: npt.NDArray[np.float64]
     detector: list[str]
     time_column: str
+    channel: list[str]
 
     def column(self, *names: str) -> str | None:
         """The first of these columns that exists, ignoring case."""
@@ -93,7 +99,8 @@ def read_triggers(path: Path) -> Triggers:
 
     Raises
     ------
-    SecondhandError : it cannot be read, has no column of GPS times, or needs a library that is not installed.
+    SecondhandError : it cannot be read, has no column of GPS times or only their whole seconds, or needs a library that
+        is not installed.
     """
     if not path.is_file():
         raise SecondhandError(f"{path}: there is no such table of triggers")
@@ -109,12 +116,19 @@ def read_triggers(path: Path) -> Triggers:
             f"{path}: no column of GPS times ({', '.join(TIMES)}). It has "
             f"{', '.join(map(str, cells.columns[:20])) or 'none'}"
         )
-    gps = pd.to_numeric(cells[time], errors="coerce").to_numpy(dtype=np.float64)
-    fraction = _column_of(cells, f"{time.strip().lower()}_ns")
-    if time.strip().lower() in _WHOLE_SECONDS and fraction is not None:
-        gps = gps + 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)
+    gps = pd.to_numeric(with_points(cells[time]), errors="coerce").to_numpy(np.float64)
+    if time.strip().lower() in _WHOLE_SECONDS:
+        fraction = _column_of(cells, f"{time.strip().lower()}_ns")
+        if fraction is not None:
+            gps = gps + 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)
+        elif len(gps) and not (gps % 1 > 0).any():
+            raise SecondhandError(
+                f"{path}: the column {time} has whole seconds, and there is no {time}_ns with their nanoseconds, so "
+                f"moments would be up to 1 s off. Add {time}_ns; or call the column gps if whole seconds are meant"
+            )
     gps = np.where((gps > 0) & (gps < 1e10), gps, np.nan)
-    return Triggers(cells, path, gps, _detectors(path, cells), time)
+    detectors = _detectors(path, cells)
+    return Triggers(cells, path, gps, detectors, time, _channels(cells, detectors))
 
 
 def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
@@ -126,6 +140,21 @@ def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
     if column.strip().lower() == "channel":
         names = names.str.partition(":")[0]
     return names.tolist()
+
+
+def _channels(cells: pd.DataFrame, detectors: list[str]) -> list[str]:
+    """Full name of each row's channel; a cell with only a detector names none."""
+    column = _column_of(cells, "channel")
+    names = [""] * len(cells) if column is None else cells[column].astype(str).str.strip().tolist()
+    return [
+        "" if not re.search("[-_:]", name) else full_channel(name, detector)
+        for name, detector in zip(names, detectors, strict=True)
+    ]
+
+
+def full_channel(name: str, detector: str) -> str:
+    """A channel's name with its detector."""
+    return name if ":" in name or not name else f"{detector}:{name}"
 
 
 def _hdf5(path: Path) -> pd.DataFrame:
@@ -223,7 +252,8 @@ _EVENT_TABLES = ("sngl_burst", "sngl_inspiral")
 
 
 def _holds_events(tag: str, attrs: Any) -> bool:
-    return tag == "Table" and attrs["Name"].removesuffix(":table") in _EVENT_TABLES
+    # Old programs write a group before the name, as in "sngl_burstgroup:sngl_burst:table".
+    return tag == "Table" and attrs["Name"].removesuffix(":table").split(":")[-1] in _EVENT_TABLES
 
 
 @_by_extra
@@ -247,7 +277,12 @@ _FOREIGN = tuple(ending for ending in _READERS if ending not in ENDINGS)
 
 
 def items_of_triggers(
-    path: Path, strain: str, label_column: str | None = None, together: Sequence[str] | None = None
+    path: Path,
+    strain: str,
+    label_column: str | None = None,
+    together: Sequence[str] | None = None,
+    channel: str = "",
+    context: float = 32.0,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Read a table of labelled triggers as item rows, and the rejected ones (no label, GPS time or strain).
 
@@ -258,6 +293,7 @@ def items_of_triggers(
     label_column : name of the column of labels; None for the usual names.
     together : detectors whose strain is used at each time; empty for all; None for the trigger's own
         detector only.
+    channel, context : as in `strain_files_of`.
 
     Returns
     -------
@@ -283,7 +319,7 @@ def items_of_triggers(
             raise SecondhandError(
                 f"--detectors together: two or three detectors are needed, but --strain {strain} has {detectors}"
             )
-    sources = strain_files_of(triggers, frames, together or ())
+    sources = strain_files_of(triggers, frames, together or (), channel=channel, context=context)
     predicted = triggers.column("label") is not None and triggers.column("reason") is not None
     columns = {
         name: triggers.column(*names)
@@ -306,31 +342,48 @@ def items_of_triggers(
         raise SecondhandError(
             f"{path}: no labelled trigger with strain in --strain {strain}{first}"
         )
-    return usable.sort_values(["path", "gps"], ignore_index=True), rejected
+    order = [usable["path"].map(series_of), usable["gps"]]
+    return usable.iloc[np.lexsort(order[::-1])], rejected
 
 
 def strain_files_of(
-    triggers: Triggers, frames: Frames, together: Sequence[str] = ()
+    triggers: Triggers,
+    frames: Frames,
+    together: Sequence[str] = (),
+    *,
+    channel: str = "",
+    context: float = 32.0,
 ) -> list[str | Rejected]:
-    """Strain file of each trigger, or a Rejected with the reason.
+    """Path of the strain of each trigger, or a Rejected with the reason.
 
-    ``together`` : detectors whose strain is used together; the result is then a LAL cache of their files.
+    It is a file, or a list of `datasets.strain.frames` of neighbouring files and of what to read of them.
+
+    Parameters
+    ----------
+    together : detectors whose strain is used together.
+    channel : channel to read where a file has several, with or without its detector; "" for the calibrated strain. A
+        row that names another channel cannot be read.
+    context : seconds of strain that may be used on either side of a trigger.
     """
-    caches: dict[tuple[str, ...], str] = {}
+    paths: dict[tuple[tuple[str, Stream], ...], str] = {}
 
     def place(row: int, detector: str, gps: float) -> str | Rejected:
         if gps != gps:
             time = triggers.cells.iloc[row][triggers.time_column]
             return Rejected("", f"{triggers.time_column} {time!r} is not a GPS time")
-        if not together:
-            return frames.find(detector, gps)
-        strain_files = [frames.find(name, gps) for name in together]
-        if lacking := [one for one in strain_files if isinstance(one, Rejected)]:
-            return lacking[0]
-        files = tuple(map(str, strain_files))
-        if files not in caches:
-            caches[files] = write_cache(dict(zip(together, files, strict=True)))
-        return caches[files]
+        streams: dict[str, Stream] = {}
+        for name in together or (detector,):
+            trigger = triggers.channel[row] if name == detector else ""
+            chosen = full_channel(channel, name)
+            chosen = chosen if chosen.startswith(f"{name}:") else ""
+            found = frames.find(name, gps, context, Wanted(channel=chosen, trigger=trigger))
+            if isinstance(found, Rejected):
+                return found
+            streams[name] = found
+        key = tuple(streams.items())
+        if key not in paths:
+            paths[key] = write_cache(streams) if together else source_path(*key[0])
+        return paths[key]
 
     times = zip(triggers.detector, triggers.gps.tolist(), strict=True)
     return [place(row, detector, gps) for row, (detector, gps) in enumerate(times)]

@@ -2,25 +2,27 @@
 
 Headers are untrusted. Their values are checked against the limits below and the size of the file before
 memory is allocated, and samples are decoded in blocks. So a file whose header claims 80 GB costs no more than
-its real content.
+its real content. Of a recording that was cut off, what is there is read; `check_whole` refuses it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import mmap
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.audio.lengths import Stated, stated_length
 from datasets.audio.m4a import Mp4Sound, is_mp4
-from datasets.audio.riff import UNSTATED, chunks
-from datasets.core.errors import BadFile, OutsideFile, SecondhandError, counted
+from datasets.core.errors import ALLOW_TRUNCATED, BadFile, OutsideFile, SecondhandError, counted
 from datasets.core.scanning import kind_of
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,14 @@ NO_SIGNAL = -60.0  # dBFS; a quieter recording has no signal
 FORMATS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF", "M4A"}
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
+_CONVERT = "convert it to WAV or FLAC"
 MIN_SAMPLES = 16  # a shorter file holds no sound
+#: Power of the channels' mean, as a fraction of that of unrelated channels, below which they cancel: a channel and its
+#: opposite at 0.55 to 1.8 times its amplitude. Unrelated channels have 1, a delay between microphones hardly less.
+CANCELLED = 0.15
+#: A recording that is longer than the window by this fraction of it is one window: codecs pad their ends, and what is
+#: cut off at each end is one column of a picture.
+LONGER = 0.01
 # Largest number of samples per byte. PCM and ADPCM need at least 2 bits per sample, FLAC at least 8 bytes per
 # frame of up to 65 535 samples, Opus at least one byte per 120 ms.
 _FRAMES_PER_BYTE = dict.fromkeys(("WAV", "WAVEX", "RF64", "W64", "AIFF"), 8)
@@ -47,15 +56,34 @@ _VIDEO = (  # (offset, bytes, name)
     (28, b"\x80theora", "an Ogg video"),
     (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a Windows Media container"),
 )
+_FOREIGN = (
+    (28, b"\x7fFLAC", "FLAC in an Ogg container"),
+    (28, b"fLaC", "FLAC in an Ogg container"),
+    (28, b"Speex   ", "Speex in an Ogg container"),
+    (0, b"#!AMR", "AMR"),
+    (0, b"wvpk", "WavPack"),
+    (0, b"MAC ", "Monkey's Audio"),
+    (0, b"\x0bw", "AC-3"),
+    (0, b"\xff\xf1", "AAC without a container"),
+    (0, b"\xff\xf9", "AAC without a container"),
+)
+_LOST = (
+    4 * 1152
+)  # samples of an MP3 file that was cut off: frames that need the next, and the decoder's delay
+_FLAC_BITS = (12, 20, 32)  # bits of a sample that libsndfile does not decode
 
 
 class AudioInfo(NamedTuple):
-    """Checked contents of a file's header: rate in Hz, channels, frames, duration in s."""
+    """Checked contents of a file's header: rate in Hz, channels, frames, duration in s.
+
+    Frames and duration are those that are there; ``missing`` seconds more are stated.
+    """
 
     rate: int
     channels: int
     frames: int
     duration: float
+    missing: float = 0.0
 
 
 def probe(path: str | os.PathLike[str]) -> AudioInfo:
@@ -63,8 +91,19 @@ def probe(path: str | os.PathLike[str]) -> AudioInfo:
 
     Raises BadFile if it is not audio, has an implausible header, or has no samples.
     """
-    with _open(path) as file:
-        return AudioInfo(file.samplerate, file.channels, file.frames, file.frames / file.samplerate)
+    with _open(path) as (_, info):
+        return info
+
+
+def check_whole(path: str | os.PathLike[str], allow_truncated: bool = False) -> None:
+    """Raise BadFile as `probe`, and for a recording that was cut off, unless that is allowed; then it is logged."""
+    info = probe(path)
+    if not info.missing:
+        return
+    text = f"the last {info.missing:.3g} of {info.duration + info.missing:.4g} s are missing"
+    if not allow_truncated:
+        raise BadFile(path, f"truncated: {text}. {ALLOW_TRUNCATED}")
+    log.warning("%s: truncated recording, what is there is used; %s", path, text)
 
 
 def read_audio(
@@ -77,8 +116,8 @@ def read_audio(
 ) -> tuple[NDArray[np.float32], int]:
     """Read the samples between `start` and `end` seconds, as one channel.
 
-    Channels are averaged. If they cancel (the mean has less than 1 % of the power expected of unrelated
-    channels) the loudest channel is used, with a warning.
+    Channels are averaged. If they cancel (the mean has less than `CANCELLED` of the power expected of unrelated
+    channels, constant offsets aside) the loudest channel is used, with a warning.
 
     Parameters
     ----------
@@ -94,7 +133,7 @@ def read_audio(
     Raises
     ------
     OutsideFile : the file ends before ``start``.
-    BadFile : unreadable, truncated, empty, with NaN or infinite samples, or with an implausible header.
+    BadFile : unreadable, damaged, empty, with NaN or infinite samples, or with an implausible header.
     SecondhandError : ``start`` and ``end`` are not a span, ``rate`` is out of range, or the span is too long
         to read at once.
     """
@@ -106,12 +145,12 @@ def read_audio(
         raise SecondhandError(
             f"invalid settings: rate={rate} Hz (must be {RATES[0]} to {RATES[1]})"
         )
-    with _open(path) as file:
-        file_rate = int(file.samplerate)
+    with _open(path) as (file, info):
+        file_rate = info.rate
         first = round(start * file_rate)
-        last = file.frames if end is None else min(file.frames, round(end * file_rate))
-        if first >= file.frames:
-            raise outside(path, start, file.frames / file_rate)
+        last = info.frames if end is None else min(info.frames, round(end * file_rate))
+        if first >= info.frames:
+            raise outside(path, start, info.duration)
         count = max(last - first, 1)
         if longest is not None and count > round(longest * file_rate):
             first += (count - round(longest * file_rate)) // 2
@@ -142,7 +181,7 @@ def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[
     Parameters
     ----------
     duration, window : seconds, above 0. All windows have the length `window`; the last one ends with the
-        recording. A recording up to a tenth longer than `window` is one window.
+        recording. A recording up to `LONGER` longer than `window` is one window.
     overlap : fraction of a window that the next one shares, in [0, 1).
     """
     if not (duration > 0 and window > 0 and 0 <= overlap < 1 and math.isfinite(duration)):
@@ -150,7 +189,7 @@ def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[
             f"invalid settings: duration={duration}, window={window}, overlap={overlap} (duration and window "
             "must be above 0, and overlap 0 to below 1)"
         )
-    if duration <= window * 1.1:
+    if duration <= window * (1 + LONGER):
         return [(0.0, duration)]
     step = window * (1 - overlap)
     count = math.ceil((duration - window) / step - 1e-9)
@@ -173,16 +212,39 @@ def loudness(signal: NDArray[np.floating], rate: int) -> float:
     return 10 * math.log10(loudest) if loudest > 1e-14 else -math.inf
 
 
+class _Mapped(mmap.mmap):
+    """A file in memory whose bytes may be changed there; libsndfile also seeks behind its end."""
+
+    def seek(self, to: int, whence: int = os.SEEK_SET) -> None:
+        begin = {os.SEEK_CUR: self.tell(), os.SEEK_END: len(self)}.get(whence, 0)
+        super().seek(min(max(begin + to, 0), len(self)))
+
+
 @contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
+def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
     """Open a soundfile.SoundFile or Mp4Sound and check its header; errors become BadFile."""
     import soundfile
 
-    size, head = _checked_size(path)
     try:
-        with Mp4Sound(path) if is_mp4(head) else soundfile.SoundFile(os.fsencode(path)) as file:
-            _check_header(file, path, size)
-            yield file
+        with ExitStack() as stack:
+            try:
+                if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait
+                    raise BadFile(path, "not a file, but a folder, a pipe or a device")
+                stream = stack.enter_context(open(path, "rb"))
+                size, head = _checked_head(path, stream)
+                stated = stated_length(stream, size)
+            except OSError as error:
+                raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+            if is_mp4(head):
+                file: Any = stack.enter_context(Mp4Sound(path))
+            elif stated.patches:
+                header = stack.enter_context(_Mapped(stream.fileno(), 0, access=mmap.ACCESS_COPY))
+                for at, content in stated.patches:
+                    header[at : at + len(content)] = content
+                file = stack.enter_context(soundfile.SoundFile(header))
+            else:
+                file = stack.enter_context(soundfile.SoundFile(os.fsencode(path)))
+            yield file, _checked_info(file, path, size, stated)
     except soundfile.LibsndfileError as error:
         if (kind := kind_of(path)) not in (None, "sound"):
             raise BadFile(
@@ -195,28 +257,31 @@ def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
         ) from None
 
 
-def _checked_size(path: str | os.PathLike[str]) -> tuple[int, bytes]:
+def _checked_head(path: str | os.PathLike[str], stream: BinaryIO) -> tuple[int, bytes]:
     """Size of a file in bytes and its first 64 bytes, after the checks that need no decoder."""
-    try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise BadFile(path, "not a file, but a folder, a pipe or a device")
-        with open(path, "rb") as stream:
-            head = stream.read(64)
-    except OSError as error:
-        raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+    head = stream.read(64)
     if not head:
         raise BadFile(path, "empty file")
-    for offset, magic, name in _VIDEO:
-        if head[offset : offset + len(magic)] == magic:
-            raise BadFile(path, f"{name}, not an audio file: extract its sound as WAV or FLAC")
-    return status.st_size, head
+    if os.fsdecode(path).lower().endswith(".raw"):
+        raise BadFile(path, "samples without a header, by its ending: convert it to WAV or FLAC")
+    for known, remedy in (
+        (_VIDEO, ", not an audio file: extract its sound as WAV or FLAC"),
+        (_FOREIGN, f" is not supported: {_CONVERT}"),
+    ):
+        for offset, magic, name in known:
+            if head[offset : offset + len(magic)] == magic:
+                raise BadFile(path, name + remedy)
+    bits = (int.from_bytes(head[20:22]) >> 4 & 31) + 1
+    if head.startswith(b"fLaC") and bits in _FLAC_BITS:
+        raise BadFile(path, f"FLAC with {bits} bits a sample is not supported: {_CONVERT}")
+    return os.fstat(stream.fileno()).st_size, head
 
 
-def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
-    """Raise BadFile for an implausible header."""
+def _checked_info(file: Any, path: str | os.PathLike[str], size: int, stated: Stated) -> AudioInfo:
+    """What the header says; raises BadFile if it is implausible."""
     if file.format not in FORMATS:
-        raise BadFile(path, f"{file.format} is not supported: convert it to WAV or FLAC")
+        kind = f"{file.subtype} without a header" if file.format == "RAW" else file.format
+        raise BadFile(path, f"{kind} is not supported: {_CONVERT}")
     if not RATES[0] <= file.samplerate <= RATES[1]:
         raise BadFile(
             path,
@@ -227,58 +292,61 @@ def _check_header(file: Any, path: str | os.PathLike[str], size: int) -> None:
             path,
             f"implausible header: {file.channels} channels (at most {MAX_CHANNELS} are supported)",
         )
+    frames = file.frames
     per_byte = _FRAMES_PER_BYTE.get(file.format, _COMPRESSED_FRAMES_PER_BYTE)
-    if file.frames > size * per_byte:
-        raise BadFile(path, f"implausible header: {file.frames} samples in a file of {size} bytes")
-    claimed = _claimed_bytes(path)
-    if claimed is not None and claimed > size:
-        raise BadFile(
-            path,
-            f"truncated: the header states {claimed} bytes of samples, but the file has {size} bytes",
-        )
-    if file.frames < MIN_SAMPLES:
-        samples = counted(max(file.frames, 0), "sample")
+    if frames > size * per_byte:
+        raise BadFile(path, f"implausible header: {frames} samples in a file of {size} bytes")
+    total = frames if file.format in _LOSSY else frames / (1 - stated.missing or 1)
+    if stated.missing and file.format in _LOSSY:  # libsndfile takes the header at its word
+        frames = int(frames * (1 - stated.missing)) - _LOST
+    if frames < MIN_SAMPLES:
+        samples = counted(max(frames, 0), "sample")
         raise BadFile(path, f"too short: {samples} (at least {MIN_SAMPLES})")
-
-
-def _claimed_bytes(path: str | os.PathLike[str]) -> int | None:
-    """Length of the sample chunk in bytes from a RIFF, RF64 or AIFF header; None if not stated.
-
-    libsndfile silently corrects a wrong length, and so accepts a truncated recording.
-    """
-    with open(path, "rb") as stream:
-        for name, length in chunks(stream):
-            if name in (b"data", b"SSND"):
-                return None if length == UNSTATED else length
-    return None
+    rate = int(file.samplerate)
+    missing = (total - frames) / rate
+    return AudioInfo(rate, int(file.channels), frames, frames / rate, missing)
 
 
 def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> NDArray[np.float32]:
     """Read `count` frames from `first` on: the mean of the channels, or the loudest one (see `read_audio`)."""
     channels = int(file.channels)
-    power = np.zeros(channels)
+    power, total = np.zeros(channels), np.zeros(channels)
     blocks = []
     for block in _blocks(file, path, first, count):
         if channels == 1:
             blocks.append(block[:, 0])
         else:
-            power += np.einsum("ij,ij->j", block, block, dtype=np.float64)
-            blocks.append(block.mean(axis=1))
+            rows = np.ascontiguousarray(block.T)  # sums along rows are ten times as fast
+            power += [np.dot(row, row) for row in rows]
+            total += rows.sum(axis=1, dtype=np.float64)
+            blocks.append(rows.mean(axis=0))
     signal = np.concatenate(blocks) if len(blocks) != 1 else blocks[0]
-    if channels > 1 and float(np.dot(signal, signal)) < 0.01 * power.sum() / channels**2:
-        loudest = int(power.argmax())
-        log.warning(
-            "%s: the channels cancel when averaged, so only channel %d is used", path, loudest + 1
-        )
-        return np.concatenate([block[:, loudest] for block in _blocks(file, path, first, count)])
+    if channels > 1:
+        size = len(signal)
+        power -= total**2 / size
+        mixed = float(np.dot(signal, signal)) - float(total.sum() / channels) ** 2 / size
+        if 1e-9 * size < power.sum() > mixed * channels**2 / CANCELLED:  # not of silence
+            loudest = int(power.argmax())
+            _say_cancelled(os.fspath(path), loudest + 1)
+            return np.concatenate(
+                [block[:, loudest] for block in _blocks(file, path, first, count)]
+            )
     return signal
+
+
+@lru_cache(maxsize=4096)  # once for a recording of many windows
+def _say_cancelled(path: str, channel: int) -> None:
+    log.warning("%s: the channels cancel when averaged, so only channel %d is used", path, channel)
 
 
 def _blocks(
     file: Any, path: str | os.PathLike[str], first: int, count: int
 ) -> Iterator[NDArray[np.float32]]:
     """Decoded blocks float32 [frames, channels], finite and within full scale."""
-    if first or file.tell():
+    if file.subtype == "GSM610":  # libsndfile cannot seek in it
+        for done in range(0, first, BLOCK):
+            file.read(min(BLOCK, first - done))
+    elif first or file.tell():
         file.seek(first)
     pcm16 = file.subtype == "PCM_16"  # the most common by far; scaling it here is twice as fast
     integer = file.subtype.startswith("PCM_")
@@ -302,7 +370,8 @@ def _blocks(
         yield block
         decoded += len(block)
         if len(block) < requested:
-            if decoded < (0.95 * count if file.format in _LOSSY else count) or not decoded:
+            lossy = file.format in _LOSSY or file.subtype.startswith("MPEG")
+            if decoded < (0.95 * count if lossy else count) or not decoded:
                 raise BadFile(
                     path, f"truncated: only {decoded} of {count} samples from sample {first} on"
                 )

@@ -17,6 +17,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
+    Part,
     Seconds,
     SpectrogramSettings,
     check_types,
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 LEVELS = ("clip", "fixed", "pcen")
 QUIETEST_PEAK = -50.0  # dBFS; a clip with a lower peak is rendered as if it had this one
 CLIP_RANGE = 60.0  # dB below the clip's peak that are shown
+LEAST_OFFSET = 1e-6  # -120 dBFS; a smaller one is never visible
 LOUDEST_PCEN = 4.0  # rendered white: an onset of 25 dB
 
 
@@ -37,8 +39,9 @@ LOUDEST_PCEN = 4.0  # rendered white: an onset of 25 dB
 class MelSettings(SpectrogramSettings):
     """Settings of a mel spectrogram: time to the right, low frequencies at the bottom.
 
-    A clip that is shorter than the window is centred, with silence on both sides. Of a longer clip the middle
-    is rendered; `spans` cuts it into windows instead.
+    A file that is shorter than the window is centred, with silence on both sides. Of a longer one the middle
+    is rendered; `spans` cuts it into windows instead. A span that is shorter than the window is rendered with what
+    is around it (`shown`).
 
     Parameters
     ----------
@@ -162,7 +165,7 @@ class MelSettings(SpectrogramSettings):
         Raises BadFile if the file cannot be opened or ends before `start`.
         """
         first = start or 0.0
-        if end is not None and 0 < end - first <= self.window:
+        if end is not None and first < end and not self._fills(first, end):
             return [(start, end)]  # the length of the file is not needed
         last = min(decode.probe(path).duration, math.inf if end is None else end)
         if last <= first:
@@ -171,7 +174,7 @@ class MelSettings(SpectrogramSettings):
         if len(windows) > 100:  # a header may claim hours that are not there
             decode.read_audio(path, start=first + windows[-1][0], end=last)
         spans = [(first + begin, first + until) for begin, until in windows]
-        return [*spans] if len(spans) > 1 else [(start, end)]
+        return [*spans] if len(spans) > 1 else [(start, end and last)]
 
     @property
     def samples(self) -> int:
@@ -181,29 +184,92 @@ class MelSettings(SpectrogramSettings):
     def read(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> NDArray[np.float32]:
-        """Read the samples of one spectrogram, float32 [samples]; ``at`` (s) is the centre of the window.
+        """Read the samples of one spectrogram, float32 [samples]: those of `shown`.
 
         Raises OutsideFile if ``at`` or ``start`` is outside the file, and BadFile as `read_audio`.
         """
-        if at is not None:
-            duration = decode.probe(path).duration
-            if not 0 <= at <= duration:
-                raise decode.outside(path, at, duration)
-            start = max(at - self.window / 2, 0.0)
-            end = start + self.window
+        start, end = self.shown(path, start=start, end=end, at=at)
         signal, _ = decode.read_audio(
             path, start=start or 0.0, end=end, longest=self.window, rate=self.rate
         )
         return self.fit(signal)
 
+    def shown(
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
+    ) -> tuple[Seconds, Seconds]:
+        """Start and end (s) of what the picture of a span, or of the moment ``at``, shows.
+
+        A window around the middle of a shorter span, moved inwards at the ends of the file. A span of at least a
+        window is returned unchanged, and so is a whole file.
+
+        Raises OutsideFile if ``at`` or ``start`` is outside the file.
+        """
+        first = start or 0.0
+        if at is None and ((start, end) == (None, None) or self._fills(first, end)):
+            return start, end
+        if at is None and end is not None and not 0 <= first < end:
+            return start, end  # reading it says what is wrong
+        duration = decode.probe(path).duration
+        first, last = (first, min(end or math.inf, duration)) if at is None else (at, at)
+        if not 0 <= first <= duration or first == duration != at:
+            raise decode.outside(path, first, duration)
+        if self._fills(first, last):
+            return start, end
+        begin = max(min((first + last - self.window) / 2, duration - self.window), 0.0)
+        return begin, begin + self.window
+
+    def _fills(self, start: float, end: Seconds) -> bool:
+        """Whether a span is as long as the window, to half a sample."""
+        return end is not None and end - start >= self.window - 0.5 / self.rate
+
+    def places(
+        self,
+        path: AnyPath,
+        *,
+        start: Seconds = None,
+        end: Seconds = None,
+        at: Seconds = None,
+        apart: Sequence[tuple[float, float]] = (),
+        count: int,
+        rng: np.random.Generator,
+    ) -> list[Part]:
+        """Windows that show a span of a recording at random places.
+
+        All of the span is in each window; where it does not fit, or not without one of the spans ``apart``, at least
+        half of it, or half a window. No window holds any of the spans ``apart``.
+        """
+        duration = decode.probe(path).duration
+        first, last = start or 0.0, min(duration, math.inf if end is None else end)
+        half = min(last - first, self.window) / 2
+        for low, high in (
+            (last - self.window, first),
+            (first + half - self.window, last - half),
+        ):
+            allowed = _without(
+                (max(low, 0.0), min(high, duration - self.window)),
+                [(begin - self.window, until) for begin, until in apart],
+            )
+            if room := sum(b - a for a, b in allowed):
+                break
+        else:
+            return []
+        starts = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
+        return [(begin, begin + self.window, None) for begin in starts]
+
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides."""
+        """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides.
+
+        A microphone's constant offset, the mean of what is shown, is removed before: its edges at the silence and
+        its leakage into the lowest bands would set the peak of the clip.
+        """
         signal = np.asarray(signal, dtype=np.float32)
         missing = self.samples - len(signal)
-        if missing > 0:
-            return np.pad(signal, (missing // 2, missing - missing // 2))
-        first = -missing // 2
-        return signal[first : first + self.samples]
+        first = max(-missing // 2, 0)
+        signal = signal[first : first + self.samples]
+        offset = float(signal.mean(dtype=np.float64)) if len(signal) else 0.0
+        if abs(offset) > LEAST_OFFSET:
+            signal = signal - np.float32(offset)
+        return np.pad(signal, (missing // 2, missing - missing // 2)) if missing > 0 else signal
 
     def no_signal(self, signal: NDArray[np.floating]) -> bool:
         """Whether the whole signal is below -60 dBFS (`datasets.audio.decode.loudness`)."""
@@ -283,6 +349,27 @@ class MelSettings(SpectrogramSettings):
             (width, height), Image.Resampling.BILINEAR
         )
         return np.rint(np.asarray(image)).astype(np.uint8)
+
+
+def _without(
+    interval: tuple[float, float], others: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """The parts of an interval that are outside of the others."""
+    parts, low = list[tuple[float, float]](), interval[0]
+    for begin, until in sorted(others):
+        if low < min(begin, interval[1]):
+            parts.append((low, min(begin, interval[1])))
+        low = max(low, until)
+    return [*parts, *([(low, interval[1])] if low < interval[1] else [])]
+
+
+def _along(intervals: Sequence[tuple[float, float]], distance: float) -> float:
+    """The point at a distance from the first start, along the intervals."""
+    for low, high in intervals:
+        if distance <= high - low:
+            break
+        distance -= high - low
+    return min(low + distance, high)
 
 
 def window_of(durations: Sequence[float]) -> float:

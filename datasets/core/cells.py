@@ -6,31 +6,47 @@ file or class. The project writes such cells with a leading apostrophe and remov
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
+import logging
 import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.scanning import absolute_path
+from datasets.core.scanning import absolute_path, in_any_form
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 _MAX_COLUMNS = 1000
 #: Suffixes of the table files that can be read.
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+#: What Camtrap DP calls missing: programs write these for an empty cell.
+MISSING = ("", "NA", "NaN", "nan")
 #: Shortest valid span in seconds; a shorter one is probably an accidental click.
 SHORTEST_SPAN = 1e-3
 #: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
 #: any number of apostrophes: each `guard` adds one.
 _COMPUTED = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+#: The line with which Excel is told the separator.
+_STATED_SEPARATOR = re.compile(r"\"?sep=(.)\"?", re.IGNORECASE)
+_LARGEST = 1 << 26  # bytes; larger text files are refused
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 def guard(cell: T) -> T | str:
@@ -100,8 +116,8 @@ def read_cells(path: Path) -> pd.DataFrame:
     """
     suffix = path.suffix.lower()
     try:
-        if suffix in (".csv", ".tsv"):
-            return _read_text(path, "," if suffix == ".csv" else "\t")
+        if path.name.lower().endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")):
+            return read_csv(path)
         if suffix in (".parquet", ".pq"):
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.
             frame = _plain_columns(path).convert_dtypes()
@@ -114,7 +130,7 @@ def read_cells(path: Path) -> pd.DataFrame:
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
     raise SecondhandError(
         f"{path}: neither a folder nor a table. Name the folder that holds the class folders, or a table, whose name ends "
-        f"in {', '.join(ENDINGS)}"
+        f"in {', '.join(ENDINGS)}. Save other formats, such as Excel's or JSON lines, as CSV with the columns path,label"
     )
 
 
@@ -157,25 +173,137 @@ def span_error(start: float, end: float) -> str:
     )
 
 
-def _read_text(path: Path, separator: str) -> pd.DataFrame:
+def read_csv(
+    path: Path, *, encoding: str | None = None, separator: str | None = None
+) -> pd.DataFrame:
+    """Read a text table as any spreadsheet saves it, with all cells as text; its name may have any ending.
+
+    Cells are separated by commas, semicolons, tabs or bars: by whatever gives the header most columns, unless a
+    first line ``sep=;`` says it. The encoding is UTF-8, UTF-16 or, with a warning, Windows-1252. A ``.gz`` is
+    unpacked. Numbers stay as they are written: see `with_points`.
+
+    Parameters
+    ----------
+    encoding, separator : those that a description of the table states; None if there is none.
+
+    Raises
+    ------
+    BadFile : as `read_cells`.
+    """
     import pandas as pd
 
-    with open(path, "rb") as stream:
-        count = stream.readline(1 << 20).count(separator.encode()) + 1
-    if count > _MAX_COLUMNS:  # pandas takes milliseconds for each
-        raise BadFile(
-            path, f"has {count} columns (at most {_MAX_COLUMNS}), so it is not an item table"
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            return read_frame(path, sep=separator, index_col=False)
-        except pd.errors.ParserWarning:
+    try:
+        encoding = encoding or _encoding(path)
+        separator, stated, columns = _header(path, encoding, separator)
+        if len(columns) > _MAX_COLUMNS:  # pandas takes milliseconds for each
             raise BadFile(
                 path,
-                "has rows with more cells than its first line has column names: name the columns, or "
-                "quote cells that contain a separator",
-            ) from None
+                f"has {len(columns)} columns (at most {_MAX_COLUMNS}), so it is not an item table",
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return read_frame(
+                path, sep=separator, encoding=encoding, index_col=False, skiprows=stated
+            )
+    except pd.errors.ParserWarning:
+        raise BadFile(
+            path,
+            "has rows with more cells than its first line has column names: name the columns, or "
+            "quote cells that contain a separator",
+        ) from None
+    except BadFile:
+        raise
+    except UnicodeDecodeError:
+        raise BadFile(
+            path, 'is not in UTF-8, UTF-16 or Windows-1252: save it as "CSV UTF-8"'
+        ) from None
+    except OSError as error:
+        raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # the parsers' own errors have no common root
+        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
+
+
+def with_points(cells: pd.Series) -> pd.Series:
+    """Cells of a column of numbers, with points for decimal commas; other cells stay as they are.
+
+    A comma that may as well mark thousands, as in ``1,250`` beside ``20``, stays.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> [with_points(pd.Series(column)).tolist() for column in (["0,5", "2", ""], ["1,250", "20"])]
+    [['0.5', '2', ''], ['1,250', '20']]
+    """
+    if cells.dtype.kind in "iufb":
+        return cells
+    texts = cells.astype(str).str.strip()
+    comma = texts.str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+    clear = comma & ~texts.str.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}")
+    if not comma.any() or not (clear.any() or comma[texts.ne("")].all()):
+        return cells
+    return cells.mask(comma, texts.str.replace(",", ".", regex=False))
+
+
+def column_names(path: Path) -> list[str]:
+    """Column names of a text table; an empty list if it cannot be read."""
+    try:
+        return [str(unguard(name)) for name in _header(path, _encoding(path))[2]]
+    except (OSError, ValueError, csv.Error):
+        return []
+
+
+def _header(path: Path, encoding: str, separator: str | None = None) -> tuple[str, int, list[str]]:
+    """Separator of a text table (the given one, if any), the number of lines before its header, and the names in it."""
+    with _opened(path) as binary, TextIOWrapper(binary, encoding, newline="") as file:
+        first = file.readline(1 << 20)
+        stated = _STATED_SEPARATOR.fullmatch(first.rstrip("\r\n"))
+        lines = [file.readline(1 << 20) if stated else first, *islice(file, 20)]
+    usual = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
+    separators = separator or (stated[1] if stated else usual)
+    # The first of the longest: a header of one column has the separator that the ending promises.
+    headers = {one: next(filter(None, csv.reader(lines, delimiter=one)), []) for one in separators}
+    separator = max(headers, key=lambda one: len(headers[one]))
+    return separator, int(stated is not None), headers[separator]
+
+
+def _opened(path: Path) -> BinaryIO:
+    compressed = path.suffix.lower() == ".gz"
+    return cast("BinaryIO", gzip.open(path)) if compressed else open(path, "rb")
+
+
+def _encoding(path: Path) -> str:
+    status = path.stat()
+    return _encoding_of(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(32)  # it is asked several times about one table, and warns once
+def _encoding_of(path: Path, *_state: int) -> str:
+    """Encoding of a text file, which is read to its end unless it begins with a mark."""
+    with _opened(path) as file:
+        block = file.read(1 << 20)
+        if encoding := _marked(block[:64]):
+            return encoding
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while block:
+                decoder.decode(block)
+                block = file.read(1 << 20)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            log.warning(
+                "%s is not in UTF-8: it is read as Windows-1252. If letters come out wrong, save it as "
+                '"CSV UTF-8"', path,
+            )  # fmt: skip
+            return "cp1252"
+    return "utf-8"
+
+
+def _marked(start: bytes) -> str:
+    """Encoding that the first bytes of a text show; "" if they show none."""
+    # UTF-16 without a mark: every second byte of English text is zero.
+    zeros = {(False, True): "utf-16-le", (True, False): "utf-16-be"}
+    marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), "")
+    return marked or zeros.get((start[:4:2] == b"\0\0", start[1:4:2] == b"\0\0"), "")
 
 
 def file_named(base: Path, cell: str) -> str:
@@ -183,19 +311,18 @@ def file_named(base: Path, cell: str) -> str:
 
     The exact text is tried first, then without surrounding spaces, with ``~`` expanded, and with ``/``
     for backslashes; each relative to ``base`` and to the working directory, because
-    ``learners.predict`` writes paths relative to the latter.
+    ``learners.predict`` writes paths relative to the latter. Names may be in another Unicode form
+    (`in_any_form`), and the cell an address that begins with ``file://``.
     """
     plain = cell.strip()
+    if plain.lower().startswith("file://"):
+        cell = plain = url2pathname(urlsplit(plain).path)
     for name in (cell, plain, plain.replace("\\", "/")):
         home = os.path.expanduser(name) if name.startswith("~/") else name
         for path in (base / name, Path(home)):
-            if os.path.exists(path):
-                return absolute_path(path)
+            if os.path.exists(found := in_any_form(str(path))):
+                return absolute_path(found)
     return absolute_path(base / plain)
-
-
-_LARGEST = 1 << 26  # bytes; larger text files are refused
-_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 def read_text(path: Path, *, first: int | None = None) -> str:
@@ -214,10 +341,7 @@ def read_text(path: Path, *, first: int | None = None) -> str:
         raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
     if len(data) > _LARGEST:
         raise BadFile(path, f"larger than {_LARGEST >> 20} MiB, so it is not a table of labels")
-    marked = [name for mark, name in _MARKS.items() if data.startswith(mark)]
-    # UTF-16 without a byte order mark: every second byte of English text is zero.
-    zeros = ["utf-16-be" if data[0] == 0 else "utf-16-le"] if b"\0" in data[:64] else []
-    for encoding in (*marked, *zeros, "utf-8"):
+    for encoding in (_marked(data[:64]) or "utf-8", "utf-8"):
         try:
             return data.decode(encoding)
         except UnicodeDecodeError:

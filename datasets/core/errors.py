@@ -7,6 +7,8 @@ from os import PathLike
 from typing import NamedTuple
 
 _LONGEST = 1000
+#: What to do about a file that was cut off.
+ALLOW_TRUNCATED = "Copy it again; learners.predict --allow-truncated uses what is there"
 
 
 class SecondhandError(ValueError):

@@ -21,6 +21,19 @@ class Recorded(NamedTuple):
     place: tuple[float, float] | None = None
 
 
+#: Names, in any case, of a column or key that says which photos are one event.
+SEQUENCES = (
+    "sequence_id",
+    "sequenceid",
+    "seq_id",
+    "sequence",
+    "event_id",
+    "eventid",
+    "burst_id",
+    "burst",
+)
+
+
 def valid_place(latitude: float, longitude: float) -> tuple[float, float] | None:
     """A place rounded to 6 decimals (0.1 m); None if it is not on Earth, or is the 0, 0 of a receiver without a
     fix."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -26,6 +27,12 @@ SUFFIXES = {
 PACKAGE = "datapackage.json"
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
+SYSTEM = "hidden folder, or one of the system"
+#: Files and folders of operating systems and network drives, in lower case; others begin with a dot.
+_OF_SYSTEM = {
+    "thumbs.db", "desktop.ini", "$recycle.bin", "recycler", "system volume information", "lost+found", "__macosx",
+    "@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp", "__pycache__",
+}  # fmt: skip
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
@@ -43,7 +50,8 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str]:
     """Yield the user's files in a folder and below, sorted by name, a folder's files before its subfolders'.
 
-    Links to folders are followed. Links to a parent folder and unreadable folders are added to ``left_out``.
+    Links to folders are followed. Links to a parent folder, unreadable folders, hidden ones and those of the system
+    are added to ``left_out``.
     """
 
     def unlisted(error: OSError) -> None:
@@ -51,8 +59,12 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
 
     for folder, folders, files in os.walk(root, onerror=unlisted, followlinks=True):
         back = [name for name in folders if is_link_loop(os.path.join(folder, name))]
-        left_out += [Rejected(os.path.join(folder, name), LINK_LOOP) for name in sorted(back)]
-        folders[:] = sorted({*folders} - {*back})
+        reasons = {name: SYSTEM for name in folders if not is_user_file(Path(name))}
+        reasons |= dict.fromkeys(back, LINK_LOOP)
+        left_out += [
+            Rejected(os.path.join(folder, name), why) for name, why in sorted(reasons.items())
+        ]
+        folders[:] = sorted({*folders} - {*reasons})
         yield from (
             os.path.join(folder, name) for name in sorted(files) if is_user_file(Path(name))
         )
@@ -103,7 +115,12 @@ def find_files(
                 skipped.update(folder.reason for folder in left_out)
         elif not os.path.exists(name) and glob.has_magic(name):
             # A pattern that matches nothing is reported as a missing file.
-            yield from sorted(glob.glob(name, recursive=True)) or [name]
+            # What the pattern itself names is wanted.
+            named = {*Path(name).parts}
+            yield from sorted(
+                match for match in glob.glob(name, recursive=True)
+                if all(part in named or is_user_file(Path(part)) for part in Path(match).parts)
+            ) or [name]  # fmt: skip
         else:
             yield name
 
@@ -121,12 +138,21 @@ def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterat
     return chain([first], files)
 
 
+def below(path: str, names: Sequence[str]) -> str:
+    """Path of a file relative to the folder among ``names`` that contains it, the innermost; else its name."""
+    file = Path(path)
+    for folder in sorted(map(Path, names), key=lambda name: -len(name.parts)):
+        if folder in file.parents and ".." not in (inside := file.relative_to(folder)).parts:
+            return str(inside)
+    return file.name
+
+
 def skipped_line(skipped: Counter[str]) -> str:
     """One line of text about the skipped files."""
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
     total = skipped.total()
-    if {*skipped} & {LINK_LOOP, UNLISTED}:
+    if {*skipped} & {LINK_LOOP, UNLISTED, SYSTEM}:
         things = "files and folders" if total > 1 else "folder"
     else:
         things = "files of other kinds" if total > 1 else "file of another kind"
@@ -139,5 +165,19 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
 
 
 def is_user_file(path: Path) -> bool:
-    """Whether a file is the user's and not the operating system's (.DS_Store, ._photo.jpg, Thumbs.db)."""
-    return not path.name.startswith(".") and path.name not in ("Thumbs.db", "desktop.ini")
+    """Whether a file or folder is the user's: neither hidden nor of the operating system (``.DS_Store``,
+    ``._photo.jpg``, ``Thumbs.db``, ``.Trash-1000``, ``@eaDir``)."""
+    return not path.name.startswith(".") and path.name.lower() not in _OF_SYSTEM
+
+
+def in_any_form(path: str) -> str:
+    """The path as it exists: the Unicode form of its names, NFC or NFD, may be another one.
+
+    A zip or a drive from macOS has decomposed names (NFD), and tables that were written elsewhere composed ones.
+    """
+    if path.isascii() or os.path.lexists(path):
+        return path
+    folder, name = os.path.split(path)
+    names = (unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+    paths = (os.path.join(in_any_form(folder), name) for name in names)
+    return next(filter(os.path.lexists, paths), path)

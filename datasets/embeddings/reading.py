@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.cells import read_cells
+from datasets.core.cells import column_names, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.spectrograms import cache_root
 
@@ -80,7 +79,7 @@ def has_embeddings(path: Path) -> bool:
                 f"embeddings, rename it to {COLUMN}; else remove it"
             )
         return COLUMN in schema.names
-    return name.endswith((".csv", ".tsv")) and COLUMN in _header(path)
+    return name.endswith((".csv", ".tsv")) and COLUMN in column_names(path)
 
 
 def _is_list(kind: Any) -> bool:
@@ -117,16 +116,6 @@ def _check_no_database(folder: Path) -> None:
             f"{folder} is a database of perch-hoplite, whose embeddings lie in usearch.index, which only usearch can "
             "read. Write them to a Parquet file first (docs/foreign-embeddings.md)"
         )
-
-
-def _header(path: Path) -> list[str]:
-    """Column names of a text table; an empty list if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            return next(csv.reader([file.readline(1 << 20)], delimiter=separator), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return []
 
 
 def _read_parquet(path: Path) -> EmbeddingsFile:
@@ -193,7 +182,7 @@ def _read_text(path: Path) -> EmbeddingsFile:
     """A table with the embeddings as text, such as "0.1,0.2": what BirdNET-Analyzer writes beside its database."""
     cells = read_cells(path)
     texts = cells.pop(COLUMN)
-    stated = "BirdNET" if _header(path) == BIRDNET_TABLE else ""
+    stated = "BirdNET" if column_names(path) == BIRDNET_TABLE else ""
     cells = cells.rename(columns={"file_path": "path"})
     values = _joined(path, len(cells), (_numbers(path, n, text) for n, text in enumerate(texts)))
     return EmbeddingsFile(cells, values, _network(path, cells, stated))

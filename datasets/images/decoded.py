@@ -152,12 +152,18 @@ class PictureOpener:
     Parameters
     ----------
     min_scale : smallest fraction of the area that a crop keeps.
+    allow_truncated : as in `open_picture`.
     """
 
     def __init__(
-        self, preprocessing: Preprocessing, min_scale: float, store: DecodedPictures | None
+        self,
+        preprocessing: Preprocessing,
+        min_scale: float,
+        store: DecodedPictures | None,
+        allow_truncated: bool = False,
     ) -> None:
         self.preprocessing, self.store = preprocessing, store
+        self.allow_truncated = allow_truncated
         narrowest = math.sqrt(min_scale / RATIO)
         self.side = min(math.ceil(preprocessing.size / narrowest), preprocessing.needs)
         p = preprocessing
@@ -178,7 +184,7 @@ class PictureOpener:
 
     def open_for_page(self, path: str, side: int, box: Box | None = None) -> Image.Image:
         """The picture, or its box, scaled down while its short side keeps at least ``side`` pixels."""
-        decode = partial(_decode, side)
+        decode = partial(_decode, side, self.allow_truncated)
         return self._through(path, box, f"at least {side}", lambda picture: picture, decode)
 
     def open_spectrogram(self, path: Path) -> Image.Image:
@@ -214,7 +220,7 @@ class PictureOpener:
         return self.store.get(path, variant, lambda: make(decode(path, box)))
 
     def _decode(self, path: str, box: Box | None) -> Image.Image:
-        return _decode(self.preprocessing.needs, path, box)
+        return _decode(self.preprocessing.needs, self.allow_truncated, path, box)
 
     def _scaled_down(self, picture: Image.Image) -> Image.Image:
         p = self.preprocessing
@@ -250,11 +256,11 @@ def keep_decoded(
     prepared.store.recount()
 
 
-def _decode(at_least: int, path: str, box: Box | None) -> Image.Image:
+def _decode(at_least: int, allow_truncated: bool, path: str, box: Box | None) -> Image.Image:
     """A picture, or its box, whose short side keeps ``at_least`` pixels."""
-    if box is None:
-        return open_picture(path, at_least=at_least)
-    return box.crop(open_picture(path, at_least=box.at_least(at_least)))
+    at_least = at_least if box is None else box.at_least(at_least)
+    picture = open_picture(path, at_least=at_least, allow_truncated=allow_truncated)
+    return picture if box is None else box.crop(picture)
 
 
 def _open_all(prepared: PictureOpener, files: list[tuple[str, Box | None, bool]]) -> list[None]:

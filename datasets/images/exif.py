@@ -6,6 +6,7 @@ own times change when it is copied or edited.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -39,11 +40,10 @@ class CaptureTime(NamedTuple):
 
 def capture_time(picture: Image.Image) -> CaptureTime | None:
     """Capture time of a photo from its header, without decoding it; None if the header has none."""
-    if "exif" not in picture.info:  # for some formats getexif would decode the whole file
+    if (exif := _exif(picture)) is None:
         return None
     try:
-        exif = picture.getexif()
-        photo_tags = exif.get_ifd(ExifTags.IFD.Exif)
+        photo_tags = _photo_tags(exif)
         moment = _original_time(photo_tags)
         tags = ExifTags.Base
         names = exif.get(tags.Make), exif.get(tags.Model), photo_tags.get(tags.BodySerialNumber)
@@ -66,18 +66,32 @@ def read_exif(path: str | os.PathLike[str]) -> Recorded | None:
 
 def time_and_place(picture: Image.Image) -> Recorded | None:
     """Time and place in the header of an open photo; None if it has neither. Most cameras state no zone."""
-    if "exif" not in picture.info:
+    if (exif := _exif(picture)) is None:
         return None
     time, place = None, None
     with suppress(Exception):
-        exif = picture.getexif()
         with suppress(Exception):
             place = _place(exif.get_ifd(ExifTags.IFD.GPSInfo))
-        photo_tags = exif.get_ifd(ExifTags.IFD.Exif)
+        photo_tags = _photo_tags(exif)
         time = _original_time(photo_tags)
         zone = str(photo_tags.get(ExifTags.Base.OffsetTimeOriginal, "")).strip(" \0")
         time = datetime.strptime(f"{time}{zone}", "%Y-%m-%d %H:%M:%S%z")
     return Recorded("EXIF", time, place) if time or place else None
+
+
+def _exif(picture: Image.Image) -> Image.Exif | None:
+    """EXIF data of an open photo; None if it has none, or only decoding all of it would tell."""
+    # The tags of a TIFF are its EXIF data; getexif would decode other formats that have none in their header.
+    if "exif" not in picture.info and picture.format != "TIFF":
+        return None
+    with suppress(Exception):  # readers raise any exception on damaged bytes
+        return picture.getexif()
+    return None
+
+
+def _photo_tags(exif: Image.Exif) -> dict[int, Any]:
+    """Tags of the exposure; TIFF/EP and DNG have them beside those of the file."""
+    return {**exif, **exif.get_ifd(ExifTags.IFD.Exif)}
 
 
 def _original_time(photo_tags: Mapping[int, Any]) -> datetime:
@@ -86,17 +100,28 @@ def _original_time(photo_tags: Mapping[int, Any]) -> datetime:
     return datetime.strptime(text, "%Y:%m:%d %H:%M:%S")
 
 
+#: What cameras write for the half of the globe: a letter, or its word.
+_SIGNS = {"N": 1, "NORTH": 1, "S": -1, "SOUTH": -1, "E": 1, "EAST": 1, "W": -1, "WEST": -1}
+
+
 def _place(gps: Mapping[int, Any]) -> tuple[float, float] | None:
-    """Latitude and longitude from degrees, minutes and seconds."""
-    latitude, longitude = (
-        (-1 if str(gps.get(ref)) in ("S", "W") else 1)
-        * sum(float(part) / 60**n for n, part in enumerate(gps[value]))
-        for ref, value in (
-            (ExifTags.GPS.GPSLatitudeRef, ExifTags.GPS.GPSLatitude),
-            (ExifTags.GPS.GPSLongitudeRef, ExifTags.GPS.GPSLongitude),
-        )
+    """Latitude and longitude from degrees, minutes and seconds; None without the half of the globe."""
+    tags = ExifTags.GPS
+    return valid_place(
+        _degrees(gps[tags.GPSLatitude], gps[tags.GPSLatitudeRef]),
+        _degrees(gps[tags.GPSLongitude], gps[tags.GPSLongitudeRef]),
     )
-    return valid_place(latitude, longitude)
+
+
+def _degrees(parts: Sequence[Any], reference: Any) -> float:
+    """Signed degrees; KeyError for a reference that names no half of the globe.
+
+    Minutes and seconds of 0/0 are none: the part before them has decimals.
+    """
+    word = reference.decode("ascii") if isinstance(reference, bytes) else str(reference)
+    sign = _SIGNS[word.strip(" \0").upper()]
+    degrees, *rest = map(float, parts)
+    return sign * (degrees + sum(p / 60**n for n, p in enumerate(rest, 1) if not math.isnan(p)))
 
 
 def capture_sessions(times: Sequence[CaptureTime | None]) -> NDArray[np.int64]:

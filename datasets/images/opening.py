@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from datasets.core.errors import BadFile, SecondhandError, quoted
+from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, quoted
 from datasets.images.standalone import fit, rgb, short_side
 
+log = logging.getLogger(__name__)
+
+_END = b"\xff\xd9"  # the marker that ends a JPEG
 #: Decoders that may run: the formats of cameras, scanners and plotting programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
 #: Brands of photos in HEVC, as phones take them. AVIF files may have "mif1" and "msf1", too.
@@ -131,6 +136,7 @@ def open_picture(
     *,
     at_least: int = 0,
     header: Callable[[Image.Image, BinaryIO], None] | None = None,
+    allow_truncated: bool = True,
 ) -> Image.Image:
     """Decode a picture to RGB, upright.
 
@@ -144,6 +150,7 @@ def open_picture(
     at_least : a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size if its short side keeps this many
         pixels. 0: full size.
     header : called with the picture before it is decoded, and its open file.
+    allow_truncated : of a JPEG that was cut off, return what is there, with a warning; the rest is grey.
 
     Returns
     -------
@@ -172,7 +179,38 @@ def open_picture(
         raise
     # Decoders raise any exception on damaged bytes: OSError, SyntaxError, struct.error, …
     except Exception as error:
-        raise BadFile(name, _reason(error, source)) from None
+        reason = _reason(error, source)
+        if (content := _truncated_jpeg(source, error)) is None:
+            raise BadFile(name, reason) from None
+        if not allow_truncated:
+            raise BadFile(name, f"{reason}. {ALLOW_TRUNCATED}") from None
+    try:
+        picture = open_picture(content, at_least=at_least)
+    except BadFile:
+        raise BadFile(name, reason) from None
+    log.warning(
+        "%s: truncated picture, what is there is used; %.0f %% is missing and grey",
+        name, 100 * _missing(picture),
+    )  # fmt: skip
+    return picture
+
+
+def _truncated_jpeg(source: str | os.PathLike[str] | bytes, error: Exception) -> bytes | None:
+    """The bytes of a JPEG that was cut off, with the marker that ends one; None for any other file."""
+    if "truncated" not in str(error):
+        return None
+    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    is_cut = content.startswith(b"\xff\xd8") and not content.endswith(_END)
+    return content + _END if is_cut else None
+
+
+def _missing(picture: Image.Image) -> float:
+    """Fraction of a photo's rows, or columns of one that was turned, which the decoder has filled with one colour."""
+    rows = np.asarray(picture)
+    filled = [
+        (lines == lines[:, :1]).all(axis=(1, 2)).mean() for lines in (rows, rows.swapaxes(0, 1))
+    ]
+    return float(max(filled))
 
 
 def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from datasets.items.checks import PART_COLUMNS, drop_copies
+    from datasets.items.checks import PART_COLUMNS, drop_contradictions, drop_copies
     from datasets.items.clock import TIME_AND_PLACE, Clock, TimeAndPlace, is_zoned, iso
     from datasets.items.deployments import Deployment, read_deployments
     from datasets.items.duplicates import correlation, duplicate_threshold, thumbnails_of
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         split,
     )
     from datasets.items.settings import (
+        CHANNEL,
         DEPLOYMENTS,
         MAX_OVERLAP,
         SPECTROGRAM_OPTIONS,

@@ -20,7 +20,7 @@ from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
 from datasets.images import Box
-from datasets.items.labels import UNKNOWN, clean_label
+from datasets.items.labels import JOIN, UNKNOWN, clean_label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,6 +52,9 @@ CORRECTION_COLUMNS = ("path", "span", "before", "label", "by")
 SAME_TIME = 1e-3
 #: Columns that a table of clusters has beside path and label.
 CLUSTER_COLUMNS = ("cluster", "p_value")
+#: Columns of a table of labels that people gave on a page, and the name that its ``time`` gets: when the label was
+#: given, not when the file was recorded.
+PAGE_COLUMNS, LABELLED = ("predicted", "model", "time"), "labelled"
 _SHOWN = 5
 
 
@@ -135,7 +138,7 @@ def _check_picture(path: str) -> PictureInfo:
         found.update(state=FileState.of_opened(file), recorded=time_and_place(opened))
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
-    picture = open_picture(path, at_least=2 * THUMBNAIL, header=header)
+    picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
     return PictureInfo(thumbnail(picture), **found)
 
 
@@ -144,7 +147,7 @@ def _check_sound(path: str) -> None:
     from datasets import audio
 
     _check_exists(path)
-    audio.probe(path)
+    audio.check_whole(path)
 
 
 _DECODED: dict[str, Callable[[str], PictureInfo | None]] = {
@@ -171,12 +174,17 @@ def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Seri
 
 
 def drop_copies(
-    frame: pd.DataFrame, known_items: pd.DataFrame | None = None, vectors: Vectors | None = None
+    frame: pd.DataFrame,
+    known_items: pd.DataFrame | None = None,
+    vectors: Vectors | None = None,
+    *,
+    several_labels: bool = False,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Keep one row per content; a copy in training is kept before one in another split.
 
     Copies are files of equal bytes, or with ``vectors`` items of equal embeddings. Copies of ``known_items`` are
-    dropped, too.
+    dropped, too. Rows of one content with different labels contradict each other and are dropped, unless they may
+    have ``several_labels``: then those of one file stay, as the events of several classes in one span do.
     """
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     frames = [frame.assign(row=range(len(frame)), rank=rank)]
@@ -184,6 +192,9 @@ def drop_copies(
         frames.insert(0, known_items.assign(row=-1, rank=-1))
     rows_of_both = pd.concat(frames, ignore_index=True)
     rows_of_both["content"] = content_keys(rows_of_both, vectors)
+    if several_labels:
+        of_one_file = rows_of_both.groupby("content")["path"].transform("nunique").eq(1)
+        rows_of_both.loc[of_one_file, "content"] += JOIN + rows_of_both["label"]
     rows_of_both = rows_of_both.sort_values("rank", kind="stable")
     # Two windows of one recording, or two triggers in one strain file, are two items.
     key = ["content", *PART_COLUMNS]
@@ -206,6 +217,12 @@ def drop_copies(
                     reason += f", {where} in {first['split']}"
                 drop[row] = Rejected(path, reason)
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
+
+
+def drop_contradictions(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Drop the rows of one item with different labels, which a table may have for events of several classes."""
+    several = frame.duplicated(["path", *PART_COLUMNS], keep=False)
+    return frame.loc[~several], drop_copies(frame.loc[several])[1]
 
 
 def _size(path: str) -> int:
@@ -277,7 +294,8 @@ def name_clusters(frame: pd.DataFrame, source: str) -> pd.DataFrame:
 def apply_corrections(
     frame: pd.DataFrame, vectors: Vectors | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
-    """Give each content its latest label if several sources, or several rows of one path, have it.
+    """Give each content its latest label if several sources have it: that of the last source, or of tables that
+    people label on a page (`LABELLED`) the newest.
 
     Signals must also agree in their times, to `SAME_TIME`. The row of the first source stays, with its
     times, split and group. Rows of later sources at other times of a file become items of their own and
@@ -285,7 +303,8 @@ def apply_corrections(
 
     Parameters
     ----------
-    frame : item table with an integer column ``source``; larger numbers are later sources.
+    frame : item table with an integer column ``source``; larger numbers are later sources. A column `LABELLED` is
+        removed.
     vectors : as in `drop_copies`.
 
     Returns
@@ -293,22 +312,26 @@ def apply_corrections(
     The table without ``source``; the replaced labels (`CORRECTION_COLUMNS`); and the rejected rows of
     later sources.
     """
-    source, frame = frame["source"].to_numpy(), frame.drop(columns="source")
+    source = frame["source"].to_numpy()
+    labelled = pd.to_datetime(
+        frame.get(LABELLED, pd.Series("", frame.index)), utc=True, format="ISO8601", errors="coerce"
+    ).to_numpy()
+    frame = frame.drop(columns=["source", LABELLED], errors="ignore")
     corrections: list[tuple[str, ...]] = []
     copies: dict[int, Rejected] = {}
-    several = len(set(source)) > 1
+    if len(set(source)) < 2:
+        return frame, pd.DataFrame(columns=[*CORRECTION_COLUMNS]), []
     keyed = frame[[*PART_COLUMNS]].astype(float)
-    keyed["content"] = content_keys(frame, vectors) if several else frame["path"]
-    if several:
-        keyed[[*PART_COLUMNS]], apart = _match_times(keyed, source)
-        if apart:
-            separate_rows = frame.iloc[apart].to_dict("records")
-            descriptions = [f"{row['path']}, {_span(row) or 'all of it'}" for row in separate_rows]
-            log.warning(
-                "%s of later sources with times that no earlier item of the file has (within %g s) added as new "
-                "items: %s. If they should correct a label, check their times",
-                counted(len(descriptions), "row"), SAME_TIME, _first_few(descriptions),
-            )  # fmt: skip
+    keyed["content"] = content_keys(frame, vectors)
+    keyed[[*PART_COLUMNS]], apart = _match_times(keyed, source)
+    if apart:
+        separate_rows = frame.iloc[apart].to_dict("records")
+        descriptions = [f"{row['path']}, {span_text(row) or 'all of it'}" for row in separate_rows]
+        log.warning(
+            "%s of later sources with times that no earlier item of the file has (within %g s) added as new "
+            "items: %s. If they should correct a label, check their times",
+            counted(len(descriptions), "row"), SAME_TIME, _first_few(descriptions),
+        )  # fmt: skip
     items: dict[int, list[int]] = {}
     numbers = keyed.groupby(["content", *PART_COLUMNS], sort=False, dropna=False).ngroup()
     for row, number in enumerate(numbers):
@@ -317,9 +340,13 @@ def apply_corrections(
     times = frame[[*PART_COLUMNS]].to_dict("records")
     for rows in items.values():
         sources = {source[row] for row in rows}
-        if len(sources) == 1 and len({labels[row] for row in rows}) == 1:
+        if len(sources) == 1:
             continue
-        last = [row for row in rows if source[row] == max(sources)]
+        newest = max(rows, key=lambda row: source[row])
+        timed = [row for row in rows if labelled[row] == labelled[row]]
+        if newest in timed:
+            newest = max(timed, key=lambda row: (labelled[row], source[row]))
+        last = [row for row in rows if source[row] == source[newest]]
         if len({paths[row] for row in last}) > 1 and len({labels[row] for row in last}) > 1:
             continue  # two files of one source disagree: neither is known to be right
         first_rows = [row for row in rows if source[row] == min(sources)]
@@ -333,7 +360,9 @@ def apply_corrections(
                 reason = "listed twice" if paths[row] == path else f"a copy of {path}"
                 copies[row] = Rejected(paths[row], reason)
         if before != label:
-            corrections.append((path, _span(times[first_rows[0]]), before, label, paths[last[-1]]))
+            corrections.append(
+                (path, span_text(times[first_rows[0]]), before, label, paths[last[-1]])
+            )
     frame["label"] = labels
     if corrections:
         texts = [
@@ -384,7 +413,7 @@ def _seconds(a: np.ndarray, b: np.ndarray) -> float:
     return max((s if s == s else float("inf") for s in seconds), default=0.0)
 
 
-def _span(row: Mapping[Hashable, Any]) -> str:
+def span_text(row: Mapping[Hashable, Any]) -> str:
     """Times or box of a row as text; "" if the row is the whole file."""
     if row["x"] == row["x"]:
         return f"box {', '.join(f'{row[name]:g}' for name in Box._fields)}"

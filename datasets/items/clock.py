@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from datasets.core.recorded import Recorded
-from datasets.core.scanning import kind_of
-from datasets.items.deployments import Deployment, Deployments
+from datasets.core.scanning import absolute_path, below, kind_of
+from datasets.items.clock_change import Change, ClockChanges, change_at
+from datasets.items.deployments import SAME_CLOCK, Deployment, Deployments
 
 if TYPE_CHECKING:
     from datasets.items.checks import PictureInfo
@@ -24,8 +26,6 @@ _DATED = re.compile(r"(?<!\d)((?:19|20)\d{6})[_$T-](\d{6})(?!\d)(Z?)")
 #: AudioMoth's older names: Unix time in eight hexadecimal digits.
 _HEXADECIMAL = re.compile(r"[0-9A-F]{8}\.wav", re.IGNORECASE)
 _FIRST_HEXADECIMAL = datetime(2014, 1, 1, tzinfo=UTC)  # no AudioMoth is older
-#: Clocks of one recorder that differ by less are the same: a name has the time at which the file was created.
-SAME_CLOCK = timedelta(minutes=5)
 #: Files whose time and place are remembered, about 40 MiB; events ask for those of a whole camera again.
 _REMEMBERED = 1 << 17
 
@@ -50,18 +50,37 @@ class Clock:
     """Finds time and place of files, and counts what is missing or contradicts itself.
 
     A time inside the file counts before one in its name, and one with a zone before one without. A time without a
-    zone gets that of its deployment. The place of a deployment counts before one inside the file.
+    zone gets that of its deployment, where `ClockChanges` settles what its clock did at a change. The place of a
+    deployment counts before one inside the file.
 
-    ``checked`` : what the check of the pictures has read, by path; they are not opened again.
+    Parameters
+    ----------
+    folders : the files and folders that were named, if the folder of a file outside of ``deployments`` is one, too.
+
+    Attributes
+    ----------
+    checked : what the check of the pictures has read, by path; they are not opened again.
+    sequences : names of events by path, where the source of the files names them.
     """
 
-    def __init__(self, deployments: Deployments | None = None) -> None:
+    def __init__(
+        self, deployments: Deployments | None = None, folders: Sequence[str] | None = None
+    ) -> None:
         self.deployments = deployments
+        self._folders = folders
+        self._named: dict[str, str] = {}  # folders that are deployments
         self.checked: Mapping[str, PictureInfo] = {}
+        self.sequences: Mapping[str, str] = {}
         self.used: set[str] = set()  # deployments with a file
         self._found: dict[str, TimeAndPlace] = {}
+        self._local: dict[str, Deployment] = {}  # of the files that have its zone
+        self._changes = ClockChanges()
         self.files = 0
         self._counts: dict[str, tuple[int, str]] = {}
+        for row in deployments.rows.values() if deployments else ():
+            for bound in (row.start, row.end):
+                if is_zoned(bound):
+                    self._see_change(f"{row.name} in --deployments", row, bound)
 
     def of(self, path: str, *, readable: bool = True) -> TimeAndPlace:
         """Time and place of a file.
@@ -72,9 +91,19 @@ class Clock:
         """
         if path not in self._found:
             if len(self._found) == _REMEMBERED:
-                del self._found[next(iter(self._found))]
+                self._local.pop(first := next(iter(self._found)), None)
+                del self._found[first]
             self._found[path] = self._find(path, readable)
-        return self._found[path]
+        found = self._found[path]
+        if found.time is None or path not in self._local:
+            return found
+        # Settled anew at each call: later files tell what the clock did.
+        return found._replace(time=self._changes.settle(path, self._local[path], found.time))
+
+    def is_uncertain(self, path: str) -> bool:
+        """Whether the time of a file, known from `of`, is local time that its zone leaves out or has twice."""
+        time = self._found[path].time if path in self._local else None
+        return time is not None and change_at(time) is not Change.NONE
 
     def columns(
         self, path: str, start: float = 0.0, *, readable: bool = True
@@ -109,7 +138,21 @@ class Clock:
         places = [deployment.place] if deployment else []
         places += [source.place for source in sources]
         latitude, longitude = next(filter(None, places), (NAN, NAN))
-        return TimeAndPlace(time, latitude, longitude, deployment.name if deployment else "")
+        name = deployment.name if deployment else self._of_folder(path)
+        return TimeAndPlace(time, latitude, longitude, name)
+
+    def _of_folder(self, path: str) -> str:
+        """The deployment that a folder is: its path below the folder of the call, or its name, and a number if taken."""
+        if self._folders is None:
+            return ""
+        folder = os.path.dirname(path)
+        if folder not in self._named:
+            inside = os.path.dirname(below(path, self._folders)).replace(os.sep, "/")
+            name = inside or os.path.basename(os.path.dirname(absolute_path(path)))
+            taken = {*self._named.values(), *(self.deployments.rows if self.deployments else ())}
+            names = (name if n == 1 else f"{name} {n}" for n in count(1))
+            self._named[folder] = next(free for free in names if free not in taken)
+        return self._named[folder]
 
     def _time(
         self, path: str, sources: list[Recorded], deployment: Deployment | None
@@ -123,27 +166,37 @@ class Clock:
         zone = deployment.zone if deployment else None
         if other := next((pair for pair in times if not _same(time, pair[1])), None):
             self._note("contradiction", f"{path}: {best} {iso(time)}, {other[0]} {iso(other[1])}")
-        if not is_zoned(time):
+        if not is_zoned(time) and deployment and zone:
             time = time.replace(tzinfo=zone)
+            self._local[path] = deployment
+            self._see_change(path, deployment, time)
         elif zone and time.utcoffset() and time.utcoffset() != time.astimezone(zone).utcoffset():
             self._note("zone", f"{path}: {best} {iso(time)}, timezone {zone}")
         if not is_zoned(time):
             self._note("no zone", path)
-        elif deployment and not _within(time, deployment):
-            self._note("period", f"{path}: {iso(time)}")
+        elif deployment:
+            settled = self._changes.settle(path, deployment, time) if path in self._local else time
+            if not deployment.covers(settled):
+                self._note("period", f"{path}: {iso(settled)}")
         return time
 
+    def _see_change(self, name: str, deployment: Deployment, time: datetime) -> None:
+        if change := self._changes.see(name, deployment, time):
+            wall = iso(time.replace(tzinfo=None))
+            taken = iso(self._changes.settle(name, deployment, time))
+            self._note(change, f"{name}: {wall} in {time.tzinfo}, taken as {taken}")
+
     def _note(self, kind: str, example: str) -> None:
-        count, first = self._counts.get(kind, (0, example))
-        self._counts[kind] = count + 1, first
+        number, first = self._counts.get(kind, (0, example))
+        self._counts[kind] = number + 1, first
 
     def remarks(self) -> list[str]:
         """Sentences for the user about what was missing or contradictory; none where no file had a time."""
         lines = []
         for kind, (text, remedy) in _REMARKS.items():
-            count, example = self._counts.get(kind, (0, ""))
-            if count and (kind != "time" or count < self.files):
-                lines.append(f"{text}: {count} of {self.files}, such as {example}{remedy}")
+            number, example = self._counts.get(kind, (0, ""))
+            if number and (kind != "time" or number < self.files):
+                lines.append(f"{text}: {number} of {self.files}, such as {example}{remedy}")
         if self.deployments is not None:
             unused = [name for name in self.deployments.rows if name not in self.used]
             more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
@@ -176,6 +229,15 @@ _REMARKS = {
         ". Check the recorder's clock and the table",
     ),
     "deployment": ("Files that belong to no deployment of --deployments", ""),
+    Change.LEFT_OUT: (
+        "Times that do not exist in the time zone of their deployment, because its clocks were set forward",
+        ". The recorder's clock did not follow: give its offset, such as +01:00, in the column timezone",
+    ),
+    Change.TWICE: (
+        "Times that the time zone of their deployment has twice, because its clocks were set back",
+        ". Numbered files whose times go back are taken as the second. If the recorder's clock did not follow, give its "
+        "offset, such as +01:00, in the column timezone",
+    ),
 }
 
 
@@ -222,14 +284,6 @@ def _same(time: datetime, other: datetime) -> bool:
     if is_zoned(time) and not is_zoned(other):
         clocks = [time.replace(tzinfo=None), time.astimezone(UTC).replace(tzinfo=None)]
     return any(abs(clock - other) <= SAME_CLOCK for clock in clocks)
-
-
-def _within(time: datetime, deployment: Deployment) -> bool:
-    """Whether a time lies in the period of its deployment, as far as that is known with a zone."""
-    start, end = deployment.start, deployment.end
-    too_early = is_zoned(start) and time < start - SAME_CLOCK
-    too_late = is_zoned(end) and time > end + SAME_CLOCK
-    return not (too_early or too_late)
 
 
 def iso(time: datetime | None, seconds: float = 0.0) -> str:

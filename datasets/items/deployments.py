@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from datasets.core.cells import read_cells
+from datasets.core.cells import MISSING, read_cells, with_points
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.recorded import valid_place
 from datasets.core.scanning import absolute_path
 
+#: Clocks of one recorder that differ by less are the same: a name has the time at which the file was created.
+SAME_CLOCK = timedelta(minutes=5)
 #: Names of each column: that of Camtrap DP's deployments.csv, and the short one.
 _COLUMNS = {
     "name": ("deploymentID", "deployment"),
@@ -43,6 +46,14 @@ class Deployment(NamedTuple):
     end: datetime | None = None
     zone: tzinfo | None = None
 
+    def covers(self, time: datetime) -> bool:
+        """Whether a time lies in the period, as far as it and the period have zones; clocks differ by `SAME_CLOCK`."""
+        if time.tzinfo is None:
+            return True
+        start, end = ((t if t and t.tzinfo else None) for t in (self.start, self.end))
+        too_early = start is not None and time < start - SAME_CLOCK
+        return not (too_early or (end is not None and time > end + SAME_CLOCK))
+
 
 class Deployments:
     """The deployments of a table, by name."""
@@ -57,7 +68,8 @@ class Deployments:
         It is the one whose name begins the file's name (``S4A01_20190604_221500.wav``), else the one whose name is
         that of a folder above the file, the nearest first; ``site/2019`` names two folders.
         """
-        folder, _, name = absolute_path(path).replace("\\", "/").rpartition("/")
+        path = unicodedata.normalize("NFC", absolute_path(path))
+        folder, _, name = path.replace("\\", "/").rpartition("/")
         starts = [name[: end.start()] for end in re.finditer(r"[^0-9A-Za-z]", name)]
         begun = [self.rows[start] for start in starts if start in self.rows]
         if begun:
@@ -103,12 +115,19 @@ def read_deployments(file: Path) -> Deployments:
         raise SecondhandError(
             f"--deployments {file}: only one of the columns latitude and longitude. Add the other one. {has}"
         )
+    places = {
+        name: with_points(cells[name])
+        for name in (columns["latitude"], columns["longitude"])
+        if name
+    }
+    cells = cells.assign(**places)
     rows: dict[str, Deployment] = {}
     for number, row in enumerate(cells.to_dict("records"), start=2):
         values = {
-            field: str(row[name]).strip() if name is not None else ""
+            field: unicodedata.normalize("NFC", str(row[name])).strip() if name is not None else ""
             for field, name in columns.items()
         }
+        values |= {field: "" for field in values if field != "name" and values[field] in MISSING}
         where = f"--deployments {file}, row {number}"
         if not values["name"]:
             raise SecondhandError(f"{where}: the name of the deployment is empty. Fill it in")
@@ -122,11 +141,14 @@ def read_deployments(file: Path) -> Deployments:
 
 def _deployment(values: dict[str, str], where: str) -> Deployment:
     zone = _zone(values["zone"], where)
-    start, end = (_moment(values[name], zone, where) for name in ("start", "end"))
-    if start and end and (start.tzinfo is None) == (end.tzinfo is None) and start > end:
-        raise SecondhandError(f"{where}: it ends ({end}) before it starts ({start}). Correct them")
+    start = _moment(values["start"], zone, where)
     if zone is None and start is not None:
         zone = start.tzinfo
+    end = _moment(values["end"], zone, where)
+    if end and ":" not in values["end"]:  # a date: all of the day
+        end += timedelta(days=1, seconds=-1)
+    if start and end and (start.tzinfo is None) == (end.tzinfo is None) and start > end:
+        raise SecondhandError(f"{where}: it ends ({end}) before it starts ({start}). Correct them")
     return Deployment(values["name"], _place(values, where), start, end, zone)
 
 

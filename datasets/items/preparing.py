@@ -21,6 +21,7 @@ from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
+from datasets.items.places import Spans, vary_places
 from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, hold_out_later
 from datasets.items.rehearsal import (
     background_file,
@@ -78,6 +79,12 @@ class Loaded(NamedTuple):
         """Labels that a network in training distinguishes: the classes, then the background if there is one."""
         return [*self.table.classes, *([UNKNOWN] if len(self.table.background) else [])]
 
+    @property
+    def windows(self) -> int:
+        """Number of windows that the known items are cut into; each counts once, at however many places it is shown."""
+        known = self.rows.loc[self.rows["label"].ne(UNKNOWN)]
+        return known["place"].nunique() if "place" in known else len(known)
+
 
 def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTable:
     """Read the item table, split it, and add the files of unknown classes and of the background.
@@ -93,7 +100,7 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
         for line in table.clock.remarks():
             log.warning("%s", line)
     table.unsplit = table.frame
-    for line in split_remarks(table.unsplit, None if data.cv else data.fold):
+    for line in split_remarks(table.unsplit, None if data.cv else data.fold, data.cv):
         log.info("%s", line)
     table.frame, moved = split(table.unsplit, data, seed)
     table.rejected += moved
@@ -147,13 +154,47 @@ def render_items(
         if why := missing_split(table.frame, set(planned["split"])):
             _split_again(table, unsplit, planned, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
-        rows = rows.reset_index(drop=True)
+        rows = _vary_places(table, rows.reset_index(drop=True), unsplit, spectrogram, signal, seed)
         table.frame = table.frame.reset_index(drop=True)
     table.protocol = protocol_of(table, unsplit, data)
-    _log_table(table, rows)
+    _log_table(table, Loaded(table, rows, spectrogram).windows)
     if data.background:
         rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
     return Loaded(table, rows, spectrogram)
+
+
+def _vary_places(
+    table: ItemTable,
+    rows: pd.DataFrame,
+    labelled: pd.DataFrame,
+    spectrogram: SpectrogramSettings,
+    signal: SignalSettings,
+    seed: int,
+) -> pd.DataFrame:
+    """Render the training rows at other places as well (`vary_places`), and say which cannot be trained on.
+
+    ``labelled`` : all items with a label, also those that are left out.
+    """
+    spans = Spans(pd.concat([labelled, table.unknown_items]))
+    exclusive = not table.multi_label
+    if not exclusive:
+        table.frame["label"] = spans.labels_of(table.frame, spectrogram)
+    varied = vary_places(rows, spans, spectrogram, exclusive=exclusive, seed=seed)
+    if beside := varied.moved + len(varied.crowded):
+        log.info(
+            "Calls of another class in the middle window of %s: %d are shown at places without them, %d have no such "
+            "place and are not trained on",
+            counted(beside, "training span"), varied.moved, len(varied.crowded),
+        )  # fmt: skip
+    table.rejected += [
+        Rejected(
+            row["path"],
+            f"{row['start']:g} to {row['end']:g} s: a call of another class is in each window, so not trained on",
+        )
+        for row in varied.crowded.to_dict("records")
+    ]
+    rendered, _ = render_rows(varied.rows, spectrogram, picture_cache(signal))
+    return rendered
 
 
 def _load_unknown(
@@ -245,6 +286,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         label_column=data.label_column,
         strain=data.strain,
         together=() if signal.detectors == "together" else None,
+        channel=signal.channel or "",
+        context=signal.context,
         labels=data.labels or (MULTI if data.multi_label else None),
         before=before,
         warm_start=data.from_ is not None,
@@ -252,6 +295,8 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     )
     deployments = None if data.deployments is None else read_deployments(data.deployments)
     table = replace(table, clock=Clock(deployments))
+    named = table.frame.loc[table.frame["sequence"].ne("")]
+    table.clock.sequences = dict(zip(named["path"], named["sequence"], strict=True))
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
@@ -345,13 +390,17 @@ def _group_duplicates(
 def _group_sessions(
     table: ItemTable, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
 ) -> None:
-    """Give the photos of each capture session (by EXIF) and their near-duplicates one group.
+    """Give the photos of each capture session (by EXIF, else a sequence that the data name) and their near-duplicates
+    one group.
 
     If the table cannot be split then, because there are too few sessions, no groups are set. The log says
     which.
     """
     photos = table.frame.loc[free]
     session = capture_sessions([table.picture_info[path].capture_time for path in photos["path"]])
+    named = (session < 0) & photos["sequence"].ne("").to_numpy()
+    named &= photos["sequence"].where(named).duplicated(keep=False).to_numpy()
+    session[named] = session.max(initial=-1) + 1 + pd.factorize(photos["sequence"][named])[0]
     if not (in_one := session >= 0).any():
         return
     number = sessions_with_duplicates(
@@ -514,9 +563,9 @@ def _split_again(
 LISTED = 12
 
 
-def _log_table(table: ItemTable, rows: pd.DataFrame) -> None:
+def _log_table(table: ItemTable, windows: int) -> None:
     """Log the data as a table: classes by splits, unknown classes, background, what was left out."""
-    for line in described(table, windows=len(rows)):
+    for line in described(table, windows):
         log.info("%s", line)
     if table.multi_label:
         log.debug("items of each label: %s", label_counts(table.frame["label"]))

@@ -155,6 +155,12 @@ class DataSettings:
         return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
 
 
+CHANNEL = (
+    "Strain: channel to read where files have several, such as H1:GDS-CALIB_STRAIN. Default: the calibrated strain. "
+    "Triggers of another channel are left out."
+)
+
+
 @dataclass(frozen=True)
 class SignalSettings:
     """sound and strain"""
@@ -169,6 +175,7 @@ class SignalSettings:
         "Strain: together puts two or three detectors at one time into the channels of one Q-scan; separate "
         "makes one Q-scan per detector. Default: separate.",
     )
+    channel: str | None = option(None, CHANNEL, metavar="NAME")
     spectrogram: str | None = option(
         None,
         "Spectrogram (or Q-scan) settings: a YAML file, the same settings as text such as "
@@ -188,6 +195,15 @@ class SignalSettings:
         "used files are deleted first.",
         limits=Limits(above=0),
     )
+
+    @property
+    def context(self) -> float:
+        """Seconds of strain that may be used on either side of a trigger."""
+        return (
+            32.0
+            if self.spectrogram is None
+            else read_spectrogram(self.spectrogram).get("context", 32.0)
+        )
 
     def of(self, kind: str) -> dict[str, Any]:
         """Spectrogram settings of the user for this kind of signal, by name; the others are inferred.

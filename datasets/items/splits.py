@@ -132,11 +132,14 @@ def assign_splits(
     )
     if at_random:
         pool = frame.index[frame["split"].eq("train")]
-        share = valid + calibration
-        held_out = _hold_out(frame.loc[pool], share, rng)
+        share, rows = valid + calibration, frame.loc[pool]
+        if cv is not None and rows["group"].nunique() == 1 and are_named(rows["group"]).all():
+            # The other one of two is tested: the files of this one are divided.
+            rows = rows.assign(group="")
+        held_out = _hold_out(rows, share, rng)
         # One file cannot be both valid and calibration, so hold out more until there are two.
         while _in_one_file(frame.loc[pool[held_out]]) and (share := share + 0.1) <= 0.8:
-            held_out = _hold_out(frame.loc[pool], share, rng)
+            held_out = _hold_out(rows, share, rng)
         frame.loc[pool[held_out], "split"] = "valid"
     if not frame["split"].eq("calibration").any():
         pool = frame.index[frame["split"].eq("valid")]
@@ -152,9 +155,16 @@ def assign_splits(
     return frame, rejected + moved
 
 
-def split_remarks(frame: pd.DataFrame, fold: str | None = None) -> list[str]:
+def split_remarks(
+    frame: pd.DataFrame, fold: str | None = None, cv: int | str | None = None
+) -> list[str]:
     """Sentences for the user about how `assign_splits` treats this table."""
     sentences = []
+    if cv is not None and split_units(frame).nunique() == 2 == frame["group"].nunique():
+        sentences.append(
+            "There are two groups, so each training has one. Its files are divided at random into training, validation "
+            "and calibration: temperature and thresholds suit this group, and only the test shows another one"
+        )
     split_sizes = frame["split"].value_counts()
     if fold is not None and (split_sizes.index != "").any():
         other_splits = [
@@ -486,7 +496,7 @@ def components(
 
 def overlap_groups(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
     """Number of each row; rows of one file that overlap in time, directly or in a chain, share it."""
-    files = pd.factorize(frame["path"])[0]
+    files = pd.factorize(_recordings(frame))[0]
     first, last = _spans(frame)
     order = np.lexsort((first, files))
     reached = pd.Series(last[order]).groupby(files[order]).cummax().shift(fill_value=-np.inf)
@@ -501,12 +511,13 @@ def overlapping_rows(
 ) -> npt.NDArray[np.bool_]:
     """True for the ``candidates`` that overlap in time with one of the ``others`` of the same file."""
     overlapping = np.zeros(len(frame), dtype=bool)
-    shared_paths = sorted(set(frame["path"][candidates]) & set(frame["path"][others]))
+    recordings = _recordings(frame)
+    shared_paths = sorted(set(recordings[candidates]) & set(recordings[others]))
     if not shared_paths:
         return overlapping
     first, last = _spans(frame)
     is_candidate, is_other = candidates.to_numpy(), others.to_numpy()
-    files = frame.groupby("path").indices
+    files = frame.groupby(recordings).indices
     for path in shared_paths:
         rows = np.asarray(files[path])
         candidate_rows, other_rows = rows[is_candidate[rows]], rows[is_other[rows]]
@@ -516,6 +527,15 @@ def overlapping_rows(
         before = np.searchsorted(first[other_rows], last[candidate_rows])
         overlapping[candidate_rows] = (before > 0) & (reached[before - 1] > first[candidate_rows])
     return overlapping
+
+
+def _recordings(frame: pd.DataFrame) -> pd.Series:
+    """What each row is cut from: its file; for a moment of strain all files of its detector, as neighbours are joined."""
+    from datasets.strain import series_of
+
+    moment = frame.get("gps", pd.Series(np.nan, index=frame.index)).notna()
+    mixed = frame["path"].isin(set(frame["path"][~moment]))
+    return frame["path"].where(~moment | mixed, frame["path"].map(series_of))
 
 
 def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -1,6 +1,6 @@
 """Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
 
-The columns are ``path, label, group, split, fold, deployment, time`` (str, "" if unknown; time in ISO 8601),
+The columns are ``path, label, group, split, fold, deployment, time, sequence`` (str, "" if unknown; time in ISO 8601),
 ``start, end, gps`` (float seconds, NaN if not given) and ``x, y, width, height`` of a box (fractions of the picture,
 NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
@@ -8,23 +8,35 @@ trained on them; they measure what a model refuses. Labels are normalised (`clea
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from datasets.core.cells import ENDINGS, SHORTEST_SPAN, file_named, read_cells, span_error
+from datasets.core.cells import (
+    ENDINGS,
+    SHORTEST_SPAN,
+    column_names,
+    file_named,
+    read_cells,
+    span_error,
+    with_points,
+)
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import (
     LINK_LOOP,
     SUFFIXES,
+    SYSTEM,
     absolute_path,
     files_below,
     is_link_loop,
@@ -37,7 +49,9 @@ from datasets.images import Box, box_in_picture
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
+    LABELLED,
     NOT_CORRECTED,
+    PAGE_COLUMNS,
     PART_COLUMNS,
     PREDICTION_COLUMNS,
     PictureInfo,
@@ -45,6 +59,7 @@ from datasets.items.checks import (
     corrected_by_hand,
     drop_copies,
     name_clusters,
+    span_text,
     usable_rows,
 )
 from datasets.items.clock import Clock
@@ -63,7 +78,7 @@ from datasets.items.labels import (
 
 log = logging.getLogger(__name__)
 
-TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time")
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time", "sequence")
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
@@ -166,6 +181,8 @@ def load_table(
     label_column: str | None = None,
     strain: str | None = None,
     together: Sequence[str] | None = None,
+    channel: str = "",
+    context: float = 32.0,
     labels: str | Sequence[str] | None = None,
     before: pd.DataFrame | None = None,
     warm_start: bool = False,
@@ -182,7 +199,7 @@ def load_table(
         - a folder with one folder per class, or with ``train`` and ``valid`` (and ``calibration``,
           ``test``), each of which is such a folder;
         - a ``.csv``, ``.tsv`` or ``.parquet`` file with the columns path (relative to the file) and label,
-          and optionally group, split, fold, deployment, time, for signals start and end (s), and for strain gps (s);
+          and optionally group, split, fold, deployment, time, sequence, for signals start and end (s), and for strain gps (s);
         - annotations that `datasets.annotations` reads;
         - embeddings that `datasets.embeddings` reads, or a folder with one folder of such files per class. Their
           labels may also come from a table among the other sources;
@@ -190,13 +207,13 @@ def load_table(
           has its name.
     kind : a kind of `ItemTable`, or "auto" for the most common kind of the files.
     check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
-    learned : the items are for training. Otherwise they are for evaluation: labels are used as they are,
-        and one class, or one file of a class, is enough.
+    learned : the items are for training. Otherwise they are for evaluation: labels are used as they are, one class,
+        or one file of a class, is enough, and a span may have a row for each of several classes.
     label_column : name of the column of labels in tables; None for the usual names. Of several sources, and in a
         ``warm_start``, tables without it use the column label.
     strain : for a table of triggers, the folder, pattern or LAL cache of the strain files; for
         demo:glitches, the file, folder or pattern of strain to inject the events into.
-    together : for triggers, detectors to render together, as in `datasets.annotations.items_of_triggers`.
+    together, channel, context : for triggers, as in `datasets.annotations.items_of_triggers`.
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names
         of the 0/1 columns, one per class. None: one label per item.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
@@ -245,7 +262,7 @@ def load_table(
             one,
             of_table,
             strain=strain,
-            together=together,
+            of_triggers={"together": together, "channel": channel, "context": context},
             learned=learned,
             vectors=vectors,
             alone=len(sources) == 1,
@@ -253,7 +270,7 @@ def load_table(
         )
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
-            _check_repeated_rows(frame, one, learned=learned)
+            _check_not_predicted(frame, one, learned=learned)
         if learned:
             frame, predicted = corrected_by_hand(frame, one)
             bad += predicted
@@ -271,7 +288,10 @@ def load_table(
         )
     for number, one in enumerate(names):
         timed, bad = with_parts(rows[number], kind, one)
-        rows[number] = with_columns(timed).assign(source=number)
+        if learned or multi_label:
+            _check_repeated_rows(timed, one, multi_label=multi_label)
+        when = timed[LABELLED].to_numpy() if LABELLED in timed else ""
+        rows[number] = with_columns(timed).assign(source=number, **{LABELLED: when})
         rejected += bad
     frame = pd.concat(rows, ignore_index=True)
     picture_info: dict[str, PictureInfo] = {}
@@ -286,9 +306,9 @@ def load_table(
     if learned:
         frame, corrections, copies = apply_corrections(frame, vectors)
         rejected += copies
-    frame, copies = drop_copies(frame, vectors=vectors)
+    frame, copies = drop_copies(frame, vectors=vectors, several_labels=not learned)
     rejected += copies
-    frame = frame.drop(columns="source", errors="ignore")
+    frame = frame.drop(columns=["source", LABELLED], errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
     known_items = frame.loc[~ood]
     if not source.startswith("gwosc:"):  # an event is for prediction, not for training
@@ -418,7 +438,7 @@ def _read_source(
     labels: _Labels,
     *,
     strain: str | None = None,
-    together: Sequence[str] | None = None,
+    of_triggers: Mapping[str, Any] | None = None,
     kind: str = "",
     learned: bool = False,
     vectors: Vectors | None = None,
@@ -427,6 +447,7 @@ def _read_source(
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
+    ``of_triggers`` : options of `datasets.annotations.items_of_triggers`.
     ``labels`` : if they name a label of all rows, a folder gives all its files of the ``kind``.
     ``learned`` : the rows are for training; warns if a folder seems to be the wrong source.
     ``vectors`` : takes the embeddings of a source that holds some; None if there can be none.
@@ -450,7 +471,7 @@ def _read_source(
         frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
         return frame, [], note
     if strain and has_triggers(path):
-        frame, rejected = items_of_triggers(path, strain, labels.column, together)
+        frame, rejected = items_of_triggers(path, strain, labels.column, **(of_triggers or {}))
         return _normalise_splits(frame, path), rejected, ""
     if path.exists():
         kind_of_path = "folder" if path.is_dir() else "file"
@@ -496,6 +517,8 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
         splits = {root: ""}
     class_files: dict[Path, list[str]] = {}
     for folder, split in splits.items():
+        hidden = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_user_file(one)]
+        rejected += [Rejected(str(one), SYSTEM) for one in hidden]
         for entry in _entries(folder):
             if is_link_loop(entry):
                 rejected.append(Rejected(str(entry), LINK_LOOP))
@@ -522,17 +545,30 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
     return pd.DataFrame(rows), rejected
 
 
+#: Endings of tables that are not read, or only if a detector wrote them.
+_OTHER_TABLES = (".json", ".jsonl", ".xlsx", ".xls", ".ods")
+
+
 def _no_class_folder(root: Path) -> SecondhandError:
-    """Error for a folder without class folders; it suggests a table in it, or the folder above."""
+    """Error for a folder without class folders; it suggests a table in it before the folder above."""
     files = [entry for entry in _entries(root) if entry.is_file()]
     above = root.absolute().parent
     kinds = {kind_of(file) for file in files} - {None}
-    if table := next((file for file in files if _names_labels(file)), None):
-        remedy = f"Name the table in it: --data {table}"
-    elif any(
+    tables = [file for file in files if file.suffix.lower() in (*ENDINGS, *_OTHER_TABLES)]
+    tables = sorted(tables, key=lambda file: not _names_labels(file))
+    one_class = any(
         file.parent != root.absolute() and is_user_file(file.parent) and kind_of(file) in kinds
         for file in above.glob("*/*")
-    ):
+    )
+    if tables:
+        try:
+            _read_source(str(tables[0]), _OF_FILE)
+            remedy = f"Name the table in it: --data {tables[0]}"
+        except SecondhandError as error:
+            remedy = f"Are the labels in {tables[0].name}? {error}"
+            if one_class:
+                remedy += f". If {root.name} is one class, name the folder above it: --data {above}"
+    elif one_class:
         remedy = f"It looks like the folder of one class. Name the folder above it: --data {above}"
     else:
         remedy = "Put the files of each class into a folder of their own, or name a CSV file with the columns path,label"
@@ -612,18 +648,25 @@ def read_rows(
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
-    cells = read_cells(path) if cells is None else cells
+    embedded, cells = cells, read_cells(path) if cells is None else cells
     label, label_column, classes, required = labels
     if classes:
         cells, label_column = _from_columns(path, cells, classes), None
     names = (*TEXT_COLUMNS, *PART_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
     column_of = {name: _column(path, cells, name) for name in names}
+    sequences = (_column(path, cells, name) for name in SEQUENCES)
+    column_of["sequence"] = next(filter(None, sequences), None)
     if label_column:
         named = _column(path, cells, label_column)
         if named is None and column_of["label"] and not required:
             named = column_of["label"]
             log.info("%s has no column %r: its column %s is used", path.name, label_column, named)
         column_of["label"] = named
+    signals = column_of["path"] and cells[column_of["path"]].map(kind_of).eq("sound").any()
+    if signals and not (column_of["start"] and column_of["end"]):
+        column_of |= _span_columns(path, cells)
+    if all(_column(path, cells, name) for name in PAGE_COLUMNS):
+        column_of |= {LABELLED: column_of["time"], "time": None}
     frame = pd.DataFrame({name: cells[column] for name, column in column_of.items() if column})
     if label:
         frame["label"] = label
@@ -633,14 +676,20 @@ def read_rows(
         raise SecondhandError(
             f"{path}: no column {' and no column '.join(map(repr, missing))}. It has "
             f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}, but needs path,label"
-            "[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. If another column holds the labels, "
-            "add --label-column and its name. For a table of triggers, add --strain"
+            f"[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. {_other_columns(cells, missing)}"
         )
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
     frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
+    if embedded is None:
+        online = frame["path"].str.match(r"\s*(?!(?i:file))[A-Za-z][A-Za-z0-9+.-]*://")
+        rejected += [
+            Rejected(cell, f"an address, not a file: download it (row {row + 2} of {path.name})")
+            for row, cell in frame["path"][online].items()
+        ]
+        no_path |= online
     no_label = ~no_path & frame["label"].eq("" if classes is None else NOT_KNOWN)
     reason = "no label" if classes is None else "all labels are empty"
     rejected += [
@@ -649,11 +698,33 @@ def read_rows(
     ]
     frame = frame.loc[~no_path & ~no_label]
     if frame.empty:
-        raise SecondhandError(f"{path}: no row has both a path and a label")
+        first = first_left_out(rejected, "row")
+        raise SecondhandError(f"{path}: no row has both a path and a label{first}")
     if resolve:
         files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
         frame = frame.assign(path=frame["path"].map(files))
     return _normalise_splits(frame, path), rejected
+
+
+def _other_columns(cells: pd.DataFrame, missing: Sequence[str]) -> str:
+    """Sentences on the columns that may be the missing ones."""
+    first = {str(name): cells[name][cells[name].ne("")].head(1) for name in cells}
+    files = [quoted(name) for name, cell in first.items() if cell.map(kind_of).notna().any()]
+    classes = [
+        name for name in first
+        if name.strip().lower() not in (*TEXT_COLUMNS, *PART_COLUMNS)
+        and _CELLS.keys() & (values := {*cells[name].str.strip().str.lower()}) >= values - {""}
+    ]  # fmt: skip
+    sentences = []
+    if "path" in missing:
+        rename = f"If {' or '.join(files[:3])} names the files, rename it to path"
+        sentences += [rename if files else "For a table of triggers, add --strain"]
+    if "label" in missing and len(classes) > 1:
+        flag = f"--labels {','.join(classes)[:300]}"
+        sentences += [f"If {quoted(classes[0])} and others are classes, with 1 and 0, add {flag}"]
+    if [*missing] != ["path"]:
+        sentences += ["If another column holds the labels, add --label-column and its name"]
+    return ". ".join(sentences)
 
 
 def add_embeddings(
@@ -847,7 +918,7 @@ def _with_boxes(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Re
 
 def _seconds(cells: pd.Series, source: str) -> pd.Series:
     """Numbers, NaN for empty cells."""
-    numbers = pd.to_numeric(cells.replace("", "nan"), errors="coerce").astype(float)
+    numbers = pd.to_numeric(with_points(cells).replace("", "nan"), errors="coerce").astype(float)
     unit = "" if cells.name in Box._fields else " of seconds"
     for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
         raise SecondhandError(
@@ -862,7 +933,11 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
     counts = Counter(filter(None, kinds))
     if not counts:
         endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
-        raise SecondhandError(f"--data {source}: no file in a supported format ({endings})")
+        bare = next((path for path in paths if not Path(path).suffix), "")
+        named = [*Path(bare).parent.glob(f"{glob.escape(Path(bare).name)}.*")] if bare else []
+        remedy = f". {quoted(bare)} has no ending. Add it to the names" if bare else ""
+        remedy += f", as in {named[0].name}" if named else ""
+        raise SecondhandError(f"--data {source}: no file in a supported format ({endings}){remedy}")
     kind = counts.most_common(1)[0][0]
     others = [path for path, name in zip(paths, kinds, strict=True) if name not in (kind, None)]
     # The list of files left out names notes.
@@ -899,7 +974,7 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
         if name not in cells:
             existing = ", ".join(map(quoted, cells.columns[:20]))
             raise SecondhandError(f"{path}: no column {name!r} of --labels. It has {existing}")
-        text = cells[name].str.strip().str.lower()
+        text = with_points(cells[name]).str.strip().str.lower()
         for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
             raise SecondhandError(
                 f"{path}, row {row + 2}: {name} is {quoted(cells.at[row, name])} (must be 1, 0 or empty)"
@@ -928,22 +1003,73 @@ def _check_source(source: str) -> None:
         )
 
 
-def _check_repeated_rows(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
-    """Raise SecondhandError if two rows of one item have different labels.
-
-    With ``learned`` a table of predictions is refused, too: it does not show which of several labels was
-    changed by hand.
-    """
+def _check_not_predicted(frame: pd.DataFrame, source: str, *, learned: bool) -> None:
+    """Raise SecondhandError for a table of predictions that is to be learnt: it does not show which of several
+    labels was changed by hand."""
     if learned and {*PREDICTION_COLUMNS} <= {*frame.columns}:
         raise SecondhandError(
             f"--data {source}: these are predictions of a model. Check each label, and then delete the columns "
             f"{' and '.join(PREDICTION_COLUMNS)} to use all of them as labels"
         )
+
+
+def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool) -> None:
+    """Raise SecondhandError if two rows of one item have different labels; the index is the row minus 2."""
     keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
+    labels = frame["label"].map(clean_label)
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
-        if rows["label"].nunique() > 1:
-            one, another = rows["label"].unique()[:2]
-            raise SecondhandError(
-                f"{source}: {rows['path'].iloc[0]} has two rows, with the labels {one!r} and {another!r}. Write "
-                f"its labels into one row, joined by {JOIN}"
+        distinct = labels[rows.index].drop_duplicates()
+        if len(distinct) < 2:
+            continue
+        (one, label), (other, other_label) = [*distinct.items()][:2]
+        part = span_text(dict.fromkeys(PART_COLUMNS, np.nan) | rows.iloc[0].to_dict())
+        remedy = f"Write its labels into one row, joined by {JOIN}" if multi_label else "Keep one"
+        times = [] if part else _time_columns(column_names(Path(source)))
+        if times:
+            remedy += (
+                f", or, if each row is a part of the file, rename {' and '.join(map(quoted, times))} to start and "
+                "end (seconds)"
             )
+        raise SecondhandError(
+            f"{source}: {rows['path'].iloc[0]}{', ' if part else ''}{part} has two labels: {label!r} in row {one + 2} "
+            f"and {other_label!r} in row {other + 2}. {remedy}"
+        )
+
+
+#: Other names of the columns start and end, in seconds (BirdNET-Analyzer, opensoundscape, DCASE, crowsetta, Raven).
+_SPANS = (
+    ("start (s)", "end (s)"), ("start_time", "end_time"), ("onset", "offset"), ("onset_s", "offset_s"),
+    ("start_s", "end_s"), ("begin time (s)", "end time (s)"),
+)  # fmt: skip
+#: Words in the name of a column of times in a file.
+_TIME_WORDS = {
+    "start", "begin", "end", "stop", "onset", "offset", "duration", "starttime", "endtime", "begintime",
+    "tmin", "tmax", "tstart", "tend",
+}  # fmt: skip
+
+
+def _time_columns(names: Iterable[object]) -> list[str]:
+    """Names of columns that look like times in a file, such as ``offset_ms`` or ``BeginTime``."""
+    words = {str(n): re.sub(r"([a-z])([A-Z])", r"\1 \2", str(n)).lower() for n in names}
+    return [name for name, text in words.items() if _TIME_WORDS & {*re.split(r"[^a-z]+", text)}]
+
+
+def _span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
+    """Columns of start and end of a table of recordings under another program's names.
+
+    A warning names columns that only look like times.
+    """
+    for names in _SPANS:
+        start, end = (_column(path, cells, name) for name in names)
+        if start and end:
+            numbers = (pd.to_numeric(with_points(cells[n]), errors="coerce") for n in (start, end))
+            if all((column.notna() | cells[start].eq("")).all() for column in numbers):
+                log.info("%s: the columns %s and %s are read as start and end", path, start, end)
+                return {"start": start, "end": end}
+    times = _time_columns(cells.columns.drop(["start", "end"], errors="ignore"))
+    if {name.strip().lower() for name in times} - {"duration"}:  # which the whole file has, too
+        log.warning(
+            "%s: columns that look like times in the recordings are not read: %s. If each row is a part of its "
+            "recording, call them start and end (seconds)", path, ", ".join(map(quoted, times)),
+        )  # fmt: skip
+    return {}

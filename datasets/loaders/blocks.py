@@ -238,7 +238,8 @@ def dataloaders(
 
     Parameters
     ----------
-    frame : item table with path, label and split.
+    frame : item table with path, label and split; of the training rows with the same number in the column ``place``,
+        each epoch opens one.
     block : block of the input.
     classes : the classes, in the order of the network's outputs.
     target : training target; default: `class_target`.
@@ -261,8 +262,11 @@ def dataloaders(
         get_y=target.of,
         splitter=IndexSplitter(valid.tolist()),
     )
-    n_train = len(rows) - len(valid)
-    return datablock.dataloaders(
+    places = rows["place"] if "place" in rows else pd.Series(np.nan, rows.index)
+    alone = pd.Series(-1 - np.arange(len(rows)), rows.index)  # each row is a place of its own
+    trained = places.fillna(alone).loc[rows["split"].eq("train")].astype(int).tolist()
+    n_train = len({*trained})
+    dls = datablock.dataloaders(
         item_rows(rows),
         path=path,
         bs=max(1, min(bs, n_train)),
@@ -271,3 +275,6 @@ def dataloaders(
         num_workers=workers,
         device=device,
     )
+    if n_train < len(trained):
+        dls.train.take_turns(trained)
+    return dls

@@ -49,6 +49,14 @@ class Repeatable(DataLoader):
 
     seed: int | None = None
     order: Sequence[int] = ()
+    _places: Sequence[int] | None = None
+
+    def take_turns(self, places: Sequence[int]) -> None:
+        """Load one of the items with the same place in each epoch, at random.
+
+        ``places`` : place of each item, such as a call of which several items show other surroundings.
+        """
+        self._places, self.n = places, len({*places})
 
     def begin(self, seed: int) -> None:
         """Seed the order of the next epoch and the augmentation of its items."""
@@ -56,7 +64,13 @@ class Repeatable(DataLoader):
         seed_workers_from(self, torch.Generator().manual_seed(seed))
 
     def get_idxs(self) -> list[int]:
-        order = list(super().get_idxs())
+        if self._places is None:
+            order = list(super().get_idxs())
+        else:  # the first of each place in a random order is a random one of it
+            of_place: dict[int, int] = {}
+            for number in self.shuffle_fn(range(len(self._places))):
+                of_place.setdefault(self._places[number], number)
+            order = [*of_place.values()]
         self.order = order
         return order
 

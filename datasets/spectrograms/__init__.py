@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datasets.spectrograms.settings import (
         COLOUR_MAPS,
         AnyPath,
+        Part,
         Seconds,
         SpectrogramSettings,
         check_types,

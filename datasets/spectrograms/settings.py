@@ -12,7 +12,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from statistics import multimode
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: A path; a time in a file, or None.
 AnyPath = str | os.PathLike[str]
 Seconds = float | None
+#: Start, end and moment of what a picture shows, in seconds.
+Part = tuple[Seconds, Seconds, Seconds]
 Rate = TypeVar("Rate", int, float)
 
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
@@ -61,6 +63,27 @@ class SpectrogramSettings:
         A span that fits into one window is returned unchanged.
         """
         return [(start, end)]
+
+    def shown(
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
+    ) -> tuple[Seconds, Seconds]:
+        """Start and end (s) of what the picture of a span, or of the moment ``at``, shows; None for all of the file."""
+        return start, end
+
+    def places(
+        self,
+        path: AnyPath,
+        *,
+        start: Seconds = None,
+        end: Seconds = None,
+        at: Seconds = None,
+        apart: Sequence[tuple[float, float]] = (),
+        count: int,
+        rng: np.random.Generator,
+    ) -> list[Part]:
+        """Other parts of the file that show the same item: at most ``count``, at random, without any of the spans ``apart``
+        (s). Training opens another one each time."""
+        return []
 
     def planes(self, signal: Any) -> list[NDArray[np.uint8]]:
         """Grey levels [height, width]: one plane for a colour map, or three for red, green and blue."""

@@ -2,12 +2,22 @@
 
 from datasets.strain.files import Strain, read_strain
 from datasets.strain.formats import (
+    Wanted,
     as_bad_file,
     check_chunks,
     find_dataset,
     numeric_dataset,
     open_strain,
 )
-from datasets.strain.frames import Frames, read_cache, read_frames, write_cache
+from datasets.strain.frames import (
+    Frame,
+    Frames,
+    Stream,
+    read_cache,
+    read_frames,
+    series_of,
+    source_path,
+    write_cache,
+)
 from datasets.strain.qscan import spectral_density
 from datasets.strain.settings import QScanSettings

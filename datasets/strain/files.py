@@ -9,7 +9,7 @@ from os import PathLike
 import numpy as np
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.strain.formats import Floats, StrainFile, open_strain
+from datasets.strain.formats import Floats, StrainFile, Wanted, open_strain
 from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
 
 #: Shortest context in seconds: whitening needs it to estimate the noise.
@@ -57,6 +57,7 @@ def read_strain(
     within: Span = (0.0, inf),
     qrange: Span = (4.0, 64.0),
     frange: Span = (10.0, inf),
+    detector: str = "",
 ) -> Strain:
     """Read `context` seconds of strain around a trigger.
 
@@ -65,13 +66,15 @@ def read_strain(
 
     Parameters
     ----------
-    path : GWOSC HDF5; text or gzip text with one number per line below GWOSC's header ("# 4096 samples per
-        second", "# starting GPS 1126259446"); or GWF (needs the extra ``gw``).
+    path : HDF5 of GWOSC or gwpy; text or gzip text with one number per line below GWOSC's header ("# 4096 samples
+        per second", "# starting GPS 1126259446"); GWF (needs the extra ``gw``); or a list of
+        `datasets.strain.frames`, whose files are joined.
     at : GPS time of the trigger. None: the loudest tile of the file's Q-transform.
     context : seconds to read, 16 to 4096.
     reach : seconds that are needed on either side of the trigger, at most half the context.
     within : seconds from the start of the file between which the loudest tile is searched for.
     qrange, frange : range of Q and band (Hz) of this search; the rate limits the band.
+    detector : which to read of a file with several; "" for the only one.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def read_strain(
             f"invalid settings: context={context:g} s with {reach:g} s on either side of the trigger (the "
             f"context must be {SHORTEST_CONTEXT:g} to 4096 s, and hold both sides)"
         )
-    with open_strain(path) as source:
+    with open_strain(path, Wanted(detector)) as source:
         if at is None:
             at = _loudest(path, source, context, reach, within, qrange, frange)
         return _around(path, source, float(at), context, reach)
@@ -126,10 +129,12 @@ def _around(
         elif last - first < size:
             problem = f"{needed} are {(last - first) / rate:.3f} s"
         else:
-            edge = "start" if trigger - low - first < last - (trigger - low) else "end"
-            problem = f"the trigger is {room:.3f} s from the {edge} of the data; {reach:g} s are needed on either side"
+            before = trigger - low - first < last - (trigger - low)
+            edge = f"begins {room:.3f} s before" if before else f"ends {room:.3f} s after"
+            problem = f"it {edge} the trigger; {reach:g} s are needed on either side"
         if low == 0 or high == source.samples:
             spans.append(f"everything outside GPS {start:.3f}-{end:.3f}, the ends of the file")
+        spans += [f"{name}: {reason}" for name, reason in source.problems.items()]
         raise BadFile(
             path,
             f"too little strain around GPS {at:.3f}: {problem}. Missing: {', '.join(spans)}",

@@ -13,13 +13,13 @@ import struct
 import warnings
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +34,27 @@ Floats = NDArray[np.float64]
 #: Lowest and highest plausible sampling rate, Hz.
 RATES = (64.0, 131072.0)
 _BLOCK = 1 << 20  # bytes read at a time
+#: Suffix of the lists of files that `datasets.strain.frames.write_cache` writes.
+CACHE = ".together"
 #: Largest number of samples: 4096 s at 16 384 Hz, the largest published strain file.
 MAX_SAMPLES = 1 << 26
 
 
 @dataclass(frozen=True)
 class StrainFile:
-    """An open strain file; `read(i, j)` returns samples i to j as float64, NaN in gaps."""
+    """An open strain file; `read(i, j)` returns samples i to j as float64, NaN in gaps.
+
+    ``detector`` and ``channel`` are "" if the file does not name them. ``problems`` : why some of the joined files
+    could not be read, by path.
+    """
 
     rate: float
     start: float
     samples: int
     detector: str
     read: Callable[[int, int], Floats]
+    channel: str = ""
+    problems: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def duration(self) -> float:
@@ -68,23 +76,79 @@ def _checked_rate(path: Path, rate: float, start: float, samples: int) -> float:
     return float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
 
 
-def _in_memory(path: Path, values: Floats, rate: float, start: float, detector: str) -> StrainFile:
+def _in_memory(
+    path: Path, values: Floats, rate: float, start: float, detector: str, channel: str = ""
+) -> StrainFile:
     """A `StrainFile` whose samples are in memory."""
     rate = _checked_rate(path, rate, start, len(values))
     values.setflags(write=False)  # the array is cached and may be returned again
-    return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j])
+    return StrainFile(rate, start, len(values), detector, lambda i, j: values[i:j], channel)
+
+
+class Wanted(NamedTuple):
+    """What to read of a file that holds several series.
+
+    Attributes
+    ----------
+    detector : such as "H1"; "" for the only one of the file.
+    channel : the channel to read; "" for the calibrated strain.
+    trigger : the channel in which the moment was found; it must be the one that is read. "" if unknown.
+    """
+
+    detector: str = ""
+    channel: str = ""
+    trigger: str = ""
+
+
+#: The calibrated strain of the only detector.
+DEFAULT = Wanted()
+
+
+def is_strain(channel: str) -> bool:
+    """Whether a channel holds calibrated strain, by its name."""
+    return any(word in channel.upper() for word in _NAMES)
 
 
 @contextmanager
-def open_strain(path: str | PathLike[str]) -> Iterator[StrainFile]:
-    """Open a strain file: HDF5, GWF, or text, plain or gzip. The first bytes decide.
+def open_strain(path: str | PathLike[str], wanted: Wanted = DEFAULT, /) -> Iterator[StrainFile]:
+    """Open a strain file: HDF5, GWF, or text, plain or gzip, by its first bytes; or a list of `datasets.strain.frames`.
 
     Raises
     ------
-    BadFile : not strain, damaged, or implausible.
+    BadFile : not strain, damaged, or implausible; or the file does not hold what is ``wanted``.
     SecondhandError : a GWF frame, but the library for it is missing.
     """
     path = Path(path)
+    if path.suffix == CACHE:
+        from datasets.strain.frames import open_joined  # which opens each file with this function
+
+        with open_joined(path, wanted.detector) as source:
+            yield source
+        return
+    with _open_file(path, wanted) as source:
+        _check_channel(path, wanted, source.channel)
+        yield source
+
+
+def _check_channel(path: Path, wanted: Wanted, channel: str) -> None:
+    """Raise BadFile if a channel is not the wanted one. Releases of GWOSC, and files that name no channel, count as
+    any channel of calibrated strain."""
+    chosen = wanted.trigger or wanted.channel
+    released = wanted.channel or not channel or re.search("GWOSC|LOSC", channel)
+    if chosen in ("", channel) or (
+        released and is_strain(chosen) and is_strain(channel or "STRAIN")
+    ):
+        return
+    here = f"the strain is the channel {channel}" if channel else "the strain names no channel"
+    if wanted.trigger:
+        raise BadFile(
+            path, f"the trigger is in the channel {chosen}, but {here}: --channel chooses another"
+        )
+    raise BadFile(path, f"no channel {chosen}: {here}")
+
+
+@contextmanager
+def _open_file(path: Path, wanted: Wanted) -> Iterator[StrainFile]:
     try:
         with path.open("rb") as file:
             magic = file.read(8)
@@ -93,10 +157,10 @@ def open_strain(path: str | PathLike[str]) -> Iterator[StrainFile]:
     if not magic:
         raise BadFile(path, "empty file")
     if magic == b"\x89HDF\r\n\x1a\n":
-        with _open_hdf5(path) as source:
+        with _open_hdf5(path, wanted) as source:
             yield source
     elif magic.startswith(b"IGWD"):
-        yield _cached_read(("file", _stamp(path)), lambda: _read_gwf(path))
+        yield _cached_read(("file", _stamp(path), wanted), lambda: _read_gwf(path, wanted))
     else:
         packed = magic.startswith(b"\x1f\x8b")
         yield _cached_read(("file", _stamp(path)), lambda: _read_text(path, packed))
@@ -116,24 +180,26 @@ def _stamp(path: Path) -> tuple[object, ...]:
 
 
 def _cached_read(key: tuple[Any, ...], read_values: Callable[[], Any]) -> Any:
-    """Cached result of a read: pieces of samples, or one whole file."""
+    """Cached result of a read: a piece of a file, or a whole one. The oldest make room, the newest always stays."""
     values = _last.pop(key, None)
     if values is None:
-        if key[0] == "piece":
-            while len(_last) >= _MOST_KEPT // _PIECE:
-                _last.popitem(last=False)
-        else:
-            _last.clear()
         values = read_values()
+        room = _MOST_KEPT - _samples(values)
+        while _last and sum(map(_samples, _last.values())) > room:
+            _last.popitem(last=False)
     _last[key] = values
     return values
 
 
+def _samples(values: Floats | StrainFile) -> int:
+    return values.samples if isinstance(values, StrainFile) else len(values)
+
+
 def _in_pieces(
-    path: Path, samples: int, read: Callable[[int, int], Floats]
+    path: Path, name: str, samples: int, read: Callable[[int, int], Floats]
 ) -> Callable[[int, int], Floats]:
-    """`StrainFile.read` of an open file, through the cache of pieces."""
-    stamp = _stamp(path)
+    """`StrainFile.read` of a data set of an open file, through the cache of pieces."""
+    stamp = (_stamp(path), name)
 
     def piece(number: int) -> Floats:
         first = number * _PIECE
@@ -261,8 +327,8 @@ _COMMON = 14  # of each structure: length, checksum type, class, instance
 _BITS_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
-def _read_gwf(path: Path) -> StrainFile:
-    """Read the whole strain channel of a frame file with gwpy."""
+def _read_gwf(path: Path, wanted: Wanted) -> StrainFile:
+    """Read a whole channel of a frame file with gwpy."""
     check_frame(path)
     remedy = extra("gw")
     try:
@@ -272,7 +338,7 @@ def _read_gwf(path: Path) -> StrainFile:
         raise SecondhandError(f"{path}: GWF frames need gwpy. Install it: {remedy}") from error
     try:
         names = sorted(str(name) for name in get_channel_names(str(path)))
-        channel = _strain_channel(path, names)
+        channel = _strain_channel(path, names, wanted)
         series = TimeSeries.read(str(path), channel, format="gwf")
     except ImportError as error:
         raise SecondhandError(f"{path}: {error}. Install it: {remedy}") from error
@@ -281,24 +347,43 @@ def _read_gwf(path: Path) -> StrainFile:
     except Exception as error:  # the frame libraries' errors have no common root
         raise BadFile(path, f"damaged GWF: {error}") from error
     values = np.asarray(series.value, dtype=np.float64)
-    detector = channel.split(":")[0]
-    return _in_memory(
-        path, values, float(series.sample_rate.value), float(series.t0.value), detector
-    )
+    rate, start = float(series.sample_rate.value), float(series.t0.value)
+    return _in_memory(path, values, rate, start, _detector(channel), channel)
 
 
-def _strain_channel(path: Path, names: list[str]) -> str:
-    strain = [name for name in names if any(word in name.upper() for word in _NAMES)]
+def _detector(channel: str) -> str:
+    """Detector of a channel, such as H1 of "H1:GDS-CALIB_STRAIN"; "" for another name."""
+    return channel.split(":")[0] if ":" in channel else ""
+
+
+def _strain_channel(path: Path, names: list[str], wanted: Wanted) -> str:
+    """The channel to read: the wanted one, else that of the trigger, else the first with calibrated strain."""
+    if wanted.channel in names:
+        return wanted.channel
+    strain = [name for name in names if is_strain(name)]
+    strain = strain or [name for name in names if len(names) == 1 and ":" not in name]
     if not strain:
         channels = ", ".join(names[:5]) or "none"
         raise BadFile(
-            path, f"no channel with {' or '.join(_NAMES)} in its name. Its channels are {channels}"
+            path,
+            f"no channel with {' or '.join(_NAMES)} in its name. Its channels are {channels}. Choose one with "
+            "--channel",
         )
-    detectors = sorted({name.split(":")[0] for name in strain})
+    detectors = sorted({_detector(name) for name in strain})
     if len(detectors) > 1:
+        strain = [name for name in strain if _detector(name) == wanted.detector]
+    if not strain:
         raise BadFile(
-            path, f"contains strain of {' and '.join(detectors)}: write one file per detector"
+            path,
+            f"contains strain of {' and '.join(detectors)}"
+            + (
+                f", not of {wanted.detector}"
+                if wanted.detector
+                else ": choose a channel with --channel"
+            ),
         )
+    if wanted.trigger in strain:
+        return wanted.trigger
     if len(strain) > 1:
         log.info("%s: reading the channel %s, not %s", path, strain[0], ", ".join(strain[1:]))
     return strain[0]
@@ -367,7 +452,7 @@ def _cksum(file: BinaryIO, size: int) -> int:
     return int(f"{crc:032b}"[::-1], 2)
 
 
-# HDF5, in the layout of the Gravitational Wave Open Science Center. Files are untrusted: only known paths and
+# HDF5, in the layout of the Gravitational Wave Open Science Center or of gwpy. Files are untrusted: only known paths and
 # hard links are followed, never outside the file; shapes are checked before data are read; and the
 # decompressed size of a chunk is checked before HDF5 decompresses it.
 
@@ -375,32 +460,63 @@ _MAX_CHUNK = 1 << 27  # bytes of one decompressed chunk
 # Filters that may run: gzip, shuffle, checksum. Others load plug-ins, or have no size limit.
 _FILTERS = {1, 2, 3}
 _GZIP, _GZIP_RATIO = 1, 1032  # largest compression ratio of deflate
+_MOST_NODES = 1000  # data sets of a group that are looked at
 
 
 @contextmanager
-def _open_hdf5(path: Path) -> Iterator[StrainFile]:
-    """Open a GWOSC HDF5 file: strain/Strain with Xspacing and Xstart."""
+def _open_hdf5(path: Path, wanted: Wanted) -> Iterator[StrainFile]:
+    """Open an HDF5 file: GWOSC's strain/Strain with Xspacing and Xstart, or a series of gwpy with dx and x0."""
     import h5py
 
     with as_bad_file(path):
         file = h5py.File(path, "r")
     with file:
         with as_bad_file(path):
-            source = _read_gwosc(path, file)
+            series = _gwpy_series(file)
+            if series and "strain" not in file:
+                channel = _strain_channel(path, sorted(series), wanted)
+                named = channel if ":" in channel else ""
+                source = _read_series(path, file, series[channel], ("dx", "x0"), named)
+            else:
+                source = _read_series(path, file, "strain/Strain", ("Xspacing", "Xstart"))
         yield source
 
 
-def _read_gwosc(path: Path, file: Any) -> StrainFile:
-    strain = numeric_dataset(path, file, "strain/Strain")
+def _gwpy_series(file: Any) -> dict[str, str]:
+    """Data set of each series that gwpy wrote, by its channel or name; two levels of groups are searched."""
+    import h5py
+
+    found: dict[str, str] = {}
+    groups = [("", file)]
+    for place, group in groups:
+        for name in list(group)[:_MOST_NODES]:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            node = group[name]
+            if isinstance(node, h5py.Dataset) and {"dx", "x0"} <= {*node.attrs}:
+                label = next(
+                    (node.attrs[key] for key in ("channel", "name") if key in node.attrs), name
+                )
+                found[str(label) if ":" in str(label) else name] = f"{place}{name}"
+            elif isinstance(node, h5py.Group) and place.count("/") < 2:
+                groups.append((f"{place}{name}/", node))
+    return found
+
+
+def _read_series(
+    path: Path, file: Any, name: str, axis: tuple[str, str], channel: str = ""
+) -> StrainFile:
+    """Open a data set; ``axis`` : its attributes for the spacing of the samples (s) and for the start (GPS)."""
+    strain = numeric_dataset(path, file, name)
     if strain.ndim != 1 or strain.dtype.kind not in "fiu":
         raise BadFile(
             path,
-            f"strain/Strain has type {strain.dtype} and shape {strain.shape}, not a row of numbers",
+            f"{name} has type {strain.dtype} and shape {strain.shape}, not a row of numbers",
         )
-    spacing = numeric_attribute(path, strain, "Xspacing")
+    spacing = numeric_attribute(path, strain, axis[0])
     if not 0 < spacing < float("inf"):
-        raise BadFile(path, f"Xspacing is {spacing:g} s, so the sampling rate is unknown")
-    start = numeric_attribute(path, strain, "Xstart")
+        raise BadFile(path, f"{axis[0]} is {spacing:g} s, so the sampling rate is unknown")
+    start = numeric_attribute(path, strain, axis[1])
     samples = int(strain.shape[0])
     rate = _checked_rate(path, 1 / spacing, start, samples)
 
@@ -410,11 +526,16 @@ def _read_gwosc(path: Path, file: Any) -> StrainFile:
             values = np.asarray(strain[first:last], dtype=np.float64)
         return values
 
+    pieces = _in_pieces(path, name, samples, read)
+    detector = _detector(channel) or _meta_detector(path, file)
+    return StrainFile(rate, start, samples, detector, pieces, channel)
+
+
+def _meta_detector(path: Path, file: Any) -> str:
+    """Detector that GWOSC's files name."""
     detector = numeric_dataset(path, file, "meta/Detector", optional=True)
-    pieces = _in_pieces(path, samples, read)
     name = detector[()] if detector is not None and detector.shape == () else b""
-    detector_name = name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
-    return StrainFile(rate, start, samples, detector_name[:16], pieces)
+    return name.decode("utf-8", "replace")[:16] if isinstance(name, bytes) else ""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Finds strain files by the detector and times in their names (LIGO-T010150).
+"""Finds strain files by the detector and times in their names (LIGO-T010150), and joins neighbouring ones.
 
 A name is like ``H-H1_GWOSC_4KHZ_R1-1126259447-32.hdf5``.
 """
@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import json
 import os
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
 
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.files import write_beside
 from datasets.core.scanning import files_below, kind_of
 from datasets.spectrograms import cache_root
+from datasets.strain.formats import CACHE, DEFAULT, Floats, StrainFile, Wanted, open_strain
+
+Span = tuple[float, float]
 
 _NAME = re.compile(
     r"(?P<site>[A-Z]+)-(?P<what>[^-]+)-(?P<start>\d{1,10}(\.\d+)?)-(?P<length>\d{1,6}(\.\d+)?)"
@@ -36,9 +44,16 @@ class Frame(NamedTuple):
     path: str
 
 
+class Stream(NamedTuple):
+    """Files of one detector, in order of time, and what to read of them."""
+
+    files: tuple[Frame, ...]
+    wanted: Wanted = DEFAULT
+
+
 @dataclass
 class Frames:
-    """Strain files by detector ("H1", or "H" if the name has only the site), in order of time.
+    """Strain files by detector ("H1", or "H" or "HL" if the name has only sites), in order of time.
 
     ``rejected`` : files without detector and times in their names.
     """
@@ -54,15 +69,18 @@ class Frames:
             for name, frames in self.files.items()
         }
 
-    def find(self, detector: str, gps: float) -> str | Rejected:
-        """Path of the file that contains a GPS time, or a Rejected with the reason.
+    def find(
+        self, detector: str, gps: float, context: float = 0.0, wanted: Wanted = DEFAULT
+    ) -> Stream | Rejected:
+        """The file that contains a GPS time, with its neighbours less than ``context`` seconds from the time; or a
+        Rejected with the reason.
 
-        Of several files the one whose ends are farthest from the time is chosen. ``detector`` may be ""
-        if there is only one.
+        Of several files the one whose ends are farthest from the time is chosen; neighbours have the same site and
+        description in their names. ``detector`` may be "" if there is only one.
         """
         if not detector and len(self.files) == 1:
             detector = next(iter(self.files))
-        names = {detector, detector[:1]} & self.files.keys()
+        names = [key for key in self.files if _holds(key, detector)]
         if not names:
             detectors = ", ".join(sorted(self.files))
             why = (
@@ -71,20 +89,40 @@ class Frames:
                 else "the detector is not named"
             )
             return Rejected("", f"{why}; there is strain of {detectors}")
-        candidates = [frame for name in names for frame in self._around(name, gps)]
+        candidates = [
+            (min(gps - frame.start, frame.end - gps), frame.path, name, frame)
+            for name in names
+            for frame in self.between(name, gps, gps)
+        ]
         if not candidates:
             return Rejected("", f"no strain of {detector} at GPS {gps:.3f}")
-        return max(candidates, key=lambda f: (min(gps - f.start, f.end - gps), f.path)).path
+        _, path, name, best = max(candidates)
+        around = self.between(name, gps - context, gps + context)
+        near = {frame[:2]: frame for frame in around if series_of(frame.path) == series_of(path)}
+        near[best[:2]] = best
+        return Stream(tuple(sorted(near.values())), wanted._replace(detector=detector))
 
-    def _around(self, name: str, gps: float) -> list[Frame]:
+    def between(self, name: str, since: float, until: float) -> list[Frame]:
+        """Files of a detector with strain after ``since`` and at or before ``until``, in order of time."""
         frames, overlapping = self.files[name], []
-        for index in range(bisect_right(frames, Frame(gps, inf, "")) - 1, -1, -1):
+        for index in range(bisect_right(frames, Frame(until, inf, "")) - 1, -1, -1):
             frame = frames[index]
-            if frame.start < gps - self._longest[name]:
+            if frame.start < since - self._longest[name]:
                 break
-            if gps < frame.end:
+            if since < frame.end:
                 overlapping.append(frame)
-        return overlapping
+        return overlapping[::-1]
+
+
+def _holds(key: str, detector: str) -> bool:
+    """Whether files of this detector or these sites may have strain of a detector."""
+    return bool(detector) and (key == detector or (key.isalpha() and detector[0] in key))
+
+
+def series_of(path: str) -> str:
+    """Site and description in a file's name, which neighbouring files share; the path of a file with another name."""
+    name = re.match(r"[A-Z]+-[^-]+(?=-\d)", os.path.basename(path))
+    return name[0] if name else path
 
 
 def read_frames(source: str) -> Frames:
@@ -114,7 +152,7 @@ def read_frames(source: str) -> Frames:
             rejected.append(Rejected(file, reason))
             continue
         start = float(name["start"])
-        detector = re.match(r"[A-Z]\d(?=_)", name["what"])
+        detector = re.match(r"[A-Z]\d(?=_)", name["what"]) if len(name["site"]) == 1 else None
         detector_frames = by_detector.setdefault(detector[0] if detector else name["site"], [])
         detector_frames.append(Frame(start, start + float(name["length"]), file))
     if not by_detector:
@@ -126,52 +164,136 @@ def read_frames(source: str) -> Frames:
     return Frames(by_detector, rejected)
 
 
-#: Suffix of the LAL caches that `write_cache` writes, each for the files of several detectors.
-CACHE = ".together"
+def write_cache(streams: dict[str, Stream], scan: Span | None = None) -> str:
+    """Write a list of the files of each detector to the cache folder; returns its path, which represents their strain.
 
+    `read_cache` reads no other list, because one could name any file. It contains the sizes and times of the files,
+    so its name changes with a file.
 
-def write_cache(frames: dict[str, str]) -> str:
-    """Write a LAL cache with one file per detector; returns its path, which represents all of them.
-
-    It is written to the cache folder. `read_cache` reads no other, because a LAL cache could name any file. It
-    contains the sizes and times of the files, so its name changes with a file.
+    Parameters
+    ----------
+    streams : by detector.
+    scan : GPS times between which the strain is cut into windows; None for strain around one moment.
     """
-    lines = []
-    for detector, file in frames.items():
-        match, status = _NAME.fullmatch(Path(file).name), os.stat(file)
-        if match is not None:
-            lines += [
-                f"# {detector} {status.st_size} {status.st_mtime_ns}",
-                f"{detector[0]} {match['what']} {match['start']} {match['length']} "
-                f"file://localhost{quote(os.path.abspath(file))}",
-            ]
-    text = "\n".join(lines).encode() + b"\n"
-    name = f"{''.join(frames)}-{hashlib.sha256(text).hexdigest()[:16]}{CACHE}"
-    path = cache_root() / "together" / name
+    listed = []
+    for detector, (files, wanted) in streams.items():
+        states = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for _, _, path in files]
+        paths = [(start, end, os.path.abspath(path)) for start, end, path in files]
+        listed.append([detector, paths, wanted, states])
+    text = json.dumps({"streams": listed, "scan": scan}).encode()
+    first = next(iter(streams.values())).files
+    series = series_of(first[0].path)
+    if len(streams) > 1 or "/" in series:
+        series = f"{''.join(sorted({name[:1] for name in streams}))}-{''.join(streams)}"
+    start, end = scan or (first[0].start, first[-1].end)
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    path = cache_root() / "together" / f"{series}-{start:.0f}-{end - start:.0f}-{digest}{CACHE}"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_beside(path, text)
     return str(path)
 
 
-def read_cache(path: Path) -> dict[str, str]:
-    """Files in a cache that `write_cache` wrote, by detector.
+def source_path(detector: str, stream: Stream) -> str:
+    """Path that represents a stream: of its only file, or of a list."""
+    (first, *more), wanted = stream
+    plain = not more and not wanted.channel and not wanted.trigger
+    several = len(series_of(first.path).split("-")[0]) > 1 and "/" not in series_of(first.path)
+    return first.path if plain and not several else write_cache({detector: stream})
+
+
+def read_cache(path: Path) -> dict[str, Stream]:
+    """Files and channel of each detector in a list that `write_cache` wrote.
 
     Raises
     ------
-    BadFile : it is not such a cache, or missing.
+    BadFile : it is not such a list, or missing.
     """
+    streams = _read_list(path)["streams"]
+    return {
+        detector: Stream(tuple(Frame(*file) for file in files), Wanted(*wanted))
+        for detector, files, wanted, _ in streams
+    }
+
+
+def scan_of(path: str | os.PathLike[str]) -> Span | None:
+    """GPS times between which the strain of a list is cut into windows; None for other files."""
+    if not os.fspath(path).endswith(CACHE):
+        return None
+    span = _read_list(Path(path))["scan"]
+    return span and (span[0], span[1])
+
+
+def _read_list(path: Path) -> dict[str, Any]:
     is_ours = (
         path.suffix == CACHE and path.parent.resolve() == (cache_root() / "together").resolve()
     )
     if not is_ours or not path.is_file():
         raise BadFile(
             path,
-            "not strain of several detectors in this machine's cache: name the triggers and their strain files "
+            "not strain of several files in this machine's cache: name the triggers and their strain files "
             "(--triggers with --strain, or --data with --strain)",
         )
-    files = read_frames(str(path)).files
-    return {detector: frames[0].path for detector, frames in sorted(files.items())}
+    read: dict[str, Any] = json.loads(path.read_bytes())
+    return read
+
+
+@contextmanager
+def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
+    """Open the files of a list as one strain file, with NaN where there is no file or it cannot be read.
+
+    Only the files of the samples that are read are opened.
+
+    Parameters
+    ----------
+    detector : one of the list; "" for the first.
+    """
+    streams = read_cache(path)
+    name = detector or next(iter(streams))
+    if name not in streams:
+        raise BadFile(path, f"it contains no strain of {name}")
+    frames, wanted = streams[name]
+    problems: dict[str, str] = {}
+    opened = (_opened(frame.path, wanted, problems) for frame in frames)
+    first = next((source for source in opened if source is not None), None)
+    if first is None:
+        raise BadFile(*next(iter(problems.items())))
+    rate = first.rate
+    start = first.start if len(frames) == 1 else frames[0].start
+    samples = first.samples if len(frames) == 1 else round((frames[-1].end - start) * rate)
+
+    def read(low: int, high: int) -> Floats:
+        values = np.full(high - low, np.nan)
+        for frame in frames:
+            outside = frame.end < start + low / rate - 1 or frame.start > start + high / rate + 1
+            if outside and len(frames) > 1:  # names are rounded to seconds
+                continue
+            try:
+                with open_strain(frame.path, wanted) as source:
+                    if source.rate != rate:
+                        raise BadFile(
+                            frame.path,
+                            f"has a sampling rate of {source.rate:g} Hz, but {frames[0].path} has {rate:g} Hz",
+                        )
+                    top = round((source.start - start) * rate)
+                    since, until = max(low, top), min(high, top + source.samples)
+                    if since < until:
+                        values[since - low : until - low] = source.read(since - top, until - top)
+            except BadFile as error:
+                problems[error.path] = error.reason
+        return values
+
+    yield StrainFile(rate, start, samples, first.detector, read, first.channel, problems)
+
+
+def _opened(path: str, wanted: Wanted, problems: dict[str, str]) -> StrainFile | None:
+    """Header of a file; None, with the reason in ``problems``, if it cannot be read."""
+    try:
+        with open_strain(path, wanted) as source:
+            return source
+    except BadFile as error:
+        problems[path] = error.reason
+        return None
 
 
 def _cached(path: Path) -> tuple[list[str], list[Rejected]]:

@@ -28,7 +28,7 @@ from datasets.spectrograms import (
 )
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
 from datasets.strain.formats import open_strain
-from datasets.strain.frames import CACHE, read_cache
+from datasets.strain.frames import read_cache
 from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
 
 log = logging.getLogger(__name__)
@@ -193,14 +193,20 @@ class QScanSettings(SpectrogramSettings):
         """
         if self.together:
             return self._read_together(path, (start, end), at)
+        return self._read(path, "", (start, end), at)
+
+    def _read(
+        self, path: AnyPath, detector: str, span: tuple[Seconds, Seconds], at: Seconds
+    ) -> Strain:
         return read_strain(
             path,
             at=at,
             context=self.context,
             reach=self.reach,
-            within=(start or 0.0, inf if end is None else end),
+            within=(span[0] or 0.0, inf if span[1] is None else span[1]),
             qrange=(self.qlow, self.qhigh),
             frange=(self.fmin, self.fmax or 2048.0),
+            detector=detector,
         )
 
     def _read_together(self, path: AnyPath, span: tuple[Seconds, Seconds], at: Seconds) -> Strain:
@@ -210,7 +216,7 @@ class QScanSettings(SpectrogramSettings):
             if name not in files:
                 raise BadFile(path, f"it contains no strain of {name}")
             try:
-                strains.append(single.read(files[name], start=span[0], end=span[1], at=at))
+                strains.append(single._read(path, name, span, at))
             except BadFile as error:
                 raise type(error)(path, f"{name}: {error.reason}") from None
             at, span = strains[0].trigger, (None, None)
@@ -287,8 +293,6 @@ def _warn_of_band(path: str, rate: float, limit: float, top: float) -> None:
 
 
 def _probe(path: str) -> tuple[float, float]:
-    """Sampling rate (Hz) and duration (s) of a file, or of the first file of a cache."""
-    if path.endswith(CACHE):
-        path = next(iter(read_cache(Path(path)).values()))
+    """Sampling rate (Hz) and duration (s) of a file."""
     with open_strain(path) as source:
         return source.rate, source.duration

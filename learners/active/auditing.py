@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from datasets.core.cells import file_named, read_cells
+from datasets.core.cells import file_named, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.items import UNKNOWN, clean_label, spelling_key
 from datasets.spectrograms import Source, source_of
@@ -163,6 +163,7 @@ def read_audit(file: Path, model: str | os.PathLike[str]) -> AuditTable:
         raise SecondhandError(
             f"{file}: no column {missing[0]!r}, so it is not a table that learners.audit drew"
         )
+    table = table.assign(**{name: with_points(table[name]) for name in _NUMBERS if name in table})
     digest, rejected = model_digest(os.fspath(model)), list[Rejected]()
     rows: dict[str, dict[str, str]] = {}
     for number, cells in enumerate(table.to_dict("records"), start=2):

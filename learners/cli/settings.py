@@ -15,7 +15,7 @@ from typing import Any, Literal
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, flag, option
 from datasets.core.scanning import absolute_path
-from datasets.items import DEPLOYMENTS, DataSettings, SignalSettings, spectrogram_text
+from datasets.items import CHANNEL, DEPLOYMENTS, DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
 
 #: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.
@@ -139,6 +139,12 @@ class TrainSettings:
         limits=Limits(low=1),
     )
     bs: int = option(16, "Batch size in files, summed over all processes.", limits=Limits(low=1))
+    accumulate: int | None = option(
+        None,
+        "Files of an optimizer step, a multiple of --bs: the gradients of several batches are accumulated, which takes the "
+        "memory of one. Default: one batch.",
+        limits=Limits(low=1),
+    )
     wd: float = option(0.01, "Weight decay.", limits=Limits(low=0))
     clip: float | None = option(
         None, "Maximum norm of the gradient. Default: no clipping.", limits=Limits(above=0)
@@ -369,6 +375,9 @@ class Settings:
         no_tree = "--background" if data.background else "--coverage" if confidence.coverage else ""
         conflicts = {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
+            f"--accumulate {train.accumulate} with --bs {train.bs} (use a multiple of --bs)": train.bs
+            > 0
+            and (train.accumulate or 0) % train.bs,
             "--background with --head cosine (use --head linear)": data.background
             and network.head == "cosine",
             "--learning-curve without --freeze-epochs fit on published weights (leave out --from, "
@@ -505,6 +514,11 @@ class OutputSettings:
         "the JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
         limits=Limits(low=0, high=1),
     )
+    allow_truncated: bool = option(
+        False,
+        "Predict what is there of recordings and photos that were cut off, and say how much is missing. Otherwise they "
+        "are bad files. Windows and events of recordings are always those that are there.",
+    )
     sets: bool = option(
         False,
         "Add a column with the prediction set: the smallest set of classes that contains the right one with the "
@@ -521,6 +535,7 @@ class OutputSettings:
         metavar="FILE",
     )
     strain: str | None = option(None, STRAIN, metavar="PATH")
+    channel: str | None = option(None, CHANNEL, metavar="NAME")
 
 
 @dataclass(kw_only=True)
@@ -551,6 +566,7 @@ class EvaluateSettings(OverrideSettings):
         metavar="NAME",
     )
     strain: str | None = option(None, STRAIN, metavar="PATH")
+    channel: str | None = option(None, CHANNEL, metavar="NAME")
     labels: bool = option(
         True,
         "Whether the data have labels. --no-labels estimates the accuracy on an unlabelled folder or table.",

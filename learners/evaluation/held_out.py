@@ -16,7 +16,7 @@ from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, ItemTable, split_unit
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, fit_event_threshold, stack_outputs
-from learners.uncertainty import Confidence, Outputs, Tree, Why
+from learners.uncertainty import Confidence, Outputs, Tree
 
 log = logging.getLogger(__name__)
 
@@ -184,9 +184,7 @@ def predict_held_out(
         opened = table.kind != "embedding"
         places = pd.DataFrame(
             [
-                table.clock.columns(
-                    a.path, a.start, readable=opened and a.reason.why is not Why.BAD_FILE
-                )
+                table.clock.columns(a.path, a.start, readable=opened and not a.reason.crashed)
                 for a in (one.prediction for one in detailed)
             ],
             columns=[*TIME_AND_PLACE],

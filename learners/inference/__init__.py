@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from learners.inference.predictor import (
         REFERENCE,
+        WHOLE,
         FileOrSource,
         Predictor,
         group_by_round,

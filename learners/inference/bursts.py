@@ -6,13 +6,15 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC
-from itertools import groupby
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from itertools import groupby, pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.items import UNKNOWN, Clock
+from datasets.core.errors import counted
+from datasets.items import UNKNOWN, Clock, iso
 from datasets.spectrograms import Source
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import Prediction, merge_probabilities
@@ -27,24 +29,51 @@ _STRANGE = (Why.OUT_OF_DISTRIBUTION, Why.UNUSUAL, Why.OTHER_CLASS)
 _EMPTY = (Why.NOT_ANIMAL, Why.BACKGROUND, Why.BLANK, Why.BAD_FILE)
 
 
+@dataclass(frozen=True)
+class Event:
+    """The record of an event, beside its answer.
+
+    Attributes
+    ----------
+    event : its number from 1, or the name that the source of the photos gives it.
+    event_start, event_end : times of its first and last photo in ISO 8601; "" if unknown.
+    photos : number of its photos.
+    files : their paths, in the order of their times.
+    count : largest number of animals in one photo by the boxes of a detector, of the event's class or of none; of people
+        or vehicles if the event shows these. None without a detector.
+    """
+
+    event: int | str
+    event_start: str
+    event_end: str
+    photos: int
+    files: tuple[str, ...]
+    count: int | None
+
+
 @dataclass
 class Bursts:
     """Merges the predictions of frames into events.
 
     Attributes
     ----------
-    clock : times of the files, and their deployments. A camera is a deployment of ``--deployments``, else a folder.
+    clock : times of the files, their deployments, and the events that their source names. A camera is a deployment,
+        else a folder.
     threshold : least probability of an answered event.
     gap : seconds without a frame that end an event.
     top : number of classes to list.
     counts : number of events, by number of frames.
+    answered : number of events that are not unknown.
     """
 
+    columns: ClassVar = tuple(field.name for field in fields(Event))
     clock: Clock
     threshold: float
     gap: float = GAP
     top: int = 3
     counts: Counter[int] = field(default_factory=Counter)
+    answered: int = 0
+    _names: dict[str, int | str] = field(default_factory=dict)  # by first frame
 
     def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
         """Events, ordered by time within a camera whose files come one after the other.
@@ -54,14 +83,20 @@ class Bursts:
         """
         for _, group in groupby(predictions, self._camera):
             frames = list(group)
-            for numbers in events_of([frame.path for frame in frames], self.clock, self.gap):
+            paths = [frame.path for frame in frames]
+            for numbers in events_of(paths, self.clock, self.gap):
                 members = [frames[n] for n in numbers]
                 self.counts[len(members)] += 1
+                path = members[0].path
+                self._names[path] = self.clock.sequences.get(path) or self.counts.total()
                 merged = merge_frames(members, self.threshold)
-                first, last = (_second(members[n].path, self.clock) for n in (0, -1))
-                length = math.nan if first is None or last is None else last - first
+                self.answered += merged.label != UNKNOWN
+                times = [_moment(member.path, self.clock) for member in members]
+                length = math.nan
+                if known := [time for time in times if time is not None]:
+                    length = math.fsum(pause(*pair) for pair in pairwise(known))
                 yield merged._replace(
-                    path=members[0].path,
+                    path=path,
                     box=None,
                     top=merged.top[: self.top],
                     windows=tuple(one._replace(top=one.top[: self.top]) for one in members),
@@ -70,14 +105,22 @@ class Bursts:
                     end=length,
                 )
 
+    def record(self, event: Prediction) -> dict[str, Any]:
+        """The columns of an event that `__call__` has yielded."""
+        files = tuple(frame.path for frame in event.windows)
+        times = [iso(time) for file in files if (time := self.clock.of(file).time)] or [""]
+        name, count = self._names[event.path], _count(event)
+        return vars(Event(name, times[0], times[-1], len(files), files, count))
+
     def _camera(self, frame: Prediction) -> str:
-        self.clock.of(frame.path, readable=frame.reason.why is not Why.BAD_FILE)  # and remembers it
+        self.clock.of(frame.path, readable=not frame.reason.crashed)  # and remembers it
         return camera_of(frame.path, self.clock)
 
     def summary(self) -> str:
-        frames = sum(n * count for n, count in self.counts.items())
+        frames, events = sum(n * count for n, count in self.counts.items()), self.counts.total()
         return (
-            f"Events: {self.counts.total()} of {frames} files, {self.counts[1]} of them of one file "
+            f"{counted(events, 'event')} of {counted(frames, 'file')}: {self.answered} answered, "
+            f"{events - self.answered} unknown. {counted(self.counts[1], 'event')} of one file "
             f"(pauses of more than {self.gap:g} s end an event)"
         )
 
@@ -87,35 +130,69 @@ def camera_of(path: str, clock: Clock) -> str:
     return clock.of(path).deployment or os.path.dirname(path)
 
 
+def _count(event: Prediction) -> int | None:
+    """Largest number of boxes at once; None without a detector."""
+    if all(math.isnan(frame.detection) for frame in event.windows):
+        return None
+    return max(
+        sum(_shows(box, event) for box in frame.windows or (frame,)) for frame in event.windows
+    )
+
+
+def _shows(box: Prediction, event: Prediction) -> bool:
+    """Whether a box may show what its event is."""
+    if event.reason.why is Why.NOT_ANIMAL:
+        return box.reason == event.reason
+    another = event.label != UNKNOWN and box.label not in (event.label, UNKNOWN)
+    return box.box is not None and box.reason.why not in _EMPTY and not another
+
+
 def events_of(paths: Sequence[str], clock: Clock, gap: float = GAP) -> list[list[int]]:
     """Numbers of the files of each event: of one camera, with at most ``gap`` seconds between neighbours.
 
-    A file without a time is an event by itself. Files in an event are ordered by time.
+    What the source of the files names as one event is one, whatever its times. Another file without a time is an event
+    by itself. Files in an event are ordered by time.
     """
-    cameras: dict[str, list[tuple[float, int]]] = {}
-    alone = []
+    groups: dict[tuple[str, str], list[tuple[datetime | None, int]]] = {}
+    for path in paths:
+        clock.of(path)  # all, before their times are settled
     for number, path in enumerate(paths):
-        second = _second(path, clock)
-        if second is None:
-            alone.append([number])
-        else:
-            cameras.setdefault(camera_of(path, clock), []).append((second, number))
+        time, name = _moment(path, clock), clock.sequences.get(path, "")
+        alone = "" if name or time is not None else path
+        groups.setdefault((camera_of(path, clock), name or alone), []).append((time, number))
     events: list[list[int]] = []
-    for frames in cameras.values():
-        last = -np.inf
-        for second, number in sorted(frames):
-            if second - last > gap:
+    for (_, name), frames in groups.items():
+        frames.sort(key=_order)
+        last = None
+        for place, (time, number) in enumerate(frames):
+            if not place or (last and time and not name and pause(last, time) > gap):
                 events.append([])
             events[-1].append(number)
-            last = second
-    return events + alone
+            last = time
+    return events
 
 
-def _second(path: str, clock: Clock) -> float | None:
+def _order(frame: tuple[datetime | None, int]) -> tuple[float, int]:
+    time, number = frame
+    return math.inf if time is None else time.timestamp(), number
+
+
+def _moment(path: str, clock: Clock) -> datetime | None:
+    """The time of a file; UTC if it has no zone."""
     time = clock.of(path).time
-    if time is None:
-        return None
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def pause(earlier: datetime, later: datetime) -> float:
+    """Seconds between two moments of a camera.
+
+    By its own clock where that shows fewer: if clocks were set back between the two, its clock probably was not.
+    """
+    seconds = later.timestamp() - earlier.timestamp()
+    if earlier.tzinfo is later.tzinfo:
+        shown = (later - earlier).total_seconds()  # of one zone, so by the clock on the wall
+        return shown if 0 <= shown < seconds else seconds
+    return seconds
 
 
 def merge_frames(frames: Sequence[Prediction], threshold: float) -> Prediction:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.audio import MelSettings
+from datasets.audio import MelSettings, check_whole
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
@@ -157,24 +157,38 @@ def _cache_at(root: Path) -> PictureCache:
 
 @dataclass(frozen=True)
 class Cutter:
-    """Cuts a long recording into windows; a source with a moment stays as it is."""
+    """Cuts a long recording into windows; a source with a moment stays as it is.
+
+    A recording that was cut off is refused unless ``allow_truncated``.
+    """
 
     spectrogram: SpectrogramSettings
     overlap: float
+    allow_truncated: bool
 
-    def __call__(self, source: Source) -> list[Source]:
+    def __call__(self, source: Source) -> list[tuple[Source, BadFile | None]]:
         path, start, end, at, _ = source
         if at is not None:
-            return [source]
+            return [(source, None)]
         try:
+            if end is None:
+                check_whole(path, self.allow_truncated)
             spans = self.spectrogram.spans(path, start=start, end=end, overlap=self.overlap)
-        except BadFile:  # opening it again reports what is wrong
-            return [source]
-        return [Source(path, *span) for span in spans]
+        except BadFile as error:
+            return [(source, error)]
+        return [(Source(path, *span), None) for span in spans]
 
 
 def _whole(file: Source) -> list[tuple[Source, None]]:
     return [(file, None)]
+
+
+#: About a model of boxes, for people.
+WHOLE = "The model was trained on animals cut out of their photos by a detector's boxes"
+WHOLE_REMEDY = (
+    "It is less often right there, and its probabilities are not calibrated. Name MegaDetector's JSON of the photos "
+    "instead of them"
+)
 
 
 class Decoder:
@@ -199,10 +213,12 @@ class Decoder:
         self._opener = Opener(prepared, spectrogram)
         self.stored = self._opener.stored
         self._cutter = (
-            Cutter(spectrogram, overlap) if isinstance(spectrogram, MelSettings) else None
+            Cutter(spectrogram, overlap, prepared.allow_truncated)
+            if isinstance(spectrogram, MelSettings)
+            else None
         )
         self._openers: IsolatedCalls[Source | None, tuple[Opened, float | None]] | None = None
-        self._cutters: IsolatedCalls[Source, list[Source]] | None = None
+        self._cutters: IsolatedCalls[Source, list[tuple[Source, BadFile | None]]] | None = None
 
     def open(self, source: FileOrSource) -> Opened:
         return self._opener(as_source(source))[0]
@@ -264,8 +280,8 @@ class Decoder:
         for (number, file), windows in self._cutters.ahead(
             enumerate(files), _AHEAD, of=itemgetter(1)
         ):
-            for source in windows or [file]:
-                yield Part(number, file, source)
+            for source, refused in windows or [(file, None)]:
+                yield Part(number, file, source, refused)
 
     def start(self) -> None:
         self._start_openers(None).start()
@@ -344,6 +360,7 @@ class Predictor:
     decoded : cache of decoded pixels, shared by the stages of a run.
     vectors : for a model of embeddings, those of the items; `datasets.items.add_embeddings` adds more.
     parts : gives the boxes of a picture to predict, and why some are not; None for whole pictures.
+    allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.
     """
 
     decoder: Decoder | VectorDecoder
@@ -363,6 +380,7 @@ class Predictor:
         decoded: DecodedPictures | None = None,
         vectors: Vectors | None = None,
         parts: Parts | None = None,
+        allow_truncated: bool = False,
     ) -> None:
         self.device = pick_device(device, engine)
         self._run: Path | None = None
@@ -390,8 +408,9 @@ class Predictor:
         self.top = min(top, len(self.classes))
         self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
-        self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded)
+        self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded, allow_truncated)
         self.vectors = vectors or vectors_for(self.bundle)
+        self._warn_of_whole = self.bundle.of_boxes and parts is None
         self.decoder = (
             VectorDecoder(self.vectors)
             if self.kind == "embedding"
@@ -452,12 +471,22 @@ class Predictor:
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
         check_moment(self.kind, at)
         files = (as_source(path, at) for path in paths)
+        if self._warn_of_whole:
+            files = self._warned(files)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))
         for (_, file), group in groupby(
             chain.from_iterable(predicted),
             key=lambda part_and_prediction: part_and_prediction[0][:2],
         ):
             yield file, [detailed for _, detailed in group]
+
+    def _warned(self, files: Iterable[Source]) -> Iterator[Source]:
+        """The files, with a warning at the first that is a whole picture."""
+        for file in files:
+            if file.box is None and self._warn_of_whole:
+                self._warn_of_whole = False
+                log.warning("%s, but is given whole photos. %s", WHOLE, WHOLE_REMEDY)
+            yield file
 
     def outputs(
         self, paths: Iterable[FileOrSource], *, bs: int = 32, workers: int | None = None

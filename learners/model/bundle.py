@@ -141,6 +141,11 @@ class Bundle:
         return "picture" if self.spectrogram is None else str(self.spectrogram["kind"])
 
     @property
+    def of_boxes(self) -> bool:
+        """Whether it was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
+        return bool(self.provenance.get("boxes"))
+
+    @property
     def decider(self) -> Confidence:
         """The confidence, or an uncalibrated one."""
         return self.confidence or Confidence.uncalibrated(len(self.classes))

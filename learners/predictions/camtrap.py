@@ -1,7 +1,7 @@
 """Writes predictions as a Camtrap DP 1.0 package (https://camtrap-dp.tdwg.org): three tables and a description.
 
-Each folder of files is a deployment, unless a table of deployments names others. Values that the files do not contain are assumed or left empty, and a
-warning names them.
+Each folder of files is a deployment, unless a table of deployments names others. Values that the files do not contain
+are assumed or left empty, and a warning names them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import math
 import mimetypes
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import kind_of
-from datasets.items import UNKNOWN, Clock, Deployment, is_zoned
+from datasets.items import UNKNOWN, Clock, Deployment, is_zoned, iso
 from learners.inference import Prediction
 from learners.predictions.rows import RowSettings
 from learners.uncertainty import Why
@@ -57,14 +56,13 @@ TABLES = {
 _TYPES = ("human", "vehicle", "blank")
 #: Observation types of the categories of a detector.
 _DETECTED = {"person": "human", "vehicle": "vehicle"}
-_ASSUMED = {
+_ASSUMED: dict[str, Any] = {
     "contributors": [{"title": "not given", "role": "contact"}],
     "project": {
         "title": "not given",
         "samplingDesign": "opportunistic",
         "captureMethod": ["activityDetection"],
         "individualAnimals": False,
-        "observationLevel": ["media"],
     },
 }
 
@@ -73,46 +71,175 @@ _BOX = ("bboxX", "bboxY", "bboxWidth", "bboxHeight")
 
 
 class _Shot(NamedTuple):
-    """Time of a file (None for a missing one), doubts about this time, and latitude and longitude in degrees."""
+    """Time of a file (None if unknown), doubts about it, latitude and longitude in degrees, and whether the time is
+    that of its last change."""
 
     taken: datetime | None
     issue: str = ""
     place: tuple[float, float] | None = None
+    guessed: bool = False
 
 
 @dataclass
 class _Deployment:
-    """A deployment with the times of its first and last file, or the period that the table of deployments has."""
+    """A deployment: the period that the table of deployments states, else that from its first to its last file.
+
+    ``times`` : first and last time of its files, by whether they are guessed.
+    """
 
     name: str
-    first: datetime | None = None
-    last: datetime | None = None
+    start: datetime | None = None
+    end: datetime | None = None
     issue: bool = False
     place: tuple[float, float] | None = None
+    times: dict[bool, list[datetime]] = field(default_factory=dict)
 
-    def add(self, shot: _Shot) -> datetime:
-        """Add a picture to the deployment; return its time, or an estimate for a missing file."""
+    def add(self, shot: _Shot) -> None:
+        """Add a file; one without a time moves nothing."""
         if shot.taken is not None:
-            self.first = min(self.first or shot.taken, shot.taken)
-            self.last = max(self.last or shot.taken, shot.taken)
+            # By the moment: on the wall, clocks that are set back show times twice.
+            times = sorted([shot.taken, *self.times.get(shot.guessed, [])], key=datetime.timestamp)
+            self.times[shot.guessed] = [times[0], times[-1]]
         self.issue |= bool(shot.issue)
         self.place = self.place or shot.place
-        return shot.taken or self.first or datetime.now(UTC)
+
+    @property
+    def period(self) -> tuple[datetime | None, datetime | None]:
+        """Guessed times count only if there are no others."""
+        first, last = self.times.get(False) or self.times.get(True) or (None, None)
+        return self.start or first, self.end or last
+
+
+@dataclass
+class _Package:
+    """The tables as they are written.
+
+    ``write`` : function that writes a row, by table.
+    """
+
+    folder: Path
+    shape: RowSettings
+    clock: Clock
+    write: Mapping[str, Callable[[dict[str, Any]], Any]]
+    now: datetime
+    classifier: str
+    deployments: dict[str, _Deployment] = field(default_factory=dict)
+    species: set[str] = field(default_factory=set)
+    media: int = 0
+    observations: int = 0
+    issues: int = 0
+    timeless: int = 0
+
+    def add(self, prediction: Prediction) -> None:
+        """Write a file with its observations; for an event those of its files, and one of its own."""
+        bursts = self.shape.bursts
+        if bursts is None:
+            self._add_file(prediction)
+            return
+        record = bursts.record(prediction)
+        for frame in prediction.windows:
+            deployment = self._add_file(frame, eventID=record["event"])
+        moments = [_shot(frame, self.clock).taken for frame in prediction.windows]
+        known = [moment for moment in moments if moment is not None]
+        self._observe(
+            prediction,
+            deploymentID=deployment.name,
+            eventID=record["event"],
+            eventStart=_time(known[0] if known else None),
+            eventEnd=_time(known[-1] if known else None),
+            observationLevel="event",
+            count=record["count"] or "",
+        )
+
+    def _add_file(self, prediction: Prediction, **event: Any) -> _Deployment:
+        deployment, shot = self._deployment(prediction.path), _shot(prediction, self.clock)
+        deployment.add(shot)
+        self.media += 1
+        self.issues += bool(shot.issue)
+        self.timeless += shot.taken is None
+        ids = {"deploymentID": deployment.name, "mediaID": self.media}
+        path = prediction.path
+        self.write["media"](
+            {
+                **ids,
+                "timestamp": _time(shot.taken),
+                "filePath": _media_path(path, self.folder),
+                "filePublic": "false",
+                "fileName": os.path.basename(path),
+                "fileMediatype": _mediatype(path),
+                "mediaComments": shot.issue,
+            }
+        )
+        for row in self.shape.rows(prediction):
+            self._observe(
+                row,
+                **ids,
+                # Times have whole seconds: round outwards.
+                eventStart=_time(shot.taken, row.start, math.floor),
+                eventEnd=_time(shot.taken, row.end, math.ceil),
+                observationLevel="media",
+                **event,
+                **_bounding_box(row),
+            )
+        return deployment
+
+    def _observe(self, row: Prediction, **columns: Any) -> None:
+        self.observations += 1
+        observation = _observation(row)
+        self.species.update(filter(None, [observation.get("scientificName")]))
+        self.write["observations"](
+            {
+                **columns,
+                "observationID": self.observations,
+                "classificationMethod": "machine",
+                "classifiedBy": self.classifier,
+                "classificationTimestamp": _time(self.now),
+                **observation,
+            }
+        )
+
+    def _deployment(self, path: str) -> _Deployment:
+        name = self.clock.of(path).deployment
+        if name not in self.deployments:
+            listed = self.clock.deployment(path) or Deployment(name)
+            self.deployments[name] = _Deployment(name, _zoned(listed.start), _zoned(listed.end))
+        return self.deployments[name]
+
+    def write_deployments(self) -> None:
+        for one in self.deployments.values():
+            latitude, longitude = one.place or ("", "")
+            start, end = one.period
+            self.write["deployments"](
+                {
+                    "deploymentID": one.name,
+                    "latitude": latitude,
+                    "longitude": longitude,
+                    "deploymentStart": _time(start),
+                    "deploymentEnd": _time(end),
+                    "timestampIssues": str(one.issue).lower(),
+                }
+            )
+
+    def to_fill_in(self) -> list[str]:
+        """What the standard requires and the files do not contain."""
+        placeless = sum(one.place is None for one in self.deployments.values())
+        texts = {
+            f"latitude and longitude of {placeless} of {len(self.deployments)} deployments in deployments.csv": placeless,
+            f"the times of {self.timeless} of {self.media} files in media.csv and observations.csv": self.timeless,
+        }
+        return [text for text, number in texts.items() if number]
 
 
 def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder: Path) -> None:
     """Write ``deployments.csv``, ``media.csv``, ``observations.csv`` and ``datapackage.json`` to a folder.
 
     Class names are taken as scientific names of animals. "unknown" becomes the observation type unknown,
-    silence and background become blank, and a bad file is unclassified, with the reason.
+    silence and background become blank, and a bad file is unclassified, with the reason. Events have observations of
+    their own, beside those of their files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    clock, now = shape.clock or Clock(), datetime.now(UTC)
     classifier = shape.provenance.classifier if shape.provenance else "Secondhand"
-    deployments: dict[Deployment | str, _Deployment] = {}  # by folder where the table has none
-    names = set(clock.deployments.rows) if clock.deployments else set()
-    species: set[str] = set()
-    media = observations = issues = 0
+    clock = shape.clock or Clock(folders=shape.names)
     with ExitStack() as stack:
         write = {}
         for table, columns in TABLES.items():
@@ -123,92 +250,41 @@ def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder:
             writer = csv.DictWriter(stream, columns, lineterminator="\n")
             writer.writeheader()
             write[table] = writer.writerow
-        for media, prediction in enumerate(predictions, start=1):
-            listed = clock.deployment(prediction.path)
-            key = listed or os.path.dirname(prediction.path)
-            if key not in deployments:
-                names.add(
-                    name := listed.name if listed else _free_name(prediction.path, shape, names)
-                )
-                start, end = (listed.start, listed.end) if listed else (None, None)
-                deployments[key] = _Deployment(name, _zoned(start), _zoned(end))
-            deployment, shot = deployments[key], _read_shot(prediction, clock)
-            taken = deployment.add(shot)
-            issues += bool(shot.issue)
-            ids = {"deploymentID": deployment.name, "mediaID": media}
-            write["media"](
-                {
-                    **ids,
-                    "timestamp": _time(taken),
-                    "filePath": _media_path(prediction.path, folder),
-                    "filePublic": "false",
-                    "fileName": os.path.basename(prediction.path),
-                    "fileMediatype": _mediatype(prediction.path),
-                    "mediaComments": shot.issue,
-                }
-            )
-            for row in shape.rows(prediction):
-                observations += 1
-                observation = _observation(row)
-                species.update(filter(None, [observation.get("scientificName")]))
-                write["observations"](
-                    {
-                        **ids,
-                        "observationID": observations,
-                        # Times have whole seconds: round outwards.
-                        "eventStart": _time(_add_seconds(taken, row.start, math.floor)),
-                        "eventEnd": _time(_add_seconds(taken, row.end, math.ceil)),
-                        "observationLevel": "media",
-                        "classificationMethod": "machine",
-                        "classifiedBy": classifier,
-                        "classificationTimestamp": _time(now),
-                        **_bounding_box(row),
-                        **observation,
-                    }
-                )
-        for deployment_row in deployments.values():
-            latitude, longitude = deployment_row.place or ("", "")
-            write["deployments"](
-                {
-                    "deploymentID": deployment_row.name,
-                    "latitude": latitude,
-                    "longitude": longitude,
-                    "deploymentStart": _time(deployment_row.first or now),
-                    "deploymentEnd": _time(deployment_row.last or now),
-                    "timestampIssues": str(deployment_row.issue).lower(),
-                }
-            )
-    package = _description([*deployments.values()], species, now, classifier)
-    write_beside(folder / "datapackage.json", json.dumps(package, indent=1).encode() + b"\n")
-    without_place = sum(deployment_row.place is None for deployment_row in deployments.values())
+        package = _Package(folder, shape, clock, write, datetime.now(UTC), classifier)
+        for prediction in predictions:
+            package.add(prediction)
+        package.write_deployments()
+    text = json.dumps(_description(package), indent=1)
+    write_beside(folder / "datapackage.json", text.encode() + b"\n")
+    missing = package.to_fill_in()
     log.warning(
         "%s: before you publish it, fill in contributors and project in datapackage.json (samplingDesign and "
         "captureMethod are assumptions)%s%s",
         folder,
-        f", and latitude and longitude of {without_place} of {len(deployments)} deployments in deployments.csv, which "
-        "the standard requires and the files do not contain" if without_place else "",
-        f". {issues} of {media} times are uncertain; the column mediaComments of media.csv gives the reasons"
-        if issues else "",
+        f", and {' and '.join(missing)}, which the standard requires and the files do not contain" if missing else "",
+        f". {package.issues} of {package.media} times are uncertain; the column mediaComments of media.csv gives the "
+        "reasons" if package.issues else "",
     )  # fmt: skip
 
 
-def _description(
-    deployments: list[_Deployment], species: set[str], now: datetime, classifier: str
-) -> dict[str, Any]:
+def _description(package: _Package) -> dict[str, Any]:
     """Content of ``datapackage.json``."""
+    deployments = package.deployments.values()
     places = [one.place[::-1] for one in deployments if one.place is not None]
-    times = [time for one in deployments for time in (one.first, one.last) if time is not None]
+    times = [time for one in deployments for time in one.period if time is not None]
+    levels = ["media", *(["event"] if package.shape.bursts else [])]
     return {
         "profile": f"{_SCHEMAS}/camtrap-dp-profile.json",
-        "created": _time(now),
+        "created": _time(package.now),
         **_ASSUMED,
-        "sources": [{"title": classifier}],
+        "project": {**_ASSUMED["project"], "observationLevel": levels},
+        "sources": [{"title": package.classifier}],
         "spatial": {"type": "MultiPoint", "coordinates": places},
         "temporal": {
-            "start": min(times, default=now).date().isoformat(),
-            "end": max(times, default=now).date().isoformat(),
+            "start": min(times, default=package.now).date().isoformat(),
+            "end": max(times, default=package.now).date().isoformat(),
         },
-        "taxonomic": [{"scientificName": name} for name in sorted(species)],
+        "taxonomic": [{"scientificName": name} for name in sorted(package.species)],
         "resources": [
             {
                 "name": table,
@@ -222,14 +298,6 @@ def _description(
             for table in TABLES
         ],
     }
-
-
-def _free_name(path: str, shape: RowSettings, used_names: set[str]) -> str:
-    """Unique name of a file's deployment: its folder relative to the call's folder, or the folder's name."""
-    below = Path(shape.below(path)).parent.as_posix()
-    name = Path(os.path.abspath(path)).parent.name if below == "." else below
-    names = (name if n == 1 else f"{name} {n}" for n in count(1))
-    return next(name for name in names if name not in used_names)
 
 
 def _media_path(path: str, package: Path) -> str:
@@ -277,18 +345,26 @@ def _bounding_box(row: Prediction) -> dict[str, float]:
     return {} if row.box is None else dict(zip(_BOX, row.box, strict=True))
 
 
-def _read_shot(prediction: Prediction, clock: Clock) -> _Shot:
-    """Time and place of a file; without a time its modification time."""
-    found = clock.of(prediction.path, readable=prediction.reason.why is not Why.BAD_FILE)
+def _shot(prediction: Prediction, clock: Clock) -> _Shot:
+    """Time and place of a file; without a time its modification time, as a guess."""
+    path = prediction.path
+    found = clock.of(path, readable=not prediction.reason.crashed)
+    deployment = clock.deployment(path)
     place = None if math.isnan(found.latitude) else (found.latitude, found.longitude)
-    if found.time is not None:
-        issue = "" if is_zoned(found.time) else "no time zone is known; UTC is assumed"
-        return _Shot(_zoned(found.time), issue, place)
-    try:
-        taken = datetime.fromtimestamp(os.path.getmtime(prediction.path), UTC)
-    except OSError:
-        return _Shot(None, "the file does not exist", place)
-    return _Shot(taken, "no time is known; this is the file's modification time", place)
+    if found.time is None:
+        try:
+            taken = datetime.fromtimestamp(os.path.getmtime(path), UTC)
+        except OSError:
+            return _Shot(None, "no time is known, and the file does not exist", place)
+        return _Shot(taken, "no time is known; this is the file's modification time", place, True)
+    issue = ""
+    if not is_zoned(found.time):
+        issue = "no time zone is known; UTC is assumed"
+    elif clock.is_uncertain(path):
+        issue = "the clocks of its zone were changed at this local time"
+    elif deployment and not deployment.covers(found.time):
+        issue = "outside of the period of its deployment"
+    return _Shot(_zoned(found.time), issue, place)
 
 
 def _zoned(time: datetime | None) -> datetime | None:
@@ -296,9 +372,11 @@ def _zoned(time: datetime | None) -> datetime | None:
     return time if time is None or is_zoned(time) else time.replace(tzinfo=UTC)
 
 
-def _add_seconds(taken: datetime, seconds: float, whole: Any) -> datetime:
-    return taken + timedelta(seconds=0 if math.isnan(seconds) else whole(seconds))
-
-
-def _time(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+def _time(
+    moment: datetime | None, seconds: float = math.nan, whole: Callable[[float], int] = round
+) -> str:
+    """A moment, some seconds later, in ISO 8601 to the second; "" for None."""
+    if moment is None:
+        return ""
+    later = 0 if math.isnan(seconds) else whole(seconds)
+    return iso(moment.replace(microsecond=0), later).replace("+00:00", "Z")

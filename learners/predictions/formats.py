@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from datasets.core.cells import write_rows
 from datasets.core.errors import SecondhandError, one_line
 from datasets.core.files import file_beside, write_beside
+from datasets.core.scanning import below
 from datasets.images import Box
 from datasets.items import JOIN, TIME_AND_PLACE, UNKNOWN
 from learners.files import jsonable
@@ -47,24 +48,23 @@ def write_csv(predictions: Iterable[Prediction], shape: RowSettings, stream: Tex
     hidden = ("windows", "box", *shape.hidden)
     columns = [name for name in Prediction._fields if name not in hidden]
     boxes = () if "box" in shape.hidden else Box._fields
-    place = () if shape.clock is None else TIME_AND_PLACE
     rows = (
         {name: getattr(row, name) for name in columns}
         | dict(zip(boxes, row.box or [""] * len(boxes), strict=True))
-        | shape.time_and_place(row)
+        | shape.more(row)
         for prediction in predictions
         for row in shape.rows(prediction)
     )
     cells = ([cell(value, name) for name, value in row.items()] for row in rows)
-    write_rows(stream, chain([[*columns, *boxes, *place]], cells))
+    write_rows(stream, chain([[*columns, *boxes, *shape.more_columns]], cells))
 
 
 def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write one JSON object per line; NaN becomes null."""
     for prediction in predictions:
         for row in shape.rows(prediction):
-            place = {name: jsonable(value) for name, value in shape.time_and_place(row).items()}
-            line = json.dumps(_as_json(row, shape.hidden) | place, ensure_ascii=False)
+            more = {name: jsonable(value) for name, value in shape.more(row).items()}
+            line = json.dumps(_as_json(row, shape.hidden) | more, ensure_ascii=False)
             stream.write(f"{line}\n")
 
 
@@ -87,7 +87,7 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
                 when = f"{row.start:9.2f} to{row.end:9.2f} s  "
             elif row.at == row.at:
                 when = f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
-            if clock := shape.time_and_place(row).get("time"):
+            if clock := shape.more(row).get("time"):
                 when += f"{clock}  "
             probability = "" if row.sure != row.sure else _percent(row.sure)
             if JOIN in row.label and row.label != row.best:
@@ -127,7 +127,7 @@ def raven_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             write(
                 number, "Spectrogram 1", 1, row.start, row.end, low, high,
                 tab_cell(row.path), row.start, tab_cell(row.label), f"{row.sure:.6f}",
-                *(tab_cell(str(cell(v, name))) for name, v in shape.time_and_place(row).items()),
+                *(tab_cell(str(cell(v, name))) for name, v in shape.more(row).items()),
             )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def write_tracks(
     for prediction in predictions:
         if prediction.reason.failed:
             continue
-        names = _table_names(shape.below(prediction.path), ending)
+        names = _table_names(below(prediction.path, shape.names), ending)
         name = next(name for name in names if name not in used_names)
         used_names.add(name)
         text = io.StringIO()

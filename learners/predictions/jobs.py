@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core import progress
-from datasets.core.cells import read_dicts
+from datasets.core.cells import read_csv, read_text, with_points
 from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
@@ -81,15 +81,12 @@ def predict_files(
             if shape.provenance is not None:
                 shape.provenance.write(settings.out, tally.counts())
             journal.finish()
-    if shape.events is not None:
-        print(shape.events.summary(), file=sys.stderr)
-    if shape.bursts is not None:
-        print(shape.bursts.summary(), file=sys.stderr)
     for line in shape.clock.remarks() if shape.clock else ():
         print(line, file=sys.stderr)
     if skipped:
         print(skipped_line(skipped), file=sys.stderr)
-    return tally.status()
+    merged = shape.events or shape.bursts
+    return tally.status("" if merged is None else merged.summary())
 
 
 def _predict_embeddings(
@@ -171,15 +168,20 @@ class Tally:
             **{str(why): n for why, n in self.whys.most_common()},
         }
 
-    def status(self) -> int:
+    def status(self, summary: str = "") -> int:
         """Log how many files were answered and refused, and print how many were not predicted.
+
+        ``summary`` : says it of events, if these are the rows.
 
         Returns the exit status: 0, or 3 if some files were not predicted.
         """
         if self.count:
             unknown, reasons = refusals(self.whys)
             files = counted(self.count, "file")
-            log.info("%s: %d answered, %d unknown%s", files, self.answered, unknown, reasons)
+            log.info(
+                "%s",
+                summary or f"{files}: {self.answered} answered, {unknown} unknown{reasons}",
+            )
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:
@@ -250,7 +252,7 @@ def read_class_names(classes: str) -> tuple[str, ...]:
     """
     parts = classes.split(",")
     if os.path.isfile(classes):
-        parts = _text(classes, "--classes").splitlines()
+        parts = read_text(Path(classes)).splitlines()
     if not (names := tuple(name for line in parts if (name := line.strip()))):
         raise SecondhandError(
             f"--classes {classes} contains no class name. Give names separated by commas, or a file with one name per "
@@ -276,14 +278,15 @@ def read_thresholds(file: Path) -> dict[str, float]:
     SecondhandError : a column is missing, a class appears twice, or a threshold is not a probability.
     """
     prefix = f"--threshold-per-class {file}"
-    columns, rows = read_dicts(_text(str(file), "--threshold-per-class").splitlines())
+    cells = read_csv(file)
     thresholds: dict[str, float] = {}
-    if not {"label", "threshold"} <= {*columns}:
+    if not {"label", "threshold"} <= {*cells}:
         raise SecondhandError(
-            f"{prefix} has the columns {', '.join(columns)[:200] or '(none)'}; it needs the columns label and threshold"
+            f"{prefix} has the columns {', '.join(map(str, cells))[:200] or '(none)'}; it needs the columns label and threshold"
         )
-    for row in rows:
-        label, value = (row["label"] or "").strip(), row["threshold"]
+    for label, value in zip(
+        cells["label"].str.strip(), with_points(cells["threshold"]), strict=True
+    ):
         if label in thresholds:
             raise SecondhandError(f"{prefix}: the class {quoted(label)} has two rows. Delete one")
         try:
@@ -295,10 +298,3 @@ def read_thresholds(file: Path) -> dict[str, float]:
                 f"{prefix}: the threshold {quoted(value)} of {quoted(label)} is not a number from 0 to 1"
             )
     return thresholds
-
-
-def _text(file: str, flag: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise SecondhandError(f"{flag} {file} cannot be read as text in UTF-8 ({error})") from None

@@ -93,4 +93,6 @@ def write_megadetector(predictions: Iterable[Prediction], shape: RowSettings, ou
         "classifier": "Secondhand",
         "classification_completion_time": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
     }
-    write_beside(out, json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+    # A byte of a file name that is not UTF-8 is escaped, as Python's JSON does: the JSON stays valid, and names the file.
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    write_beside(out, text.encode(errors="backslashreplace") + b"\n")

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
-from datasets.items import UNKNOWN, Clock, names_of
+from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
 from learners.inference import Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import FAILURES, Why
@@ -31,6 +30,7 @@ class Events:
     exclusive : one class per window; else multi-label, with separate events per label.
     windows : number of windows by reason; `Why.ACCEPTED` for accepted windows.
     recordings : number of readable recordings, by number of events.
+    labels : number of events by class.
     short : number of events shorter than ``min_length``.
     """
 
@@ -39,6 +39,7 @@ class Events:
     exclusive: bool = True
     windows: Counter[Why] = field(default_factory=Counter)
     recordings: Counter[int] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
     short: int = 0
 
     def from_prediction(self, prediction: Prediction) -> list[Prediction]:
@@ -71,6 +72,7 @@ class Events:
         # The length of a recording that has been deleted is NaN.
         long_enough = [row for row in rows if not row.end - row.start < self.min_length]
         self.short += len(rows) - len(long_enough)
+        self.labels += Counter(row.label for row in long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
         if prediction.reason.failed:
             return [prediction, *long_enough]
@@ -78,14 +80,16 @@ class Events:
         return long_enough
 
     def summary(self) -> str:
-        """Sentences on the windows answered and refused, and on the events."""
+        """Sentences on the events, and on the windows answered and refused."""
         refused, reasons = refusals(self.windows)
-        events = sum(n * recordings for n, recordings in self.recordings.items())
-        refused_text = f", {refused} refused{reasons}" if refused else ""
+        classes = ", ".join(f"{name} {n}" for name, n in self.labels.most_common())
+        recordings = counted(self.recordings.total(), "recording")
+        none = self.recordings[0]
+        silent = f"{counted(none, 'recording')} without events. " if none else ""
         text = (
-            f"Windows: {self.windows.total()} in {counted(self.recordings.total(), 'recording')}, "
-            f"{self.windows[Why.ACCEPTED]} answered{refused_text}. Events: {events}; "
-            f"{counted(self.recordings[0], 'recording')} without events."
+            f"{counted(self.labels.total(), 'event')} in {recordings}{': ' if classes else ''}{classes}. "
+            f"{silent}"
+            f"{counted(self.windows.total(), 'window')}: {self.windows[Why.ACCEPTED]} answered, {refused} unknown{reasons}."
         )
         if self.short:
             text += (
@@ -135,23 +139,23 @@ class RowSettings(NamedTuple):
     detections: Detections | None = None
     bursts: Bursts | None = None
 
-    def below(self, path: str) -> str:
-        """Path of a file relative to the folder of the call that contains it; else its name."""
-        file = Path(path)
-        for folder in sorted(map(Path, self.names), key=lambda name: -len(name.parts)):
-            if folder in file.parents and ".." not in (below := file.relative_to(folder)).parts:
-                return str(below)
-        return file.name
+    @property
+    def more_columns(self) -> tuple[str, ...]:
+        """Names of the columns of `more`."""
+        return (
+            *(self.bursts.columns if self.bursts else ()),
+            *(TIME_AND_PLACE if self.clock else ()),
+        )
 
-    def time_and_place(self, row: Prediction) -> dict[str, str | float]:
-        """When (ISO 8601) and where a row was recorded, by column; "" and NaN where unknown.
+    def more(self, row: Prediction) -> dict[str, Any]:
+        """What a row says beyond its prediction: the event that it is, when (ISO 8601) and where it was recorded.
 
-        The time of a window or event is that of its start.
+        The time of a window or event is that of its start; "" and NaN are unknown.
         """
+        event = {} if self.bursts is None else self.bursts.record(row)
         if self.clock is None:
-            return {}
-        readable = row.reason.why is not Why.BAD_FILE
-        return self.clock.columns(row.path, row.start, readable=readable)
+            return event
+        return event | self.clock.columns(row.path, row.start, readable=not row.reason.crashed)
 
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
         """Rows of one file's prediction."""

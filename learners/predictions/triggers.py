@@ -14,7 +14,7 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
-from datasets.strain import Frames, QScanSettings, read_frames
+from datasets.strain import Frames, QScanSettings, read_frames, series_of
 from learners.inference import Predictor
 from learners.predictions.provenance import Provenance, check_record
 
@@ -49,7 +49,14 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
     triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
     for file in frames.rejected:
         print(f"{file.path}: {file.reason}", file=sys.stderr)
-    table, bad = _predict(predictor, triggers, frames, bs=settings.bs, workers=settings.workers)
+    table, bad = _predict(
+        predictor,
+        triggers,
+        frames,
+        channel=settings.channel or "",
+        bs=settings.bs,
+        workers=settings.workers,
+    )
     write_table(table, settings.out or sys.stdout)
     if settings.out is not None:
         answered = int(table["label"].ne(UNKNOWN).sum())
@@ -67,6 +74,7 @@ def _predict(
     triggers: Triggers,
     frames: Frames,
     *,
+    channel: str = "",
     bs: int = 32,
     workers: int | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
@@ -77,7 +85,7 @@ def _predict(
 
     Parameters
     ----------
-    bs, workers : as in `Predictor.predict`.
+    channel : as in `strain_files_of`. bs, workers : as in `Predictor.predict`.
     """
     rows: dict[tuple[str, float], list[int]] = defaultdict(list)
     count = len(triggers.cells)
@@ -86,13 +94,16 @@ def _predict(
     )
     confidence, is_predicted = np.full(count, np.nan), np.zeros(count, dtype=bool)
     spectrogram = predictor.spectrogram
-    together = spectrogram.together if isinstance(spectrogram, QScanSettings) else ()
-    for row, place in enumerate(strain_files_of(triggers, frames, together)):
+    assert isinstance(spectrogram, QScanSettings)
+    places = strain_files_of(
+        triggers, frames, spectrogram.together, channel=channel, context=spectrogram.context
+    )
+    for row, place in enumerate(places):
         if isinstance(place, Rejected):
             reasons[row] = place.reason
         else:
             rows[place, float(triggers.gps[row])].append(row)
-    moments = sorted(rows)
+    moments = sorted(rows, key=lambda moment: (series_of(moment[0]), moment[1]))
     sources = (Source(path, at=gps) for path, gps in moments)
     predictions = predictor.predict(sources, bs=bs, workers=workers)
     for moment, prediction in zip(moments, predictions, strict=True):

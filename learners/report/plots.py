@@ -324,8 +324,9 @@ def events(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list
                 label="this model",
             )  # fmt: skip
             axes.legend(loc="lower right")
-        axes.set_xscale("symlog", linthresh=1)
-        axes.xaxis.set_major_formatter("{x:g}")
+        if rows["false_alarms_per_hour"].max() > 10 * rows["false_alarms_per_hour"].min():
+            axes.set_xscale("symlog", linthresh=1)  # else it may have no tick
+            axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel="false alarms an hour", ylabel="recall", ylim=(-0.02, 1.04))
     return [*figures, out()]
 

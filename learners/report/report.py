@@ -29,7 +29,7 @@ from learners.machine import software_and_hardware
 from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures
-from learners.report.verdict import estimate_verdict
+from learners.report.verdict import estimate_verdict, event_verdict
 from learners.templates import render
 
 #: Files whose header is read for the facts, spread evenly over the table.
@@ -165,6 +165,7 @@ def write_events(
     """
     content = {
         "title": f"Events in {last_part(table.source)} (backbone {bundle.spec.backbone})",
+        "verdict": event_verdict(figures, figures["notices"])._asdict(),
         **figures,
         "data": facts(table),
         **_origin(bundle, table, _names_of(table), command),

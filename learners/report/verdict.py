@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from learners.cli.result import ALMOST_NOTHING, part_name
+from datasets.core.errors import counted
+from learners.cli.result import ALMOST_NOTHING, false_alarms, part_name, rarely_found
 from learners.templates import percent
 
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
@@ -164,6 +165,27 @@ def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if temperature is not None and temperature["low"] > temperature["guaranteed"]:
         doubts.append("its probabilities are too high here")
     return doubts
+
+
+def event_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
+    """Verdict of the events in long recordings: red where none is found, amber where many are missed or wrong.
+
+    Parameters
+    ----------
+    figures : of `learners.runs.event_counts`.
+    """
+    found, events = figures["found"], figures["events"]
+    alarms = f"false alarms: {false_alarms(figures)}"
+    if not events:
+        return Verdict("amber", f"No event of the model's classes is labelled here; {alarms}.")
+    message = f"It finds {found} of {counted(events, 'event')}; {alarms}."
+    if rare := rarely_found(figures["classes"]):
+        message += f" {rare}."
+    if not found:
+        return Verdict("red", message)
+    if rare or figures["precision"] < 0.5 or figures["false_alarms_per_hour_interval"] is None:
+        return Verdict("amber", message)
+    return _noticed(message, problems)
 
 
 def estimate_verdict(

@@ -20,11 +20,15 @@ from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
 from datasets.items import (
+    MULTI,
+    UNKNOWN,
     ItemTable,
+    drop_contradictions,
     drop_copies,
     load_table,
     load_unknown,
     load_unlabelled,
+    names_of,
     summary,
 )
 from learners.cli.result import confusions_of
@@ -199,7 +203,10 @@ def write_folder(
 
 
 def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[ItemTable, list[str]]:
-    """Items in the split `HELD`, files of unknown classes, and notes on which items were used."""
+    """Items in the split `HELD`, files of unknown classes, and notes on which items were used.
+
+    Of events a row is one event: a label in a span, which may have several.
+    """
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
     columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)
     # Unreadable files get a prediction "bad file" instead of being left out.
@@ -211,8 +218,10 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
             learned=False,
             label_column=settings.label_column,
             strain=settings.strain,
-            together=(bundle.spectrogram or {}).get("together"),
-            labels=columns,
+            together=(bundle.spectrogram or {}).get("together") or None,
+            channel=settings.channel or "",
+            context=(bundle.spectrogram or {}).get("context", 32.0),
+            labels=None if settings.events and columns == MULTI else columns,
             vectors=vectors_for(bundle),
         )
     except SecondhandError as error:
@@ -222,6 +231,19 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
         raise SecondhandError(
             f"{error}; or, if the files have no labels, add --no-labels"
         ) from None
+    if settings.events:
+        labels = table.frame["label"].map(names_of)
+        table.frame = (
+            table.frame.assign(label=labels)
+            .explode("label", ignore_index=True)
+            .fillna({"label": ""})
+        )
+    else:
+        items, contradictions = drop_contradictions(pd.concat([table.frame, table.unknown_items]))
+        of_known = items["label"].ne(UNKNOWN)
+        table.frame = items.loc[of_known].reset_index(drop=True)
+        table.unknown_items = items.loc[~of_known].reset_index(drop=True)
+        table.rejected += contradictions
     if table.frame.empty and table.unknown_items.empty:
         raise _no_files_error(table)
     lines = _choose_split(table)
@@ -253,8 +275,13 @@ def _kind(bundle: Bundle, kind: str) -> str:
 def _no_files_error(table: ItemTable) -> SecondhandError:
     kind, rejected = table.kind, table.rejected
     kinds = sorted({kind_of(item.path) or "" for item in rejected} - {""})
+    if kind in kinds:
+        problem = f"no file of kind {kind} in it can be used"
+        kinds.remove(kind)
+    else:
+        problem = f"no files of kind {kind}, which this model needs"
     return SecondhandError(
-        f"--data {table.source}: no files of kind {kind}, which this model needs"
+        f"--data {table.source}: {problem}"
         + (f"; these are of kind {' and '.join(kinds)}" if kinds else "")
         + (f". The first file left out: {': '.join(rejected[0])}" if rejected else "")
     )

@@ -1,8 +1,9 @@
 """Figures of long recordings by event: precision, recall, and false alarms an hour.
 
-The rule is event-based (Mesaros, Heittola, Virtanen 2016, doi:10.3390/app6060162), without a tolerance on start and
-end: an event is found where a predicted event of its class overlaps it, and a predicted event is a false alarm where
-it overlaps no event of its class.
+The rule is that of event-based evaluation (Mesaros, Heittola, Virtanen 2016, doi:10.3390/app6060162; sed_eval): each
+predicted event finds at most one event of its class, and each event is found by at most one, in as many pairs as
+possible. The rest are missed events and false alarms. A pair has to overlap; with windows of seconds, a tolerance of
+0.2 s on start and end would be stricter than the predictions are exact.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from datasets.items import UNKNOWN, join_labels
 from learners.inference import Prediction
@@ -22,6 +25,8 @@ THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99
 #: Refusals that a threshold of 0 lifts, as ``predict --threshold`` does.
 _LIFTED = (Why.AMBIGUOUS, Why.UNUSUAL)
 COLUMNS = ("path", "label", "start", "end")
+#: Fewer recordings do not show how much the rate of false alarms varies between them.
+FEWEST_RECORDINGS = 3
 
 
 class EventCounts(NamedTuple):
@@ -45,32 +50,83 @@ class EventCounts(NamedTuple):
         }
 
 
-def rate_limits(count: int, hours: float) -> tuple[float, float]:
-    """Exact 95 % limits of the rate (1/h) of a Poisson process with ``count`` events in ``hours`` (Garwood 1936,
+def rate_limits(counts: ArrayLike, hours: ArrayLike) -> tuple[float, float] | None:
+    """95 % limits of the mean rate (1/h) of events, from the ``counts`` and ``hours`` of n recordings.
+
+    None for fewer than `FEWEST_RECORDINGS`. Rates differ between recordings, by weather and place, so that limits of
+    a single Poisson process are too narrow. Here the rate of a recording has a gamma distribution (its counts are
+    negative binomial), whose mean has the prior of Jeffreys for a Poisson process, and whose standard deviation over
+    the mean is half-Cauchy(1) (Gelman 2006, doi:10.1214/06-BA117A). The limits leave out 2.5 % of the mean's
+    posterior on each side, and are never narrower than those of one Poisson process (Garwood 1936,
     doi:10.1093/biomet/28.3-4.437).
     """
+    from scipy.special import gammaln
     from scipy.stats import chi2
 
-    low = chi2.ppf(0.025, 2 * count) / 2 if count else 0.0
-    return float(low / hours), float(chi2.ppf(0.975, 2 * count + 2) / 2 / hours)
+    x, h = np.asarray(counts, float), np.asarray(hours, float)
+    x, h = x[h > 0], h[h > 0]
+    if len(x) < FEWEST_RECORDINGS:
+        return None
+    total, time = x.sum(), h.sum()
+    log_mean = np.log((total + 0.5) / time) + np.linspace(-6, 6, 301)
+    expected = np.exp(log_mean)[:, None] * h
+    share = np.arange(0.025, 1, 0.025)
+    posterior = []
+    for spread in share / (1 - share):  # the standard deviation over the mean, from 0.026 to 39
+        shape = spread**-2
+        gamma = (
+            gammaln(x + shape)
+            - gammaln(shape)
+            + x * np.log(expected / (shape + expected))
+            - shape * np.log1p(expected / shape)
+        ).sum(axis=1)
+        posterior.append(gamma + log_mean / 2 + np.log((1 + spread) ** 2 / (1 + spread**2)))
+    density = np.exp(np.array(posterior) - np.max(posterior)).sum(axis=0)
+    below = (np.cumsum(density) - density / 2) / density.sum()
+    low, high = np.exp(np.interp((0.025, 0.975), below, log_mean))
+    least = chi2.ppf(0.025, 2 * total) / 2 / time if total else 0.0
+    most = chi2.ppf(0.975, 2 * total + 2) / 2 / time
+    return float(min(low, least)), float(max(high, most))
 
 
-def overlaps(some: pd.DataFrame, others: pd.DataFrame) -> pd.Series:
-    """Whether each row of ``some`` overlaps a row of ``others`` with the same path and label; columns `COLUMNS`."""
-    hit = pd.Series(False, some.index)
-    groups = dict([*others.groupby(["path", "label"])])
-    for key, rows in some.groupby(["path", "label"]):
-        if (other := groups.get(key)) is not None:
-            starts, ends = other["start"].to_numpy(), other["end"].to_numpy()
-            for row, start, end in rows[["start", "end"]].itertuples():
-                hit[row] = bool(((starts < end) & (start < ends)).any())
-    return hit
+def joined(events: pd.DataFrame, gap: float = 0.0) -> pd.DataFrame:
+    """Events with the columns `COLUMNS`, in which those of one class and file with a pause of up to ``gap`` seconds
+    are one, as neighbouring windows are: a soundscape is labelled in segments, and an event may last for several.
+    """
+    rows: list[list[Any]] = []
+    in_order = events.sort_values(["path", "label", "start"])[[*COLUMNS]]
+    for path, label, start, end in in_order.itertuples(index=False):
+        if rows and rows[-1][:2] == [path, label] and start - rows[-1][3] <= gap:
+            rows[-1][3] = max(end, rows[-1][3])
+        else:
+            rows.append([path, label, start, end])
+    return pd.DataFrame(rows, columns=[*COLUMNS])
+
+
+def matches(predicted: pd.DataFrame, truth: pd.DataFrame) -> pd.Series:
+    """The index in ``truth`` of the event that each predicted event finds; -1 for a false alarm.
+
+    Both have the columns `COLUMNS`, and whole numbers from 0 as their index.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    found = pd.Series(-1, predicted.index)
+    groups = dict([*truth.groupby(["path", "label"])])
+    for key, rows in predicted.groupby(["path", "label"]):
+        if (events := groups.get(key)) is None:
+            continue
+        starts, ends = rows["start"].to_numpy()[:, None], rows["end"].to_numpy()[:, None]
+        overlap = (events["start"].to_numpy() < ends) & (starts < events["end"].to_numpy())
+        pair = maximum_bipartite_matching(csr_array(overlap), perm_type="column")
+        found[rows.index] = np.where(pair < 0, -1, events.index.to_numpy()[pair])
+    return found
 
 
 def count_events(predicted: pd.DataFrame, truth: pd.DataFrame, hours: float) -> EventCounts:
     """Counts of ``predicted`` and true events, both with the columns `COLUMNS`."""
-    found, right = overlaps(truth, predicted), overlaps(predicted, truth)
-    return EventCounts(len(truth), int(found.sum()), len(predicted), int((~right).sum()), hours)
+    found = int(matches(predicted, truth).ge(0).sum())
+    return EventCounts(len(truth), found, len(predicted), len(predicted) - found, hours)
 
 
 def events_of(
@@ -108,7 +164,7 @@ def _at(window: Prediction, threshold: float, exclusive: bool) -> Prediction:
 def event_figures(
     recordings: Sequence[Prediction],
     truth: pd.DataFrame,
-    hours: float,
+    hours: Mapping[str, float],
     *,
     gap: float,
     exclusive: bool,
@@ -118,14 +174,15 @@ def event_figures(
 
     Parameters
     ----------
-    truth : the true events, with the columns `COLUMNS`; seconds.
-    hours : length of all recordings.
+    truth : the labelled spans, with the columns `COLUMNS`; seconds. They are `joined` as the windows are.
+    hours : length of each recording, by path.
     """
+    spans, truth, total = len(truth), joined(truth, gap), sum(hours.values())
     predicted = events_of(recordings, gap, exclusive)
-    predicted["right"] = overlaps(predicted, truth)
+    predicted["right"] = matches(predicted, truth).ge(0)
     curve: list[Mapping[str, Any]] = []
     for threshold in THRESHOLDS:
-        counts = count_events(events_of(recordings, gap, exclusive, threshold), truth, hours)
+        counts = count_events(events_of(recordings, gap, exclusive, threshold), truth, total)
         curve.append({"threshold": threshold, **counts.figures})
     by_class = [
         {
@@ -133,14 +190,17 @@ def event_figures(
             **count_events(
                 predicted.loc[predicted["label"].eq(name)],
                 truth.loc[truth["label"].eq(name)],
-                hours,
+                total,
             ).figures,
         }
         for name in classes
     ]
-    counts = count_events(predicted, truth, hours)
+    wrong = predicted.loc[~predicted["right"], "path"].value_counts()
+    limits = rate_limits([wrong.get(path, 0) for path in hours], [*hours.values()])
     figures = {
-        **counts.figures,
-        "false_alarms_per_hour_interval": rate_limits(counts.false_alarms, hours),
+        **count_events(predicted, truth, total).figures,
+        "recordings": len(hours),
+        "labelled_spans": spans,
+        "false_alarms_per_hour_interval": limits,
     }
     return predicted, {**figures, "classes": by_class, "curve": curve}

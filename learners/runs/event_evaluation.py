@@ -11,7 +11,6 @@ import pandas as pd
 from datasets.audio import probe
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.items import names_of
 from learners.cli.settings import EvaluateSettings
 from learners.inference import Prediction, Predictor
 from learners.report import write_events
@@ -44,7 +43,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     predictor = Predictor(bundle, device=settings.device, top=sys.maxsize)
     heard: list[Prediction] = []
     bad: list[Rejected] = []
-    hours = 0.0
+    hours: dict[str, float] = {}
     files = [*rows["path"].unique()]
     predicted = predictor.predict(files, bs=settings.bs, workers=settings.workers)
     for prediction in progress.counted(predicted, "Predicting", len(files), "recordings"):
@@ -52,17 +51,16 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
             bad.append(Rejected(prediction.path, str(prediction.reason)))
         else:
             heard.append(prediction)
-            hours += probe(prediction.path).duration / 3600
+            hours[prediction.path] = probe(prediction.path).duration / 3600
     if not heard:
         raise SecondhandError(
             f"--data {settings.data}: no recording can be read. The first one: {': '.join(bad[0])}"
         )
     table.rejected += bad
-    truth = table.frame.loc[table.frame["path"].isin({one.path for one in heard})]
+    truth = table.frame.loc[table.frame["path"].isin(hours) & table.frame["label"].ne("")]
     truth = truth.assign(start=truth["start"].fillna(0), end=truth["end"].fillna(float("inf")))
-    truth = truth.assign(label=truth["label"].map(names_of)).explode("label", ignore_index=True)
     events, figures = event_figures(
-        heard, truth.dropna(subset=["label"]), hours,
+        heard, truth, hours,
         gap=settings.gap, exclusive=confidence.exclusive, classes=bundle.classes,
     )  # fmt: skip
     with write_folder(settings, table, events) as folder, progress.step("Writing the report"):

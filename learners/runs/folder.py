@@ -196,6 +196,7 @@ def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
         "protocol": table.protocol,
         "items": len(table.frame),
         "left_out": len(table.rejected),
+        "boxes": int(table.frame["x"].notna().sum()),
         "command": command,
         "trained": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began, 1),

@@ -197,10 +197,6 @@ def _prediction_differences(run: Run) -> str:
     parts = [
         *([f"{members} networks"] if members > 1 else []),
         *([f"{tta_views} variants of each file (--tta)"] if tta_views > 1 else []),
-        *(
-            ["all windows of a recording"]
-            if items.rows["label"].ne(UNKNOWN).sum() > len(items.table.frame)
-            else []
-        ),
+        *(["all windows of a recording"] if items.windows > len(items.table.frame) else []),
     ]
     return " and ".join(parts)

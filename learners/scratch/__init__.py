@@ -1,5 +1,7 @@
-"""The essay's networks, built from torch's layers and compared with the libraries' versions.
+"""The networks of the essay, written out by hand to be read, one idea a file.
 
-Read them in this order: ``convnets``, ``transformer``, ``vit``, ``gpt``, and ``numpy_gpt``, which is ``gpt``
-without torch. Their tensors are named as torchvision (convnets), timm (ViT) or both (GPT's layers) do.
+Read them in this order: ``layers``, ``attention``, ``transformer``, ``experts``, then ``convnets``, ``vit``, ``gpt``, and
+``numpy_gpt``, which is ``gpt`` without torch. Each part names the library's version of itself, and
+``tests/learners/scratch/`` shows that the two agree. Tensors have the libraries' names: torchvision's in the
+convolutional networks, timm's in the Transformers.
 """

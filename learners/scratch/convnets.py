@@ -1,16 +1,19 @@
 """Three convolutional networks: for digits, AlexNet, and ResNet-18 from its residual blocks.
 
 With ``n_classes=None`` a network has no classifier and gives its feature map: a body for fine-tuning.
-Tensors are named as in PyTorch's MNIST example and in torchvision, whose files fit as they are.
+Convolution and pooling are torch's; the files are about how they are put together. Tensors are named as in PyTorch's
+MNIST example and in torchvision, whose files fit as they are.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
+from learners.scratch.layers import BatchNorm, Dropout, Linear
+
 
 class DigitsCNN(nn.Module):
-    """Two convolutions and two linear layers: 1,199,882 parameters at 10 classes.
+    """Two convolutions and two linear layers, as in PyTorch's MNIST example: 1,199,882 parameters at 10 classes.
 
     Input [batch, 1 or 3, 28, 28]; colour is averaged to grey. Logits [batch, n_classes]; without a
     classifier the feature map [batch, 64, 12, 12], at other sizes [batch, 64, h/2 - 2, w/2 - 2].
@@ -23,9 +26,9 @@ class DigitsCNN(nn.Module):
         self.pool = nn.MaxPool2d(2)
         self.classifies = n_classes is not None
         if n_classes is not None:
-            self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
-            self.fc1 = nn.Linear(64 * 12 * 12, 128)
-            self.fc2 = nn.Linear(128, n_classes)
+            self.dropout1, self.dropout2 = Dropout(0.25), Dropout(0.5)
+            self.fc1 = Linear(64 * 12 * 12, 128)
+            self.fc2 = Linear(128, n_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.mean(1, keepdim=True)  # [batch, 1, 28, 28]
@@ -39,7 +42,7 @@ class DigitsCNN(nn.Module):
 
 
 class AlexNet(nn.Module):
-    """AlexNet in its later, single-column form (arXiv:1404.5997): 61,100,840 parameters.
+    """AlexNet in its later, single-column form (arXiv:1404.5997), as ``torchvision.models.alexnet``: 61,100,840 parameters.
 
     Input [batch, 3, 224, 224], at least 63 pixels a side. Logits [batch, n_classes], or the feature
     map [batch, 256, 6, 6]. Nine tenths of it are the first two linear layers.
@@ -62,9 +65,9 @@ class AlexNet(nn.Module):
         self.classifier: nn.Module | None = None
         if n_classes is not None:
             self.classifier = nn.Sequential(
-                *(nn.Dropout(0.5), nn.Linear(256 * 6 * 6, 4096), nn.ReLU()),
-                *(nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU()),
-                nn.Linear(4096, n_classes),
+                *(Dropout(0.5), Linear(256 * 6 * 6, 4096), nn.ReLU()),
+                *(Dropout(0.5), Linear(4096, 4096), nn.ReLU()),
+                Linear(4096, n_classes),
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,7 +76,7 @@ class AlexNet(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """relu(x + f(x)): two convolutions learn what to add (1512.03385, figure 2).
+    """relu(x + f(x)): two convolutions learn what to add (arXiv:1512.03385, figure 2).
 
     [batch, n_in, h, w] -> [batch, n_out, h / stride, w / stride]. Where the shape changes, x passes
     a convolution of one pixel on its way around.
@@ -83,13 +86,13 @@ class ResidualBlock(nn.Module):
         super().__init__()
         # No biases: the following norm would cancel them.
         self.conv1 = nn.Conv2d(n_in, n_out, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(n_out)
+        self.bn1 = BatchNorm(n_out)
         self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(n_out)
+        self.bn2 = BatchNorm(n_out)
         self.downsample: nn.Module | None = None
         if stride != 1 or n_in != n_out:
             conv = nn.Conv2d(n_in, n_out, 1, stride, bias=False)
-            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(n_out))
+            self.downsample = nn.Sequential(conv, BatchNorm(n_out))
 
     def forward(self, x: Tensor) -> Tensor:
         around = x if self.downsample is None else self.downsample(x)
@@ -98,7 +101,9 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """A stem, four stages of two residual blocks, an average, a linear layer: 11,689,512 parameters.
+    """A stem, four stages of two residual blocks, an average, a linear layer (arXiv:1512.03385, table 1).
+
+    As ``torchvision.models.resnet18``: 11,689,512 parameters.
 
     Input [batch, 3, 224, 224] or any other size. Logits [batch, n_classes], or the feature map
     [batch, 512, h/32, w/32].
@@ -108,13 +113,13 @@ class ResNet18(nn.Module):
         super().__init__()
         # Shapes behind the layers are those of 224 pixels.
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)  # [batch, 64, 112, 112]
-        self.bn1 = nn.BatchNorm2d(64)
+        self.bn1 = BatchNorm(64)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)  # [batch, 64, 56, 56]
         self.layer1 = nn.Sequential(ResidualBlock(64, 64), ResidualBlock(64, 64))
         self.layer2 = nn.Sequential(ResidualBlock(64, 128, 2), ResidualBlock(128, 128))
         self.layer3 = nn.Sequential(ResidualBlock(128, 256, 2), ResidualBlock(256, 256))
         self.layer4 = nn.Sequential(ResidualBlock(256, 512, 2), ResidualBlock(512, 512))
-        self.fc = None if n_classes is None else nn.Linear(512, n_classes)
+        self.fc = None if n_classes is None else Linear(512, n_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

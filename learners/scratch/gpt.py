@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from timm.layers.activations import GELUTanh
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from learners.scratch.transformer import Cache, Layer
+from learners.scratch.attention import Cache
+from learners.scratch.layers import (
+    Conv1D,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    cross_entropy,
+    gelu_tanh,
+    softmax,
+)
+from learners.scratch.transformer import EncoderLayer, Stack
 
 
 @dataclass(frozen=True)
@@ -35,27 +45,27 @@ class GPTConfig:
 
 
 class GPT(nn.Module):
-    """Language model that gives logits of the next token at every position."""
+    """Language model that gives logits of the next token at every position, as transformers' ``GPT2LMHeadModel``.
+
+    The layers are those of an encoder whose attention is causal.
+    """
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
         width, p = config.width, config.dropout
-        self.tokens = nn.Embedding(config.vocabulary, width)
-        self.positions = nn.Embedding(config.context, width)
-        self.dropout = nn.Dropout(p)
-        layer = partial(Layer, causal=True, dropout=p, activation=GELUTanh, eps=1e-5)
-        self.blocks = nn.ModuleList(
-            layer(width, config.heads, 4 * width) for _ in range(config.depth)
+        self.tokens = Embedding(config.vocabulary, width)
+        self.positions = Embedding(config.context, width)
+        self.dropout = Dropout(p)
+        layer = partial(EncoderLayer, causal=True, activation=gelu_tanh, eps=1e-5, linear=Conv1D)
+        self.blocks = Stack(
+            layer(width, config.heads, 4 * width, dropout=p) for _ in range(config.depth)
         )
-        self.norm = nn.LayerNorm(width)
+        self.norm = LayerNorm(width)
         for name, weight in self.named_parameters():
-            if weight.ndim > 1:
-                # 2 · depth of these are summed in the residual stream; smaller weights keep the variance of the sum.
-                added = name.endswith(("attn.proj.weight", "mlp.fc2.weight"))
-                nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * config.depth) if added else 1))
-            elif name.endswith("bias"):
-                nn.init.zeros_(weight)
+            if name.endswith(("attn.proj.weight", "mlp.fc2.weight")):
+                # 2 · depth of these are added to the sum x; smaller weights keep its variance (GPT-2, section 2.3).
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * config.depth))
 
     def forward(self, ids: Tensor, caches: list[Cache] | None = None) -> Tensor:
         """ids int64 [batch, n] -> logits [batch, n, vocabulary].
@@ -65,10 +75,8 @@ class GPT(nn.Module):
         start = caches[0].length if caches else 0
         places = torch.arange(start, start + ids.shape[1], device=ids.device)
         x = self.dropout(self.tokens(ids) + self.positions(places))  # [batch, n, width]
-        for number, layer in enumerate(self.blocks):
-            x = layer(x, None if caches is None else caches[number])
-        # The embedding turned round: tied weights (1608.05859).
-        return self.norm(x) @ self.tokens.weight.T
+        x = self.norm(self.blocks(x, caches))  # [batch, n, width]
+        return x @ self.tokens.weight.T  # tied to the embedding (arXiv:1608.05859)
 
     def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy in nats a token; ids and targets int64 [batch, n] -> []."""
@@ -136,4 +144,30 @@ def _draw(
     if top_k is not None:
         least = logits.topk(top_k).values[:, -1:]  # [batch, 1]
         logits = logits.masked_fill(logits < least, -math.inf)
-    return torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
+    return torch.multinomial(softmax(logits, temperature=temperature), 1, generator=generator)
+
+
+#: Regular expressions for the names of transformers' GPT-2, and the names here.
+_TRANSFORMERS = {
+    r"^(transformer\.)?wte\.": "tokens.",
+    r"^(transformer\.)?wpe\.": "positions.",
+    r"^(transformer\.)?h\.": "blocks.",
+    r"^(transformer\.)?ln_f\.": "norm.",
+    r"\.ln_([12])\.": r".norm\1.",
+    r"\.attn\.c_attn\.": ".attn.qkv.",
+    r"\.attn\.c_proj\.": ".attn.proj.",
+    r"\.mlp\.c_fc\.": ".mlp.fc1.",
+    r"\.mlp\.c_proj\.": ".mlp.fc2.",
+}
+
+
+def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of a GPT-2 of transformers, such as its published files, to the names of `GPT`."""
+    renamed = {}
+    for name, value in state.items():
+        for pattern, ours in _TRANSFORMERS.items():
+            name = re.sub(pattern, ours, name)
+        # The output layer is the embedding once more, and older files hold their causal masks.
+        if not name.endswith(("lm_head.weight", "attn.bias", "attn.masked_bias")):
+            renamed[name] = value
+    return renamed

@@ -1,8 +1,8 @@
-"""The decoder of ``gpt`` in NumPy alone: forward, backward by hand, and AdamW.
+"""The decoder of ``gpt`` in NumPy alone: forward, backward by hand, SGD, AdamW and a schedule.
 
-Each layer is a pair of functions, forward and backward. The backward function takes dy, the gradient of
-the loss with respect to the layer's output, and inputs or outputs of the forward function; it returns the
-gradients with respect to the inputs. Parameters have the names of ``gpt.GPT``'s state dict. Shapes:
+Each layer is a pair of functions, forward and backward. The backward function takes dy, the gradient of the loss with
+respect to the layer's output, and inputs or outputs of the forward function; it returns the gradients with respect to
+the inputs, each in the shape of its input. Parameters have the names and shapes of ``gpt.GPT``'s state dict. Shapes:
 [batch, n, width], and [batch, heads, n, d] inside attention.
 """
 
@@ -22,18 +22,18 @@ Arrays = dict[str, Array]
 
 
 def linear(x: Array, w: Array, b: Array) -> Array:
-    """x […, n_in], w [n_out, n_in], b [n_out] -> […, n_out]."""
-    return x @ w.T + b
+    """x […, n_in], w [n_in, n_out], b [n_out] -> […, n_out]."""
+    return x @ w + b
 
 
 def linear_backward(dy: Array, x: Array, w: Array) -> tuple[Array, Array, Array]:
-    """-> dx, dw, db. y = x wᵀ gives dx = dy w and dw = dyᵀ x, summed over all leading axes."""
+    """-> dx, dw, db. y = x w gives dx = dy wᵀ and dw = xᵀ dy, summed over all leading axes."""
     rows, drows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-    return dy @ w, drows.T @ rows, drows.sum(0)
+    return dy @ w.T, rows.T @ drows, drows.sum(0)
 
 
 def layer_norm(x: Array, w: Array, b: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
-    """x […, width] -> y […, width]; for the way back, x normalised, and 1 / std […, 1]."""
+    """x […, width] -> y […, width]; for the backward pass also z, x normalised, and 1 / std […, 1]."""
     centred = x - x.mean(-1, keepdims=True)
     inverse = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
     z = centred * inverse
@@ -43,11 +43,42 @@ def layer_norm(x: Array, w: Array, b: Array, eps: float = 1e-5) -> tuple[Array, 
 def layer_norm_backward(
     dy: Array, z: Array, inverse: Array, w: Array
 ) -> tuple[Array, Array, Array]:
-    """-> dx, dw, db. Through mean and std, dx has no component along 1 or along z."""
+    """-> dx, dw, db. Because y ignores mean and size of x, dx has no component along 1 or along z."""
     dz = dy * w
     dx = dz - dz.mean(-1, keepdims=True) - z * (dz * z).mean(-1, keepdims=True)
     leading = tuple(range(dy.ndim - 1))
     return dx * inverse, (dy * z).sum(leading), dy.sum(leading)
+
+
+def batch_norm(x: Array, w: Array, b: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
+    """In training: x [batch, channels, h, w], w, b [channels] -> y, z, both as x, and 1 / std [channels, 1, 1].
+
+    The decoder has none. It is `layer_norm` over other axes: for each channel over batch and space.
+    """
+    centred = x - x.mean((0, 2, 3), keepdims=True)
+    inverse = 1 / np.sqrt((centred**2).mean((0, 2, 3), keepdims=True) + eps)
+    z = centred * inverse
+    return z * w[:, None, None] + b[:, None, None], z, inverse[0]
+
+
+def batch_norm_backward(
+    dy: Array, z: Array, inverse: Array, w: Array
+) -> tuple[Array, Array, Array]:
+    """-> dx, dw, db."""
+    dz, axes = dy * w[:, None, None], (0, 2, 3)
+    dx = dz - dz.mean(axes, keepdims=True) - z * (dz * z).mean(axes, keepdims=True)
+    return dx * inverse, (dy * z).sum(axes), dy.sum(axes)
+
+
+def dropout(x: Array, p: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """x and the mask, both of any shape: y = x · mask, where the mask is 0 with probability p, else 1 / (1 - p)."""
+    mask = ((rng.random(x.shape) >= p) / (1 - p)).astype(x.dtype)
+    return x * mask, mask
+
+
+def dropout_backward(dy: Array, mask: Array) -> Array:
+    """-> dx."""
+    return dy * mask
 
 
 def gelu(x: Array) -> Array:
@@ -84,7 +115,7 @@ def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
 def attention_backward(
     dy: Array, q: Array, k: Array, v: Array, weights: Array
 ) -> tuple[Array, Array, Array]:
-    """-> dq, dk, dv. Masked keys have weight 0 and so gradient 0."""
+    """-> dq, dk, dv. Hidden keys have weight 0, and so gradient 0."""
     dscores = softmax_backward(dy @ v.swapaxes(-2, -1), weights) / math.sqrt(q.shape[-1])
     return dscores @ k, dscores.swapaxes(-2, -1) @ q, weights.swapaxes(-2, -1) @ dy
 
@@ -118,7 +149,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
 
 
 class GPT:
-    """The decoder; width, depth and vocabulary follow from the names and shapes of the parameters."""
+    """The decoder, without dropout; width, depth and vocabulary follow from the names and shapes of the parameters."""
 
     def __init__(self, parameters: Arrays, heads: int) -> None:
         self.parameters, self.heads = parameters, heads
@@ -135,7 +166,7 @@ class GPT:
         logits, top, z, inverse, saved = self._forward(ids)
         loss, dlogits = cross_entropy(logits, targets)
         # logits = top tokensᵀ: the tied weight gets a gradient here and, at the end, as an embedding.
-        dtop, dturned, _ = linear_backward(dlogits, top, p["tokens.weight"])
+        dtop, dturned, _ = linear_backward(dlogits, top, p["tokens.weight"].T)
         dx, g["norm.weight"], g["norm.bias"] = layer_norm_backward(
             dtop, z, inverse, p["norm.weight"]
         )
@@ -143,7 +174,7 @@ class GPT:
             dx = self._layer_backward(f"blocks.{i}", dx, saved[i], g)
         g["positions.weight"] = np.zeros_like(p["positions.weight"])
         g["positions.weight"][: ids.shape[1]] = dx.sum(0)
-        g["tokens.weight"] = embedding_backward(dx, ids, p["tokens.weight"]) + dturned
+        g["tokens.weight"] = embedding_backward(dx, ids, p["tokens.weight"]) + dturned.T
         return loss, g
 
     def _forward(self, ids: Ids) -> tuple[Array, Array, Array, Array, list[Arrays]]:
@@ -158,7 +189,7 @@ class GPT:
         return top @ p["tokens.weight"].T, top, z, inverse, saved
 
     def _layer(self, name: str, x: Array) -> tuple[Array, Arrays]:
-        """[batch, n, width] -> the same, and what the way back needs."""
+        """[batch, n, width] -> the same, and what the backward pass needs."""
         a, z1, inverse1 = layer_norm(x, *self._pair(f"{name}.norm1"))
         qkv = linear(a, *self._pair(f"{name}.attn.qkv"))  # [batch, n, 3 width]
         q, k, v = (self._split(part) for part in np.split(qkv, 3, -1))
@@ -175,7 +206,7 @@ class GPT:
         }  # fmt: skip
 
     def _layer_backward(self, name: str, dx: Array, s: Arrays, g: Arrays) -> Array:
-        """The layer's lines from the last to the first; what x went around adds up."""
+        """The lines of `_layer` from the last to the first; gradients of x and of what is added to it are summed."""
         p = self.parameters
 
         def back(part: str, dy: Array, x: Array) -> Array:
@@ -211,10 +242,24 @@ class GPT:
 # --- training -------------------------------------------------------------------------------------
 
 
-class AdamW:
-    """Adam (1412.6980), weights decaying on their own and not through the gradient (1711.05101).
+class SGD:
+    """w ← w - lr · m, with m ← momentum · m + g, as ``torch.optim.SGD``."""
 
-    ``decay`` 0 is Adam. Only matrices decay, no biases and norms.
+    def __init__(self, parameters: Arrays, *, momentum: float = 0.0) -> None:
+        self.parameters, self.momentum = parameters, momentum
+        self.m = {name: np.zeros_like(w) for name, w in parameters.items()}
+
+    def step(self, gradients: Arrays, lr: float) -> None:
+        """Change the parameters in place."""
+        for name, w in self.parameters.items():
+            self.m[name] = self.momentum * self.m[name] + gradients[name]
+            w -= lr * self.m[name]
+
+
+class AdamW:
+    """Adam (arXiv:1412.6980, algorithm 1) with decoupled weight decay (arXiv:1711.05101), as ``torch.optim.AdamW``.
+
+    ``decay`` 0 is Adam. Only matrices decay, not biases and norms.
     """
 
     betas, eps = (0.9, 0.999), 1e-8
@@ -226,9 +271,9 @@ class AdamW:
         self.steps = 0
 
     def step(self, gradients: Arrays, lr: float) -> None:
-        """Changes the parameters in place."""
+        """Change the parameters in place."""
         self.steps += 1
-        # Both averages begin at 0: dividing undoes that.
+        # Both averages start at 0, which the division corrects.
         warm = [1 - beta**self.steps for beta in self.betas]
         for name, w in self.parameters.items():
             g, m, v = gradients[name], self.m[name], self.v[name]
@@ -240,7 +285,7 @@ class AdamW:
 
 
 def cosine(step: int, steps: int, *, peak: float, floor: float = 0.0, warmup: int = 0) -> float:
-    """The learning rate: a straight rise over ``warmup`` steps, then half a cosine to ``floor``."""
+    """Learning rate that rises linearly over ``warmup`` steps, then falls along half a cosine to ``floor`` (arXiv:1608.03983)."""
     if step < warmup:
         return peak * (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)

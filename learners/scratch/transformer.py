@@ -1,105 +1,67 @@
-"""The Transformer layer of ViT and GPT: multi-head attention (arXiv:1706.03762) and an MLP per position.
-
-Tensors have timm's names.
-"""
+"""Transformers: the encoder layer of ViT and GPT, the original encoder-decoder, and Transformer++."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
-from timm.layers.mlp import Mlp
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
+from learners.scratch.attention import Attention, Cache, CrossAttention
+from learners.scratch.layers import (
+    FFN,
+    Conv1D,
+    Dropout,
+    Embedding,
+    GeGLU,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+    gelu,
+    sinusoidal_positions,
+)
 
-class Cache:
-    """The keys and values of one layer for the positions so far.
-
-    keys, values : [batch, heads, room, d], of which the first ``length`` positions are filled.
-    """
-
-    def __init__(self, batch: int, heads: int, room: int, d: int, like: Tensor) -> None:
-        self.keys, self.values = (like.new_empty(batch, heads, room, d) for _ in range(2))
-        self.length = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes of 2 · batch · heads · room · d numbers."""
-        return self.keys.nbytes + self.values.nbytes
-
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add keys and values [batch, heads, n, d]; return all so far, [batch, heads, length, d]."""
-        start, self.length = self.length, self.length + k.shape[-2]
-        self.keys[:, :, start : self.length] = k
-        self.values[:, :, start : self.length] = v
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention over all positions, or, if causal, over earlier ones.
-
-    Parameters
-    ----------
-    width : of the sequence, a multiple of ``heads``.
-    causal : positions do not see later ones.
-    """
-
-    def __init__(
-        self, width: int, heads: int, *, causal: bool = False, dropout: float = 0.0
-    ) -> None:
-        super().__init__()
-        if width % heads:
-            raise ValueError(f"width {width} is not a multiple of {heads} heads")
-        self.heads, self.causal, self.p = heads, causal, dropout
-        self.qkv = nn.Linear(width, 3 * width)  # one product for all three, and for all heads
-        self.proj = nn.Linear(width, width)
-        self.proj_drop = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
-        """[batch, n, width] -> [batch, n, width]. With a cache, x follows what is in it."""
-        q, k, v = self._project(x)
-        if cache is not None:
-            k, v = cache.append(k, v)
-        p = self.p if self.training else 0.0
-        # softmax(q kᵀ / √d) v in one kernel, which never holds the n x m weights (2205.14135).
-        y = scaled_dot_product_attention(q, k, v, attn_mask=self._mask(q, k), dropout_p=p)
-        y = y.transpose(1, 2).flatten(2)  # [batch, n, heads, d] -> [batch, n, width]
-        return self.proj_drop(self.proj(y))
-
-    def weights(self, x: Tensor) -> Tensor:
-        """Attention weights [batch, heads, n, n] of x [batch, n, width]; rows sum to 1."""
-        q, k, _ = self._project(x)
-        # The sum of d products of unit variance has variance d: √d brings it back to 1.
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        seen = self._mask(q, k)
-        if seen is not None:
-            scores = scores.masked_fill(~seen, -math.inf)
-        return scores.softmax(-1)
-
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v, each [batch, heads, n, d]."""
-        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return q, k, v
-
-    def _mask(self, q: Tensor, k: Tensor) -> Tensor | None:
-        """Bool [n, m], true where query i may see key j: the n queries are the last of m positions."""
-        n, m = q.shape[-2], k.shape[-2]
-        if not self.causal or n == 1:  # the last position sees all
-            return None
-        return torch.ones(n, m, dtype=torch.bool, device=q.device).tril(m - n)
+# --- the layer of ViT and GPT ---------------------------------------------------------------------
 
 
 class Layer(nn.Module):
-    """x + attn(norm1(x)), then x + mlp(norm2(x)): [batch, n, width] -> the same.
+    """x + scale · attn(norm1(x)), then x + mlp(norm2(x)): [batch, n, width] -> the same.
 
-    Pre-norm (arXiv:2002.04745): the residual sum itself is never normalised, so gradients flow through it
-    unchanged.
+    Pre-norm (arXiv:2002.04745, figure 1b): the sum x itself is never normalised, so gradients pass it unchanged.
+    """
+
+    def __init__(
+        self,
+        norm1: nn.Module,
+        attn: Attention,
+        norm2: nn.Module,
+        mlp: nn.Module,
+        *,
+        dropout: float = 0.0,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.norm1, self.attn, self.norm2, self.mlp = norm1, attn, norm2, mlp
+        self.dropout, self.scale = Dropout(dropout), scale
+
+    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        y = self.attn(self.norm1(x), cache)
+        x = x + (y if self.scale == 1 else self.scale * y)
+        return x + self.dropout(self.mlp(self.norm2(x)))
+
+
+class EncoderLayer(Layer):
+    """LayerNorm, attention, and two linear layers with GELU, as ``torch.nn.TransformerEncoderLayer(norm_first=True)``.
 
     Parameters
     ----------
-    hidden : width inside the network at each position, two linear layers with ``activation`` between.
+    hidden : width between the two linear layers.
+    causal : positions do not see later ones, as in GPT.
     eps : added to the variance in the norms.
+    scale : factor of the attention's output. The essay has 1 / √(2 · depth), so that the sum over all layers keeps
+        its size.
     """
 
     def __init__(
@@ -110,15 +72,188 @@ class Layer(nn.Module):
         *,
         causal: bool = False,
         dropout: float = 0.0,
-        activation: type[nn.Module] = nn.GELU,
+        activation: Callable[[Tensor], Tensor] = gelu,
         eps: float = 1e-6,
+        scale: float = 1.0,
+        linear: type[Linear] | type[Conv1D] = Linear,
+    ) -> None:
+        super().__init__(
+            LayerNorm(width, eps),
+            Attention(width, heads, causal=causal, dropout=dropout, linear=linear),
+            LayerNorm(width, eps),
+            FFN(width, hidden, dropout=dropout, activation=activation, linear=linear),
+            dropout=dropout,
+            scale=scale,
+        )
+
+
+class Stack(nn.ModuleList):
+    """Layers one after another, each with its own cache: [batch, n, width] -> the same."""
+
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
+        super().__init__(layers)
+
+    def forward(self, x: Tensor, caches: Sequence[Cache] | None = None) -> Tensor:
+        for number, layer in enumerate(self):
+            x = layer(x) if caches is None else layer(x, caches[number])
+        return x
+
+
+# --- Transformer++ --------------------------------------------------------------------------------
+
+
+class ModernLayer(Layer):
+    """A layer of Transformer++: RMSNorm, attention with rotary positions, GeGLU. [batch, n, width] -> the same.
+
+    Parameters
+    ----------
+    depth : number of layers of the network; the attention's output is multiplied by 1 / √(2 · depth).
+    mlp : another network in place of GeGLU, such as a mixture of experts.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        depth: int,
+        *,
+        causal: bool = True,
+        bias: bool = False,
+        mlp: nn.Module | None = None,
+    ) -> None:
+        super().__init__(
+            RMSNorm(width),
+            Attention(width, heads, causal=causal, rotary=True, bias=bias),
+            RMSNorm(width),
+            mlp or GeGLU(width, hidden, bias),
+            scale=1 / math.sqrt(2 * depth),
+        )
+
+
+class TransformerPlusPlus(Stack):
+    """The essay's Transformer++, close to LLaMA (arXiv:2302.13971, section 2.2) and ModernBERT: no biases but in the
+    last layer. [batch, n, width] -> the same, without a final norm."""
+
+    def __init__(
+        self, width: int, heads: int, hidden: int, depth: int, *, causal: bool = True
+    ) -> None:
+        super().__init__(
+            ModernLayer(width, heads, hidden, depth, causal=causal, bias=number == depth - 1)
+            for number in range(depth)
+        )
+
+
+# --- the original: encoder and decoder ------------------------------------------------------------
+
+
+class PostNormEncoderLayer(nn.Module):
+    """norm(x + attention(x)), then norm(x + ffn(x)) (arXiv:1706.03762, section 3.1): [batch, m, width] -> the same.
+
+    As ``torch.nn.TransformerEncoderLayer``. The FFN has ReLU.
+    """
+
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.attn = Attention(width, heads, dropout=dropout)
+        self.mlp = FFN(width, hidden, dropout=dropout, activation=torch.relu)
+        self.norm1, self.norm2 = LayerNorm(width), LayerNorm(width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(x + self.attn(x))
+        return self.norm2(x + self.dropout(self.mlp(x)))
+
+
+class PostNormDecoderLayer(nn.Module):
+    """Causal attention over the target so far, cross-attention over the source, FFN: [batch, n, width] -> the same.
+
+    As ``torch.nn.TransformerDecoderLayer``.
+    """
+
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.attn = Attention(width, heads, causal=True, dropout=dropout)
+        self.cross = CrossAttention(width, heads, dropout=dropout)
+        self.mlp = FFN(width, hidden, dropout=dropout, activation=torch.relu)
+        self.norm1, self.norm2, self.norm3 = LayerNorm(width), LayerNorm(width), LayerNorm(width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        """x [batch, n, width] of the target, memory [batch, m, width] of the source."""
+        x = self.norm1(x + self.attn(x))
+        x = self.norm2(x + self.cross(x, memory))
+        return self.norm3(x + self.dropout(self.mlp(x)))
+
+
+class EncoderDecoder(nn.Module):
+    """The Transformer of "Attention is all you need" (arXiv:1706.03762, figure 1), which maps a sequence to another.
+
+    As ``torch.nn.Transformer`` without the norms that torch adds behind the last layers, and with embeddings. Source,
+    target and output share one embedding matrix (section 3.4).
+
+    Parameters
+    ----------
+    vocabulary : number of tokens, of source and target together.
+    width, depth, heads, hidden : sizes of encoder and decoder, ``depth`` layers each; the defaults are the paper's
+        base model (table 3).
+    dropout : of embeddings, attention and FFNs, in training.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        width: int = 512,
+        depth: int = 6,
+        heads: int = 8,
+        hidden: int = 2048,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps)
-        self.attn = Attention(width, heads, causal=causal, dropout=dropout)
-        self.norm2 = nn.LayerNorm(width, eps)
-        self.mlp = Mlp(width, hidden, act_layer=activation, drop=dropout)
+        self.tokens = Embedding(vocabulary, width, scaled=True)
+        nn.init.normal_(
+            self.tokens.weight, std=1 / math.sqrt(width)
+        )  # so that scaled rows have variance 1
+        self.dropout = Dropout(dropout)
+        encoder_layer = partial(PostNormEncoderLayer, width, heads, hidden, dropout)
+        decoder_layer = partial(PostNormDecoderLayer, width, heads, hidden, dropout)
+        self.encoder = nn.ModuleList(encoder_layer() for _ in range(depth))
+        self.decoder = nn.ModuleList(decoder_layer() for _ in range(depth))
+        for module in self.modules():
+            if isinstance(module, Linear):
+                nn.init.xavier_uniform_(module.weight)
 
-    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
-        x = x + self.attn(self.norm1(x), cache)
-        return x + self.mlp(self.norm2(x))
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Tokens int64 [batch, m] and [batch, n] -> logits of the next target token [batch, n, vocabulary]."""
+        return self.decode(target, self.encode(source))
+
+    def encode(self, source: Tensor) -> Tensor:
+        """int64 [batch, m] -> [batch, m, width]."""
+        x = self.embed(source)
+        for layer in self.encoder:
+            x = layer(x)
+        return x
+
+    def decode(self, target: Tensor, memory: Tensor) -> Tensor:
+        """int64 [batch, n] and [batch, m, width] -> logits [batch, n, vocabulary]."""
+        x = self.embed(target)
+        for layer in self.decoder:
+            x = layer(x, memory)
+        return x @ self.tokens.weight.T
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """int64 [batch, n] -> [batch, n, width]: token plus position."""
+        x = self.tokens(ids)
+        positions = sinusoidal_positions(ids.shape[1], x.shape[2]).to(x)  # [n, width]
+        return self.dropout(x + positions)
+
+    @torch.inference_mode()
+    def generate(self, source: Tensor, start: int, n: int) -> Tensor:
+        """The n likeliest tokens one by one, after the token ``start``: int64 [batch, m] -> int64 [batch, n]."""
+        memory = self.encode(source)
+        target = torch.full_like(source[:, :1], start)
+        for _ in range(n):
+            best = self.decode(target, memory)[:, -1:].argmax(-1)  # [batch, 1]
+            target = torch.cat((target, best), dim=1)
+        return target[:, 1:]

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
 import torch
-from timm.layers.patch_embed import PatchEmbed
 from torch import Tensor, nn
 
-from learners.scratch.transformer import Layer
+from learners.scratch.layers import LayerNorm, Linear
+from learners.scratch.transformer import EncoderLayer, Stack
+
+
+class PatchEmbedding(nn.Module):
+    """One vector for each patch: [batch, 3, size, size] -> [batch, n, width], n = (size / patch)² (section 3.1).
+
+    A convolution that steps by its own width, as ``timm.layers.PatchEmbed``. proj.weight [width, 3, patch, patch].
+    """
+
+    def __init__(self, patch: int, width: int) -> None:
+        super().__init__()
+        self.patch = patch
+        self.proj = nn.Conv2d(3, width, patch, stride=patch)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.proj(x)  # [batch, width, size / patch, size / patch]
+        return x.flatten(2).transpose(1, 2)  # row after row of patches
+
+
+class PatchEmbeddingWithoutConvolution(PatchEmbedding):
+    """The same numbers: cut the picture into patches, and send each through one linear map."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = self.patch
+        x = x.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # [batch, 3, rows, p, columns, p]
+        x = x.permute(0, 2, 4, 1, 3, 5)  # [batch, rows, columns, 3, p, p]
+        x = x.flatten(3).flatten(1, 2)  # [batch, n, 3 · p · p]
+        return nn.functional.linear(x, self.proj.weight.flatten(1), self.proj.bias)
 
 
 class ViT(nn.Module):
@@ -22,8 +50,8 @@ class ViT(nn.Module):
     ----------
     size, patch : sides of picture and patch in pixels; the size is a multiple of the patch.
     width, depth, heads, hidden : sizes of the encoder; ``hidden`` is the width of its MLPs.
-    essay : build the essay's variant, whose class token has no position embedding, and whose last layer is not
-        followed by a LayerNorm.
+    essay : build the essay's variant: its class token has no position embedding, its last layer is not followed by a
+        LayerNorm, and the output of its attentions is multiplied by 1 / √(2 · depth).
     """
 
     num_prefix_tokens = 1
@@ -46,11 +74,11 @@ class ViT(nn.Module):
         n = (size // patch) ** 2
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.empty(1, n + (not essay), width).normal_(std=0.02))
-        # A convolution that steps by its own width: [batch, n, width], rows of patches one by one.
-        self.patch_embed = PatchEmbed(size, patch, embed_dim=width)
-        self.blocks = nn.Sequential(*(Layer(width, heads, hidden) for _ in range(depth)))
-        self.norm = nn.Identity() if essay else nn.LayerNorm(width, eps=1e-6)
-        self.head = nn.Identity() if n_classes is None else nn.Linear(width, n_classes)
+        self.patch_embed = PatchEmbedding(patch, width)
+        scale = 1 / math.sqrt(2 * depth) if essay else 1.0
+        self.blocks = Stack(EncoderLayer(width, heads, hidden, scale=scale) for _ in range(depth))
+        self.norm = nn.Identity() if essay else LayerNorm(width, eps=1e-6)
+        self.head = nn.Identity() if n_classes is None else Linear(width, n_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.patch_embed(x)  # [batch, n, width]
@@ -66,7 +94,7 @@ class ViT(nn.Module):
 
 
 def vit_b_16(size: int = 224, n_classes: int | None = 1000) -> ViT:
-    """ViT-B/16 as published: 86,567,656 parameters, as in torchvision and timm."""
+    """ViT-B/16 as published: 86,567,656 parameters, as torchvision's ``vit_b_16`` and timm's ``vit_base_patch16_224``."""
     return ViT(size=size, n_classes=n_classes)
 
 

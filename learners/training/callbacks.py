@@ -19,6 +19,7 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
+from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner, Recorder
 from fastai.torch_core import get_random_states, set_random_states, set_seed
@@ -127,6 +128,32 @@ class FrozenBatchNorms(Callback):
             norm.eval()
 
 
+class Accumulation(GradientAccumulation):
+    """Takes an optimizer step after several batches, with the mean gradient over all their files.
+
+    Clipping, loss scaling, EMA and schedules count these steps. The last step of an epoch may have fewer batches, so
+    no gradient is left over for the next epoch or for a checkpoint.
+
+    Parameters
+    ----------
+    batches : batches of a step.
+    """
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.batches = batches
+
+    def before_batch(self) -> None:
+        first = self.iter - self.iter % self.batches  # the first batch of this step
+        self.n_acc = min(self.batches, self.n_iter - first) * self.dl.bs
+        self.learn.pct_train = (self.epoch + first / self.n_iter) / self.n_epoch
+
+
+def batches_per_step(learn: Learner) -> int:
+    """Batches whose gradients make up an optimizer step."""
+    return next((cb.batches for cb in learn.cbs if isinstance(cb, Accumulation)), 1)
+
+
 class Ema(EMACallback):
     """Exponential moving average of the weights, with a decay that follows the length of the fit.
 
@@ -144,7 +171,7 @@ class Ema(EMACallback):
         self.horizon = horizon
 
     def before_fit(self) -> None:
-        steps = max(1, self.n_epoch * len(self.dls.train))
+        steps = max(1, self.n_epoch * -(-len(self.dls.train) // batches_per_step(self.learn)))
         reach = max(min(2, steps), self.horizon * steps)
         self.decay = 1 - 1 / reach
         self.inverse_decay = 1 - self.decay

@@ -37,9 +37,11 @@ from learners.backbones import parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.machine import disable_telemetry
 from learners.training.callbacks import (
+    Accumulation,
     FrozenBatchNorms,
     LossesAsFloats,
     ValidationLoss,
+    batches_per_step,
     undisturbed_randomness,
 )
 from learners.training.checkpoints import Checkpoints, KeepBest, Position
@@ -86,6 +88,7 @@ def make_learner(
             FrozenBatchNorms(body=fits_head),
             ValidationLoss(objective.plain_loss),
             LossesAsFloats(),
+            *([Accumulation(settings.accumulate // settings.bs)] if settings.accumulate else []),
             *([] if settings.clip is None else [GradientClip(settings.clip)]),
             *([objective.mixup(settings.mixup)] if settings.mixup else []),
             *cbs,
@@ -200,7 +203,9 @@ def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
     """
     with undisturbed_randomness(learn.dls):
         frozen_to = learn.opt.frozen_idx if learn.opt is not None else 0
-        by_method = learn.lr_find(suggest_funcs=(slide, valley), show_plot=False)
+        by_method = learn.lr_find(
+            num_it=100 * batches_per_step(learn), suggest_funcs=(slide, valley), show_plot=False
+        )
         # fastai restores the weights, but not the optimizer's moments.
         learn.create_opt()
         learn.freeze_to(frozen_to)

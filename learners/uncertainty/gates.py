@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, counted, quoted
+from datasets.core.processes import CRASHED
 from learners.cli.settings import ScoreName
 from learners.files import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, with_margin
@@ -95,6 +96,11 @@ class Reason(str):
     def failed(self) -> bool:
         """Whether there is no prediction, not even "unknown": the file is bad or does not cover the moment."""
         return self.why in FAILURES
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the file crashed the process that read it, so that no other should open it."""
+        return self.detail == CRASHED
 
 
 AMBIGUOUS, OUT_OF_DISTRIBUTION, UNUSUAL, BACKGROUND, OTHER_CLASS = map(

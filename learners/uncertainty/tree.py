@@ -6,7 +6,6 @@ probability reaches a limit; the gates then judge that name as they judge a clas
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.cells import read_dicts, write_rows
+from datasets.core.cells import read_csv, write_rows
 from datasets.core.errors import SecondhandError, quoted
 from datasets.items import UNKNOWN, clean_label, label_error, spelling_key
 from learners.files import ranged, read_as
@@ -238,23 +237,16 @@ def _rows(file: Path) -> dict[int, tuple[str, str]]:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise SecondhandError(f"{begin} is larger than {MAX_BYTES >> 20} MiB. Make it smaller")
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-        columns, rows = read_dicts(lines, strict=True)
-        if not {*COLUMNS} <= {*columns}:
-            columns_text = ", ".join(columns)[:200] or "none"
-            raise SecondhandError(
-                f"{begin} has the columns {columns_text}; it needs the columns label and parent"
-            )
-        return {
-            number: (clean_label(row["label"] or ""), clean_label(row["parent"] or ""))
-            for number, row in enumerate(rows, start=2)
-        }
-    except SecondhandError:
-        raise
-    except (OSError, ValueError, csv.Error) as error:
+        cells = read_csv(file)
+    except (OSError, SecondhandError) as error:
+        raise SecondhandError(f"{begin} cannot be read as CSV ({str(error)[:200]})") from None
+    if not {*COLUMNS} <= {*cells}:
+        columns_text = ", ".join(map(str, cells))[:200] or "none"
         raise SecondhandError(
-            f"{begin} cannot be read as CSV in UTF-8 ({str(error)[:200]})"
-        ) from None
+            f"{begin} has the columns {columns_text}; it needs the columns label and parent"
+        )
+    rows = zip(*(cells[name].map(clean_label) for name in COLUMNS), strict=True)
+    return dict(enumerate(rows, start=2))
 
 
 def _check_steps(parents: Mapping[str, str], row_numbers: Mapping[str, int], begin: str) -> None:

@@ -206,6 +206,39 @@ def test_probabilities_are_called_calibrated_only_where_they_are():
     assert "Calibrated probabilities" in Seen(answer_html(SURE, RULE, FITTED)).text
 
 
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_the_events_of_a_recording_come_before_the_recording_as_a_whole(exclusive):
+    rule = RULE if exclusive else replace(RULE, thresholds={"cat": 0.5, "dog": 0.5})
+    labels = ["cat", "unknown", "cat" if exclusive else "cat|dog", "cat"]
+    windows = tuple(
+        (DOUBT if label == "unknown" else SURE)._replace(
+            label=label, start=5.0 * n, end=5.0 * n + 5
+        )
+        for n, label in enumerate(labels)
+    )
+    html = answer_html(DOUBT._replace(windows=windows), rule, FITTED)
+    page = Seen(html)
+    head = "2 events: cat 2" if exclusive else "3 events: cat 2, dog 1"
+    assert page.text.strip().startswith(head)
+    assert "The recording as a whole is unknown. Not sure enough" in page.text
+    assert page.text.index("10.0 to 20.0 s cat") < page.text.index(
+        "probabilities of the whole recording"
+    )
+    assert "sh-answer sh-known" in html
+    table = Seen(table_html([DOUBT._replace(windows=windows), SURE], rule)).text
+    assert f"Events: {head[0]}." in table
+    assert head in table
+    # A visitor's rule moves the windows, and so the events.
+    strict = (
+        threshold_rule(0.99)
+        if exclusive
+        else replace(rule, of_model=False, thresholds={"cat": 0.99, "dog": 0.99})
+    )
+    html = answer_html(judge(DOUBT._replace(windows=windows), strict), strict, FITTED)
+    assert "event" not in Seen(html).text
+    assert "sh-answer sh-unknown" in html
+
+
 def test_a_broken_file_is_not_unknown():
     text = Seen(table_html([SURE, DOUBT, BAD, BAD], RULE)).text
     assert "4 files: 1 answered, 1 unknown, 2 could not be used." in text

@@ -33,6 +33,8 @@ from learners.predict import main
 from learners.search import main as search
 from learners.uncertainty import Confidence, Outputs
 from tests.forks import Program
+from tests.kept.make import MODEL as SOUND_MODEL
+from tests.kept.make import write_clips
 from tests.learners.confidences import settings
 from tests.phones import avif, heic
 from tests.pictures import write_pictures
@@ -357,3 +359,49 @@ def test_a_pipe_counts_the_answers_too(model, folder, tmp_path, capsys):
     assert main([model, str(folder), "--threshold", "1", "--out", str(out)]) == 0
     err = capsys.readouterr().err
     assert f"9 files: 0 answered, 9 unknown (9 ambiguous)\nWritten: {out}\n" in err
+
+
+def cut_off(folder: Path) -> None:
+    """A recording of 4 s and a photo whose last quarters are missing, and a file that is not read."""
+    for path in write_clips(folder):
+        path.rename(folder / "cut.wav") if path.stem == "long" else path.unlink()
+    photo = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    Image.fromarray(photo).save(folder / "cut.jpg", quality=90)
+    for name in ("cut.wav", "cut.jpg"):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) * 3 // 4])
+    (folder / "notes.raw").write_bytes(bytes(1000))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "rows"),
+    [
+        ("cut.wav", [], 0),
+        ("cut.wav", ["--allow-truncated"], 1),
+        ("cut.wav", ["--windows"], 4),
+        ("cut.wav", ["--events"], 1),
+        ("cut.jpg", [], 0),
+        ("cut.jpg", ["--allow-truncated"], 1),
+        ("notes.raw", ["--allow-truncated"], 0),
+    ],
+)
+def test_what_is_there_of_a_file_that_was_cut_off_is_predicted_on_request(
+    model, tmp_path, capfd, monkeypatch, name, words, rows
+):
+    cut_off(tmp_path)
+    sound = str(SOUND_MODEL)
+    used = model if name == "cut.jpg" else sound
+    status = main([used, str(tmp_path / name), *words, "--device", "cpu", "--format", "csv"])
+    printed = capfd.readouterr()
+    table = list(csv.DictReader(io.StringIO(printed.out)))
+    assert status == (0 if rows else 3)
+    assert sum("bad file" not in row["reason"] for row in table) == rows
+    if rows:
+        assert f"{name}: truncated" in printed.err
+        assert (
+            "the last 1 of 4 s are missing" if name == "cut.wav" else "% is missing"
+        ) in printed.err
+    else:
+        assert ("--allow-truncated" in table[0]["reason"]) == (name != "notes.raw")
+    if words == ["--windows"]:
+        assert max(float(row["end"]) for row in table) == pytest.approx(3, abs=0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -242,6 +243,85 @@ def test_camtrap_dp_of_sound(tmp_path: Path) -> None:
     times = {(Path(r.path).name, r.label): (r.start, r.end) for r in table.frame.itertuples()}
     assert times["a.wav", "Parus major"] == pytest.approx((0.01, 0.03))
     assert np.isnan(times["b.wav", "Parus major"]).all()
+
+
+@pytest.mark.parametrize(
+    ("missing", "separator", "encoding", "parts", "ending", "described"),
+    [
+        ("NA", ",", "utf-8", 1, ".csv", {}),
+        ("NaN", ",", "utf-8", 3, ".csv.gz", {}),
+        ("nan", ";", "utf-16", 1, ".csv", {}),
+        ("-", "|", "mac_roman", 2, ".csv", {"missingValues": ["-"]}),
+    ],
+)
+def test_camtrap_dp_as_its_description_says(
+    tmp_path, missing, separator, encoding, parts, ending, described
+):
+    """Missing values, separator, encoding and several files in a resource; the cells are the same."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    for n in range(4):
+        picture(folder / f"{n}.jpg")
+    at = [f"2024-05-01T06:0{n}:00Z" for n in range(4)]
+    kinds = [
+        ("blank", ""),
+        ("animal", "Lynx é"),
+        ("animal", "Sus scrofa"),
+        ("animal", "Sus scrofa"),
+    ]
+    tables = {
+        "media": [MEDIA, *(f"m{n},d,{at[n]},{n}.jpg,image/jpeg\n" for n in range(4))],
+        "observations": [
+            SEEN, f"o0,d,m0,{at[0]},{at[0]},blank,,human\n", f"o1,d,m1,{at[1]},{at[1]},animal,Lynx é,human\n",
+            f"o2,d,,{at[2]},{at[3]},animal,Sus scrofa,human\n",
+        ],
+    }  # fmt: skip
+    resources = []
+    for name, (head, *lines) in tables.items():
+        files = [f"{name}{part}{ending}" for part in range(parts)]
+        for part, file in enumerate(files):
+            text = "".join(
+                separator.join(cell or missing for cell in line.rstrip("\n").split(",")) + "\n"
+                for line in (head, *lines[part::parts])
+            )
+            data = text.encode(encoding)
+            (folder / file).write_bytes(gzip.compress(data) if ending.endswith("gz") else data)
+        resource: dict[str, object] = {"name": name, "path": files if parts > 1 else files[0], "schema": described}  # fmt: skip
+        if encoding == "mac_roman":
+            resource |= {"encoding": encoding, "dialect": {"delimiter": separator}}
+        resources.append(resource)
+    write(folder / "datapackage.json", json.dumps({"resources": resources}))
+    table = load_table(folder, learned=False)
+    labels = {Path(path).name: label for path, label in zip(table.frame["path"], table.frame["label"], strict=True)}  # fmt: skip
+    assert labels == {f"{n}.jpg": name or kind for n, (kind, name) in enumerate(kinds)}
+    assert table.rejected == []
+
+
+def test_times_with_and_without_a_zone_are_not_compared(tmp_path: Path) -> None:
+    """02:00 without a zone may be any of the events'; with none at all the table is clear."""
+    folder = tmp_path / "package"
+    for n in range(3):
+        picture(folder / f"{n}.jpg")
+    media = "".join(f"m{n},d,2024-05-01T0{n}:00:00{'Z' if n == 2 else ''},{n}.jpg,image/jpeg\n" for n in range(3))  # fmt: skip
+    seen = "o{0},d,,2024-05-01T0{0}:00:00{2},2024-05-01T0{0}:30:00{2},animal,{1},human\n"
+    names = ("Lynx lynx", "Sus scrofa", "Ovis")
+    zoned = "".join(seen.format(n, name, "Z") for n, name in enumerate(names))
+    table = load_table(package(folder, media, zoned), learned=False)
+    assert [Path(path).name for path in table.frame["path"]] == ["2.jpg"]
+    assert listed(table).keys() == {"0.jpg", "1.jpg"}
+    assert all("time zone" in reason for reason in listed(table).values())
+    local = "".join(seen.format(n, name, "") for n, name in enumerate(names))
+    table = load_table(package(folder, media.replace("Z", ""), local), learned=False)
+    assert [*table.frame["label"]] == [*names]
+
+
+def test_an_older_package_is_called_so(tmp_path: Path) -> None:
+    folder = package(tmp_path / "package", "", "")
+    description = json.loads((folder / "datapackage.json").read_text())
+    profile = "https://raw.githubusercontent.com/tdwg/camtrap-dp/0.1.6/camtrap-dp-profile.json"
+    write(folder / "datapackage.json", json.dumps(description | {"profile": profile}))
+    with pytest.raises(SecondhandError, match=r"Camtrap DP 0\.1\.6.*1\.0"):
+        load_table(folder)
 
 
 def test_a_package_that_is_none_is_said(tmp_path: Path) -> None:

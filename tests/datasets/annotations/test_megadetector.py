@@ -50,16 +50,16 @@ def test_each_box_above_the_limit_is_an_item_of_its_class_folder(tmp_path: Path)
         tmp_path,
         [
             {"file": "fox\\a.jpg", "detections": [animal(), animal(0.3, second), animal(0.1)]},
-            {"file": "badger/b.jpg", "detections": [animal(), animal(category="2")]},
+            {"file": "badger/b.jpg", "detections": [animal(), animal(category="2")], "seq_id": 7},
             {"file": "badger/empty.jpg", "detections": []},
             {"file": "badger/bad.jpg", "failure": "Failure image access", "detections": None},
         ],
     )
     frame, rejected = items_of_detections(file, None)
     assert frame.values.tolist() == [
-        [str(tmp_path / "fox/a.jpg"), "fox", *BOX],
-        [str(tmp_path / "fox/a.jpg"), "fox", *second],
-        [str(tmp_path / "badger/b.jpg"), "badger", *BOX],
+        [str(tmp_path / "fox/a.jpg"), "fox", "", *BOX],
+        [str(tmp_path / "fox/a.jpg"), "fox", "", *second],
+        [str(tmp_path / "badger/b.jpg"), "badger", "7", *BOX],
     ]
     reasons = {Path(path).name: reason for path, reason in rejected}
     assert reasons["b.jpg, box 2"] == "a person"

@@ -15,7 +15,15 @@ import soundfile
 import soxr
 from PIL import Image
 
-from datasets.audio.decode import NO_SIGNAL, AudioInfo, loudness, probe, read_audio, windows
+from datasets.audio.decode import (
+    NO_SIGNAL,
+    AudioInfo,
+    check_whole,
+    loudness,
+    probe,
+    read_audio,
+    windows,
+)
 from datasets.core.errors import BadFile, SecondhandError
 from tests.phones import m4a
 
@@ -179,13 +187,31 @@ def test_channels_are_averaged(tmp_path):
     np.testing.assert_allclose(read_audio(path)[0], (left + right) / 2, atol=1e-7)
 
 
-def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog):
-    expected = tone()
-    path = save(tmp_path / "a.wav", np.stack([-0.98 * expected, expected], 1), subtype="FLOAT")
+@pytest.mark.parametrize(("gain", "offset"), [(0.98, 0), (0.8, 0), (0.6, 0), (0.8, 0.05)])
+def test_channels_that_cancel_give_the_louder_one(tmp_path, caplog, gain, offset):
+    expected = tone() + np.float32(offset)
+    stereo = np.stack([-gain * tone() + offset, expected], 1)
+    path = save(tmp_path / f"{gain}{offset}.wav", stereo, subtype="FLOAT")
     with caplog.at_level(logging.WARNING):
         signal, _ = read_audio(path)
+        read_audio(path, end=0.5)
     np.testing.assert_allclose(signal, expected, atol=1e-7)
-    assert "channels cancel when averaged, so only channel 2" in caplog.text
+    assert caplog.text.count("channels cancel when averaged, so only channel 2") == 1, "once a file"
+
+
+def test_silent_and_related_channels_do_not_count_as_cancelling(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    noise, other = rng.normal(0, 0.1, (2, RATE))
+    pairs = (
+        (np.full(RATE, 0.02), np.full(RATE, -0.02)),
+        (noise, np.roll(noise, 9)),
+        (noise, 0.5 * other - 0.5 * noise),
+        (noise, -0.3 * noise),
+    )
+    for number, pair in enumerate(pairs):
+        signal, _ = read_audio(save(tmp_path / f"{number}.wav", np.stack(pair, 1), subtype="FLOAT"))
+        np.testing.assert_allclose(signal, np.mean(pair, axis=0), atol=1e-6)
+    assert "cancel" not in caplog.text
 
 
 def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog):
@@ -215,9 +241,9 @@ def patch_header(data, position, layout, value):
     return bytes(data)
 
 
-def refuse(path, reason):
+def refuse(path, reason, readers=(probe, read_audio)):
     """Check that a file is refused before much memory is taken."""
-    for read in (probe, read_audio):
+    for read in readers:
         tracemalloc.start()
         try:
             with pytest.raises(BadFile, match=reason) as error:
@@ -229,7 +255,8 @@ def refuse(path, reason):
 
 
 WAV, PHONE = sound(), m4a(tone(), RATE)
-FLAC = sound("FLAC", np.random.default_rng(0).uniform(-0.5, 0.5, 5 * RATE))
+FLAC_SAMPLES = np.random.default_rng(0).uniform(-0.5, 0.5, 5 * RATE)
+FLAC = sound("FLAC", FLAC_SAMPLES)
 LIES = 2**31, "its tables claim"
 
 
@@ -242,11 +269,6 @@ LIES = 2**31, "its tables claim"
         (patch_header(WAV, 24, "<I", 2_000_000_000), "implausible header: 2000000000 Hz"),
         (patch_header(WAV, 24, "<I", 1), "implausible header: 1 Hz"),
         (patch_header(WAV, 22, "<H", 500), "implausible header: 500 channels"),
-        (patch_header(WAV, 40, "<I", 0xF0000000), "states 4026531840 bytes"),
-        (patch_header(sound("RF64"), (b"ds64", 16), "<Q", 80 * 10**9), "states 80000000000 bytes"),
-        (patch_header(sound("FLAC"), (b"fLaC", 22), ">I", 2**32 - 1), "implausible header: 4294967295 samples"),
-        (WAV[:9000], "truncated: the header states 32"),
-        (sound("AIFF")[:9000], "truncated: the header states 32"),
         *((np.random.default_rng(n).bytes(5000), "decoded|support|too short|implausible") for n in range(5)),
         # Videos.
         (b"\x1aE\xdf\xa3" + bytes(1000), "extract its sound"),
@@ -291,8 +313,7 @@ def with_sample(value):
     [
         *((sound(kind)[:44], "truncated|cannot be decoded|0 samples")
           for kind in ("WAV", "FLAC", "AIFF", "OGG", "MP3")),
-        *((FLAC[: int(kept * len(FLAC))], "truncated") for kept in (0.3, 0.6, 0.95)),
-        (sound("MP3", tone(5))[: len(sound("MP3", tone(5))) // 2], "truncated"),
+        (FLAC[:40_000] + FLAC[40_020:], "damaged|truncated|decoded"),
         *((with_sample(value), "NaN or infinite") for value in (np.nan, np.inf, -np.inf)),
         (sound(samples=tone() * 32768, subtype="FLOAT"), "samples up to 163"),
     ],
@@ -305,10 +326,114 @@ def test_bad_samples_are_refused_when_they_are_read(tmp_path, content, reason):
         read_audio(path)
 
 
-def test_a_streamed_wav_of_unstated_length_is_read(tmp_path):
+def no_count(flac):
+    """Clear the number of samples in STREAMINFO, as an encoder that writes to a pipe leaves it."""
+    return flac[:21] + bytes([flac[21] & 0xF0]) + bytes(4) + flac[26:]
+
+
+STEREO = np.random.default_rng(1).uniform(-0.5, 0.5, (3 * RATE, 2))
+UNSTATED = {
+    f"wav {length:x}": patch_header(WAV, 40, "<I", length)
+    for length in (0, 0x7FFFF000, 0x7FFFFFDB, 0x7FFFFFFF, 0x80000000, 0xFFFFFFDB, 0xFFFFFFFF)
+}
+UNSTATED["wav, nothing stated"] = patch_header(UNSTATED["wav 0"], 4, "<I", 0)
+for number, name in ((0, "0"), (2**64 - 1, "all")):
+    header = patch_header(sound("RF64"), (b"ds64", 8), "<Q", number)
+    UNSTATED[f"rf64 {name}"] = patch_header(header, (b"ds64", 16), "<Q", number)
+UNSTATED["flac"] = no_count(FLAC)
+UNSTATED["flac of 24 bits, stereo"] = no_count(sound("FLAC", STEREO, subtype="PCM_24"))
+
+
+@pytest.mark.parametrize("content", UNSTATED.values(), ids=UNSTATED)
+def test_a_recording_whose_length_was_never_written_is_read(tmp_path, content):
     path = tmp_path / "a.wav"
-    path.write_bytes(patch_header(WAV, 40, "<I", 0xFFFFFFFF))
-    np.testing.assert_allclose(read_audio(path)[0], tone(), atol=4e-5)
+    path.write_bytes(content)
+    whole, _ = read_audio(path)
+    expected = {RATE: tone(), 5 * RATE: FLAC_SAMPLES, 3 * RATE: STEREO.mean(axis=1)}[len(whole)]
+    np.testing.assert_allclose(whole, expected, atol=4e-5)
+    assert probe(path) == AudioInfo(RATE, probe(path).channels, len(whole), len(whole) / RATE)
+    seconds = len(whole) / RATE
+    last, _ = read_audio(path, start=seconds - 0.1, end=seconds + 1)
+    np.testing.assert_array_equal(last, whole[-RATE // 10 :])
+    check_whole(path)
+
+
+def test_an_empty_recording_has_no_length_to_find(tmp_path):
+    path = tmp_path / "a.wav"
+    for rest in (b"", b"LIST\x04\0\0\0INFO", b"LIST\x0b\0\0\0INFOISFT\0\0\0"):
+        path.write_bytes(WAV[:40] + bytes(4) + rest)
+        with pytest.raises(BadFile, match="too short: 0 samples"):
+            read_audio(path)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("kind", ["WAV", "RF64", "AIFF", "FLAC", "MP3"])
+def test_of_a_recording_that_was_cut_off_what_is_there_is_read(tmp_path, kind, kept):
+    content, path = sound(kind, FLAC_SAMPLES), tmp_path / "a.wav"
+    path.write_bytes(content)
+    whole, _ = read_audio(path)
+    path.write_bytes(content[: int(kept * len(content))])
+    signal, info = read_audio(path)[0], probe(path)
+    assert info.duration + info.missing == pytest.approx(5, abs=0.01)
+    assert info.duration / 5 == pytest.approx(kept, abs=0.08), "frames of 0.3 s"
+    assert len(signal) == info.frames
+    same = max(len(signal) - 4000, 0)  # a codec's frames depend on the next
+    np.testing.assert_allclose(signal[:same], whole[:same], atol=1e-6)
+    part, _ = read_audio(path, start=info.duration / 2)
+    assert len(part) == pytest.approx(len(signal) / 2, abs=1)
+    with pytest.raises(BadFile, match="outside the recording"):
+        read_audio(path, start=4.99)
+    with pytest.raises(BadFile, match=f"the last {info.missing:.3g} of .* --allow-truncated"):
+        check_whole(path)
+
+
+def test_a_header_that_claims_gigabytes_costs_what_is_there(tmp_path):
+    path = tmp_path / "a.wav"
+    for content, claimed in (
+        (patch_header(WAV, 40, "<I", 0xF0000000), 0xF0000000),
+        (patch_header(sound("RF64"), (b"ds64", 16), "<Q", 80 * 10**9), 80 * 10**9),
+        (patch_header(sound("FLAC"), (b"fLaC", 22), ">I", 2**32 - 1), 2 * (2**32 - 1)),
+    ):
+        path.write_bytes(content)
+        refuse(path, "the last .* are missing", (check_whole,))
+        assert probe(path).missing == pytest.approx(claimed / 2 / RATE, rel=1e-3)
+        np.testing.assert_allclose(read_audio(path)[0], tone(), atol=4e-5)
+
+
+def flac_frames(bits):
+    """A FLAC file of one frame of constant samples of so many bits (RFC 9639)."""
+    info = struct.pack(">HH3s3s", 4096, 4096, bytes(3), bytes(3))
+    info += (RATE << 44 | (bits - 1) << 36 | 4096).to_bytes(8) + bytes(16)
+    return b"fLaC\x80\0\0\x22" + info + bytes(64)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.flac", flac_frames(12), "FLAC with 12 bits"),
+        ("a.flac", flac_frames(20), "FLAC with 20 bits"),
+        ("a.flac", flac_frames(32), "FLAC with 32 bits"),
+        ("a.oga", b"OggS" + bytes(24) + b"\x7fFLAC" + bytes(1000), "FLAC in an Ogg container"),
+        ("a.ogg", b"OggS" + bytes(24) + b"Speex   " + bytes(1000), "Speex in an Ogg container"),
+        ("a.gsm", b"\xd2" + bytes(1000), "GSM610 without a header"),
+        ("notes.raw", bytes(1000), "samples without a header"),
+        ("NOTES.RAW", b"text", "samples without a header"),
+        ("a.wav", b"\xff\xf1" + bytes(1000), "AAC"),
+        ("a.amr", b"#!AMR\n" + bytes(1000), "AMR"),
+    ],
+)
+def test_a_format_that_is_not_read_is_called_by_its_name(tmp_path, name, content, reason):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadFile, match=f"{reason}.*convert it to WAV or FLAC"):
+        read_audio(tmp_path / name)
+
+
+def test_gsm_in_a_wav_file_is_read_from_any_sample(tmp_path):
+    t = np.arange(24_000) / 8000
+    path = save(tmp_path / "a.wav", 0.5 * np.sin(6000 * t), 8000, subtype="GSM610")
+    whole, _ = read_audio(path)
+    assert np.corrcoef(whole[:24_000], np.sin(6000 * t))[0, 1] > 0.99
+    np.testing.assert_array_equal(read_audio(path, start=1.5, end=2)[0], whole[12_000:16_000])
 
 
 @pytest.mark.parametrize(
@@ -383,7 +508,8 @@ def test_spans_that_cannot_be(tmp_path, monkeypatch):
         ((20, 5), [(0, 5), (5, 10), (10, 15), (15, 20)]),
         ((12, 5), [(0, 5), (5, 10), (7, 12)]),  # the last window ends with the recording
         ((10, 4, 0.5), [(0, 4), (2, 6), (4, 8), (6, 10)]),
-        *(((length, 5), [(0, length)]) for length in (0.2, 5, 5.4)),
+        *(((length, 5), [(0, length)]) for length in (0.2, 5, 5.04)),
+        *(((length, 5), [(0, 5), (length - 5, length)]) for length in (5.1, 5.4)),
     ],
 )
 def test_windows(arguments, spans):

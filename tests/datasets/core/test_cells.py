@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import itertools
 import math
@@ -13,14 +14,18 @@ import pandas as pd
 import pytest
 
 from datasets.core.cells import (
+    column_names,
     csv_text,
     guard,
     read_cells,
+    read_csv,
     read_dicts,
     read_frame,
     unguard,
+    with_points,
     write_rows,
 )
+from datasets.core.errors import BadFile
 
 #: All texts of up to four of these, and some that occur in practice.
 ALPHABET = ("=", "+", "-", "@", "\t", "\r", "'", "1", ".", "x")
@@ -83,6 +88,61 @@ def test_a_table_comes_back_by_each_way(tmp_path: Path) -> None:
     )
     file.write_text("path,label\n=a.jpg,=1+1\n'b.jpg,it's\n", encoding="utf-8")
     assert read_cells(file).to_numpy().tolist() == [["=a.jpg", "=1+1"], ["'b.jpg", "it's"]]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt", "csv.gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_a_table_is_read_as_any_spreadsheet_saves_it(
+    tmp_path: Path, separator: str, encoding: str, ending: str
+) -> None:
+    """The same cells come back, quoted ones with other separators, line breaks and apostrophes, too."""
+    rows = [["Mäusebussard, jung", "0,5", "a;b"], ["l'été\tchaud", "", 'ein "Zitat"\nzwei|drei']]
+    expected = pd.DataFrame(rows, columns=["Größe", "start", "note"])
+    for stated in (False, True):
+        text = expected.to_csv(index=False, sep=separator, lineterminator="\r\n")
+        content = (f"sep={separator}\r\n" * stated + text).encode(encoding)
+        file = tmp_path / f"t.{ending}"
+        file.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+        pd.testing.assert_frame_equal(read_csv(file), expected)
+        assert column_names(file) == [*expected]
+
+
+def test_a_table_of_one_column_has_no_separator_to_find(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.tsv"):
+        (tmp_path / name).write_text('\npath\n"x, y; z.png"\n')
+        assert read_csv(tmp_path / name)["path"].tolist() == ["x, y; z.png"]
+
+
+def test_a_guessed_encoding_is_said_once_and_what_is_none_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes("path,label\na.png,Blåmeis\n".encode("cp1252"))
+    assert [read_csv(file)["label"][0] for _ in range(3)] == ["Blåmeis"] * 3
+    assert [record.args for record in caplog.records] == [(file,)]
+    file.write_bytes(b"path,label\na.png,\x81\xfe\n")
+    with pytest.raises(BadFile) as error:
+        read_csv(file)
+    assert error.value.path == str(file)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (["0,5", "12", "", "-1,25e3"], [0.5, 12, math.nan, -1250]),
+        (["1,250", "20,500"], [1.25, 20.5]),
+        (["1,250", "20"], [math.nan, 20]),  # a thousand, or not
+        (["1,250", "0,5"], [1.25, 0.5]),
+        (["1.5", "1,250", "x"], [1.5, math.nan, math.nan]),
+        ([1.5, 2.5], [1.5, 2.5]),
+    ],
+)
+def test_a_decimal_comma_is_a_point_unless_it_may_mark_thousands(
+    written: list[object], read: list[float]
+) -> None:
+    numbers = pd.to_numeric(with_points(pd.Series(written)), errors="coerce")
+    assert numbers.tolist() == pytest.approx(read, nan_ok=True)
 
 
 def test_there_is_no_other_way_to_write_a_table() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
+from PIL.TiffImagePlugin import IFDRational
 
 from datasets.core.recorded import Recorded
 from datasets.images.exif import (
@@ -65,7 +66,7 @@ def save(picture: Image.Image, file: Path, **options: bytes) -> None:
         picture.save(file, **options)
 
 
-@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic"])
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic", "tif"])
 def test_the_time_and_the_camera_are_read_from_the_header(tmp_path, ending):
     time = look(photo(tmp_path / f"a.{ending}", serial="17"))
     assert time is not None
@@ -76,12 +77,42 @@ def test_the_time_and_the_camera_are_read_from_the_header(tmp_path, ending):
     assert read_exif(str(tmp_path / f"plain.{ending}")) is None
 
 
-@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic"])
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "avif", "heic", "tif"])
 def test_zone_and_place_are_read_from_the_header(tmp_path, ending):
     known = read_exif(photo(tmp_path / f"a.{ending}", zone="-03:30", place=True))
     assert known == Recorded("EXIF", NOON.replace(tzinfo=timezone(-timedelta(hours=3.5))), (-33.51, 151.25))  # fmt: skip
     place_only = read_exif(photo(tmp_path / f"b.{ending}", None, place=True))
     assert place_only == Recorded("EXIF", None, (-33.51, 151.25))
+
+
+SYDNEY = (33.0, 30.0, 36.0), (151.0, 15.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("south", "east", "parts", "expected"),
+    [
+        ("s", "e", SYDNEY, (-33.51, 151.25)),
+        ("South", "East", SYDNEY, (-33.51, 151.25)),
+        ("S ", "E\0", SYDNEY, (-33.51, 151.25)),
+        ("north", "w", SYDNEY, (33.51, -151.25)),
+        (None, "E", SYDNEY, None),
+        ("S", None, SYDNEY, None),
+        ("", "E", SYDNEY, None),
+        ("X", "E", SYDNEY, None),
+        ("S", "E", ((33.0, 30.6, "0/0"), (151.25, "0/0", "0/0")), (-33.51, 151.25)),
+        ("S", "E", (("0/0", 30.0, 36.0), SYDNEY[1]), None),
+    ],
+)  # fmt: skip
+def test_a_place_needs_its_half_of_the_globe(tmp_path, south, east, parts, expected):
+    """A place of the wrong hemisphere is worse than none; decimals may stand in any part."""
+    gps: dict[int, object] = {1: south, 3: east}
+    for tag, values in zip((2, 4), parts, strict=True):
+        gps[tag] = tuple(IFDRational(0, 0) if p == "0/0" else p for p in values)
+    exif = Image.Exif()
+    exif.get_ifd(ExifTags.IFD.GPSInfo).update({k: v for k, v in gps.items() if v is not None})
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.jpg", exif=exif.tobytes())
+    known = read_exif(tmp_path / "a.jpg")
+    assert (known and known.place) == expected
 
 
 @pytest.mark.parametrize("time", [None, "", "0000:00:00 00:00:00", "2023-05-01", "    :  :     :  :  ", "\0"])  # fmt: skip

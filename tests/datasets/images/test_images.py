@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import struct
 import subprocess
 import sys
@@ -218,9 +219,30 @@ def test_bad_bytes_are_refused_by_name(name: str, tmp_path: Path) -> None:
     path.write_bytes(data)
     for at_least in (0, 1):
         with pytest.raises(BadFile, match=reason) as error:
-            open_picture(path, at_least=at_least)
+            open_picture(path, at_least=at_least, allow_truncated=False)
         assert error.value.path == str(path)
         assert error.value.reason in str(error.value)
+
+
+@pytest.mark.parametrize("turned", [1, 6])
+@pytest.mark.parametrize("at_least", [0, 50])
+@pytest.mark.parametrize("kept", [0.3, 0.75, 0.98])
+def test_of_a_photo_that_was_cut_off_what_is_there_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: float, at_least: int, turned: int
+) -> None:
+    photo = Image.fromarray(RNG.integers(0, 256, (480, 640, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    data = encoded(photo, "JPEG", quality=90, exif=exif)
+    whole = np.asarray(open_picture(data, at_least=at_least))
+    path = tmp_path / "a.jpg"
+    path.write_bytes(data[: int(kept * len(data))])
+    read = np.asarray(open_picture(path, at_least=at_least))
+    assert read.shape == whole.shape
+    same = (read == whole).all(axis=2).mean()
+    assert same == pytest.approx(kept, abs=0.06)
+    (missing,) = re.findall(r"(\d+) % is missing", caplog.text)
+    assert int(missing) / 100 == pytest.approx(1 - kept, abs=0.06)
 
 
 def test_every_truncation_is_a_bad_file_or_a_picture() -> None:

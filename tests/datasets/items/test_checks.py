@@ -186,7 +186,7 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
     shutil.copy(root / "cat" / "0.jpg", feedback / "ab12.jpeg")
     shutil.copy(root / "cat" / "1.jpg", feedback / "cd34.jpg")
     picture(feedback / "new.jpg")
-    text = "path,label\nfiles/ab12.jpeg,dog\nfiles/cd34.jpg,cat\nfiles/new.jpg,cow\nfiles/new.jpg,dog\n"
+    text = "path,label\nfiles/ab12.jpeg,dog\nfiles/cd34.jpg,cat\nfiles/new.jpg,dog\n"
     first = write(
         tmp_path / "items.csv",
         "path,label,group,split\n"
@@ -203,14 +203,47 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
     assert reasons(table) == {
         "ab12.jpeg": f"a copy of {root / 'cat/0.jpg'}",
         "cd34.jpg": f"a copy of {root / 'cat/1.jpg'}",
-        "new.jpg": "listed twice",
     }
     assert table.corrections.to_dict("records") == [
         {"path": str(root / "cat/0.jpg"), "span": "", "before": "cat", "label": "dog", "by": str(feedback / "ab12.jpeg")},
-        {"path": str(feedback / "new.jpg"), "span": "", "before": "cow", "label": "dog", "by": str(feedback / "new.jpg")},
     ]  # fmt: skip
-    assert "Corrected labels (the last source counts): 2: " in caplog.text
+    assert "Corrected labels (the last source counts): 1: " in caplog.text
     assert f"{root}/cat/0.jpg: 'cat', now 'dog'" in caplog.text
+
+
+@pytest.mark.parametrize(("first", "second"), [("old", "new"), ("new", "old")])
+def test_of_labels_given_on_pages_the_newest_counts_whatever_their_order(
+    root: Path, tmp_path: Path, first: str, second: str
+) -> None:
+    """The time is that of the label: the item has none."""
+    rows = {
+        "old": "data/cat/0.jpg,cow,cat,m,2026-05-01T23:30:00+00:00\n",
+        "new": "data/cat/0.jpg,dog,cat,m,2026-05-02T01:00:00+01:00\n",
+    }
+    for name, row in rows.items():
+        write(tmp_path / f"{name}.csv", f"path,label,predicted,model,time\n{row}")
+    table = load_table([str(root), *(str(tmp_path / f"{name}.csv") for name in (first, second))])
+    assert table.frame.set_index("path").loc[str(root / "cat/0.jpg"), "label"] == "dog"
+    assert set(table.frame["time"]) == {""}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path,label\nB,dog\nA,cat\nA,cat \nA,cow\n", "'cat' in row 3 and 'cow' in row 5"),
+        (
+            "path,label,x,y,width,height\nA,cat,0,0,.5,.5\nA,cow,0.0,0,.5,.5\n",
+            "'cat' in row 2 .* 3",
+        ),
+        ("path,label,offset ms,note\nA,cat,0,\nA,cow,9,\n", "rename 'offset ms' to start and end"),
+    ],
+)
+def test_two_labels_of_one_item_in_one_table_are_an_error_that_names_both_rows(
+    root: Path, tmp_path: Path, text: str, message: str
+) -> None:
+    text = text.replace("A", str(root / "cat/0.jpg")).replace("B", str(root / "cat/1.jpg"))
+    with pytest.raises(SecondhandError, match=rf"t\.csv: .*0\.jpg.* has two labels: .*{message}"):
+        load_table([str(root), str(write(tmp_path / "t.csv", text))])
 
 
 def test_a_correction_settles_what_the_first_source_says_twice(root: Path, tmp_path: Path) -> None:

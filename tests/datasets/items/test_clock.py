@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import Clock, TimeAndPlace, iso, read_deployments
+from datasets.items import Clock, Deployment, TimeAndPlace, iso, read_deployments
 from tests.datasets.audio.recordings import recording
 from tests.datasets.images.test_capture_time import photo
 
@@ -121,6 +121,12 @@ def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
     record = Clock(read_deployments(file)).of(str(tmp_path / "north/20190604_221500.WAV"))
     assert iso(record.time) == "2019-06-04T22:15:00+02:00"
     assert record[1:] == (52.5, -4.25, "north")
+    for missing in ("", "NA", "NaN", "nan"):
+        file.write_text(
+            "deploymentID,latitude,longitude,deploymentStart,deploymentEnd\n"
+            f"north,{missing},{missing},{missing},{missing}\n"
+        )
+        assert read_deployments(file).rows == {"north": Deployment("north")}
 
 
 @pytest.mark.parametrize(

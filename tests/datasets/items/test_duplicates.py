@@ -275,6 +275,22 @@ def test_photos_of_a_session_are_on_one_side_with_their_near_duplicates(outing, 
     assert table.frame["group"].eq("").all()
 
 
+def test_sequences_of_a_table_are_sessions_of_photos_without_a_time(outing, tmp_path):
+    """They stay on one side, and are the events of its calibration."""
+    lines = ["path,label,seq_id"]
+    for n, file in enumerate(sorted(outing.glob("*/session*_??.jpg"))):
+        scene(n).save(file)
+        lines.append(f"{file},{file.parent.name},{file.name.partition('_')[0]}")
+    (tmp_path / "items.csv").write_text("\n".join(lines))
+    data = DataSettings(data=str(tmp_path / "items.csv"))
+    table = load_grouped(data, SignalSettings())
+    assert table.sessions == "48 files in 6 sessions"
+    frame, _ = split(table.frame, data, 0)
+    held_out = frame["split"].ne("train")
+    assert held_out.groupby(session_of(frame)).nunique().max() == 1
+    assert len({*table.clock.sequences.values()}) == 6
+
+
 def test_what_is_named_by_the_data_comes_before_the_sessions(outing):
     by_name = DataSettings(data=str(outing), group_by=r"_(\d|a)")
     table = load_grouped(by_name, SignalSettings())

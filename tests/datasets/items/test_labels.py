@@ -72,7 +72,7 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
         (
             "path,label\na.wav,bird\na.wav,rain\n",
             "multi",
-            "has two rows, with the labels 'bird' and 'rain'",
+            "has two labels: 'bird' in row 2 and 'rain' in row 3. Write its labels into one row",
         ),
         (
             "path,label\na.wav,bird|rain\nb.wav,bird\n",

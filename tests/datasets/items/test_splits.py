@@ -323,6 +323,22 @@ def test_the_tested_fold_is_whole_and_shares_no_group_with_the_rest(
     assert sorted(tested) == sorted(frame["path"])
 
 
+@pytest.mark.parametrize("cv", ["group", 2])
+def test_each_of_two_groups_is_tested_in_turn(cv: int | str) -> None:
+    """The files of the other one are divided, each class into all splits, and the user is told."""
+    frame = folded(groups=2)
+    for name in fold_names(assign_folds(frame, cv)):
+        split, dropped = assign_splits(frame, cv=cv, fold=name)
+        assert dropped == []
+        assert split.groupby("split")["group"].nunique().eq(1).all()
+        learnt = split.loc[split["split"].ne("test")]
+        assert learnt.groupby("label")["split"].nunique().eq(3).all()
+        assert learnt["group"].nunique() == 1
+    assert any("two groups" in line for line in split_remarks(frame, cv=cv))
+    assert not any("two groups" in line for line in split_remarks(folded(groups=3), cv=cv))
+    assert split_remarks(frame) == []
+
+
 def test_a_group_in_two_folds_is_not_learned_from_where_it_is_tested() -> None:
     frame = folded(30, "ab", folds=3)
     frame["group"] = [f"{row.label}{row.Index}" for row in frame.itertuples()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import unicodedata
 from itertools import product
@@ -32,8 +33,8 @@ def test_a_folder_of_class_folders(root: Path) -> None:
     assert table.kind == "picture"
     assert table.frame["label"].value_counts().to_dict() == {"cat": 3, "dog": 4}
     assert list(table.frame.columns) == [
-        *("path", "label", "group", "split", "fold", "deployment", "time", "start", "end", "gps"),
-        *("x", "y", "width", "height"),
+        *("path", "label", "group", "split", "fold", "deployment", "time", "sequence"),
+        *("start", "end", "gps", "x", "y", "width", "height"),
     ]
     assert table.frame[["group", "split", "fold"]].eq("").all(axis=None)
     assert table.frame[["start", "end", "gps"]].isna().all(axis=None)
@@ -284,9 +285,9 @@ def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> 
     assert len(str(error.value)) < 400
 
 
-@pytest.mark.parametrize("name", ["items.parquet", "items.xlsx", "latin.csv"])
+@pytest.mark.parametrize("name", ["items.parquet", "items.xlsx"])
 def test_files_that_are_no_tables(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes("path,label\nä.jpg,cat\n".encode("latin-1"))
+    (tmp_path / name).write_text("path,label\na.jpg,cat\n")
     with pytest.raises(
         SecondhandError, match=f"{name}: (cannot be read as a|neither a folder nor a) table"
     ):
@@ -455,6 +456,24 @@ def test_sounds_are_probed_and_copies_found(tmp_path: Path) -> None:
     assert rejected["notes.docx"] == "not a sound by its ending"
 
 
+def test_a_span_may_have_several_classes_where_nothing_is_learnt(tmp_path: Path) -> None:
+    one, other = sound(tmp_path / "one.wav"), sound(tmp_path / "other.wav")
+    (tmp_path / "copy.wav").write_bytes(other.read_bytes())
+    rows = [
+        f"{one},cat,0,0.05", f"{one},dog,0,0.05", f"{one},dog,0,0.05", f"{one},dog,0.05,0.1",
+        f"{other},cat,0,0.05", f"{tmp_path / 'copy.wav'},dog,0,0.05",
+    ]  # fmt: skip
+    source = write(tmp_path / "t.csv", "\n".join(["path,label,start,end", *rows]))
+    table = load_table(source, learned=False)
+    assert table.frame[["label", "start"]].to_numpy().tolist() == [
+        ["cat", 0.0], ["dog", 0.0], ["dog", 0.05],
+    ]  # fmt: skip
+    assert sorted(item.reason.split(" (")[0] for item in table.rejected) == [
+        "listed twice",
+        *["the same content is labelled 'cat' and 'dog'"] * 2,
+    ]
+
+
 def test_strain_is_there_and_not_empty_and_triggers_are_items(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.hdf5", f"left to the renderer {name}")
@@ -546,3 +565,84 @@ def test_a_note_beside_many_pictures_is_only_left_out(
         picture(root / f"dog/more {number}.png")
     assert [item.path for item in load_table(root).rejected] == [str(notes_file)]
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["Start (s),End (s)", "start_time,end_time", "onset,offset", "Begin Time (s),End Time (s)"],
+)
+def test_spans_under_other_programs_names_are_read(tmp_path: Path, names: str) -> None:
+    text = f'path,{names},label\na.wav,0.5,1,wren\na.wav,1,"2,25",robin\nb.wav,0,1,robin\n'
+    frame = load_table(write(tmp_path / "t.csv", text + "c.wav,0,3,wren\n"), check=False).frame
+    assert frame[["start", "end", "label"]].to_numpy().tolist() == [
+        [0.5, 1, "wren"], [1, 2.25, "robin"], [0, 1, "robin"], [0, 3, "wren"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("OFFSET,DURATION", ["'OFFSET'", "'DURATION'"]),
+        ("StartSample,stop_ms", ["'StartSample'", "'stop_ms'"]),
+        ("start,onset", ["'onset'"]),
+        ("onset,offset", ["'onset'", "'offset'"]),  # no numbers
+        ("friend,duration", []),
+        ("start,end", []),
+    ],
+)
+def test_columns_that_look_like_times_are_never_left_out_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: str, said: list[str]
+) -> None:
+    end = "x" if names == "onset,offset" else "3"
+    rows = "".join(f"{c}{n}.wav,{c},1,{end}\n" for c in "ab" for n in range(2))
+    load_table(write(tmp_path / "t.csv", f"path,label,{names}\n{rows}"), check=False)
+    messages = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert bool(messages) == bool(said)
+    assert all(name in messages[0] for name in said)
+
+
+CLASSES = ("fox", "deer")
+#: Label files of other programs that are not read: name, content of eight pictures, and what the message names.
+UNREAD = [
+    ("metadata.csv", "file_name,label\n" + "".join(f"{n}.png,fox\n" for n in range(8)), "'file_name' .*rename it to path"),
+    ("TimelapseData.csv", "File,RelativePath,Species\n0.png,,fox\n", "'File' .*to path.*--label-column"),
+    ("truth.csv", "path,fox,deer,fold\n0.png,1,0,0\n1.png,0,1,1\n", "--labels fox,deer\\."),
+    ("metadata.jsonl", '{"file_name": "0.png"}\n', "CSV .*path,label"),
+    ("labels.xlsx", "PK", "CSV .*path,label"),
+    ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', r"COCO.*\(CSV\).*path,label"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "remedy"), UNREAD)
+def test_an_unread_table_in_a_folder_is_named_before_the_folder_above(
+    tmp_path: Path, name: str, text: str, remedy: str
+) -> None:
+    """Whoever names the folder above trains unrelated folders as classes."""
+    for folder in ("survey", "holiday"):
+        for n in range(3):
+            picture(tmp_path / folder / f"{n}.png")
+    table = write(tmp_path / "survey" / name, text)
+    with pytest.raises(SecondhandError, match=rf"{name}: .*{remedy}"):
+        load_table(table)
+    with pytest.raises(SecondhandError, match=rf"in {name}\? .*{remedy}.*survey is one class"):
+        load_table(table.parent)
+
+
+def test_a_list_of_files_and_names_without_ending_get_a_remedy(tmp_path: Path) -> None:
+    for n in range(4):
+        picture(tmp_path / f"{n}.png")
+    listed = write(tmp_path / "train.txt", "".join(f"{n}.png {n % 2}\n" for n in range(4)))
+    with pytest.raises(
+        SecondhandError, match=r"train\.txt: .*CSV file with the columns path,label"
+    ):
+        load_table(listed)
+    bare = "path,label\n" + "".join(f"{n},{CLASSES[n % 2]}\n" for n in range(4))
+    with pytest.raises(SecondhandError, match=r"no ending\. .*, as in 0\.png"):
+        load_table(write(tmp_path / "train.csv", bare))
+
+
+def test_the_unicode_text_of_a_spreadsheet_is_a_table(tmp_path: Path) -> None:
+    files = [picture(tmp_path / f"{n}.png") for n in range(4)]
+    rows = ["path\tlabel", *(f"{n}.png\t{CLASSES[n % 2]}" for n in range(4))]
+    (tmp_path / "labels.txt").write_bytes("\r\n".join(rows).encode("utf-16"))
+    assert load_table(tmp_path / "labels.txt").frame["path"].tolist() == [*map(str, files)]

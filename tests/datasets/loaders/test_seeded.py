@@ -49,3 +49,21 @@ def test_what_cannot_be_read_is_left_out_and_said(caplog) -> None:
     unseeded = SeededDL(Numbers(), bs=2, num_workers=0)
     with pytest.raises(BadFile):
         list(unseeded)
+
+
+def test_items_of_one_place_take_turns() -> None:
+    loader = SeededDL(Numbers(), bs=2, shuffle=True, num_workers=0)
+    places = [0, 0, 0, 9, 1, 1, 2]
+    loader.take_turns(places)
+    assert len(loader) == 2
+    counts = [0] * 7
+    for seed in range(60):
+        loader.begin(seed)
+        list(loader)
+        assert sorted(places[number] for number in loader.order) == [0, 1, 2, 9]
+        for number in loader.order:
+            counts[number] += 1
+    assert counts[3] == counts[6] == 60
+    assert min(counts[:3]) > 10  # a third each
+    assert min(counts[4:6]) > 18  # a half each
+    assert len(loader.new(shuffle=False).get_idxs()) == 7  # another loader opens them all

@@ -152,8 +152,8 @@ def test_outside_and_too_short(tmp_path):
     with refuses(r"the longest stretch has 20.000 s"):
         read_strain(path)
     needed = r"are needed on either side\. Missing: everything outside GPS 1000000000\.000-"
-    for at, edge in ((1, "start"), (19, "end")):
-        with refuses(rf"the trigger is 1\.000 s from the {edge} of the data; [\d.]+ s {needed}"):
+    for at, edge in ((1, "begins 1.000 s before"), (19, "ends 1.000 s after")):
+        with refuses(rf"it {edge} the trigger; [\d.]+ s {needed}"):
             read_strain(path, at=START + at, context=16)
     with pytest.raises(SecondhandError, match="16 to 4096 s"):
         read_strain(path, at=START + 10, context=4)
@@ -168,7 +168,7 @@ def test_a_moment_that_was_not_measured_is_said_to_be_and_what_is_there_instead(
         read_strain(path, at=START + 35, context=16)
     with refuses(rf"there is none at that time\. {flat} \(constant\)"):
         read_strain(path, at=START + 65, context=16)
-    with refuses(rf"1\.000 s from the start of the data; .* on either side\. {gap} \(a gap\)"):
+    with refuses(rf"it begins 1\.000 s before the trigger; .* on either side\. {gap} \(a gap\)"):
         read_strain(path, at=START + 41, context=16)
 
 

@@ -12,7 +12,7 @@ import pytest
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.items.table import load_table
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.strain import QScanSettings, read_cache, write_cache
+from datasets.strain import Frame, QScanSettings, Stream, read_cache, write_cache
 from tests.datasets.annotations.strain import RATE, START, frame
 from tests.datasets.files import write
 
@@ -37,9 +37,12 @@ def test_each_detector_has_its_channel(frames: Path, tmp_path: Path) -> None:
     files = {
         name: str(frames / f"{name[0]}-{name}_SIM-{START + 64}-64.hdf5") for name in ("H1", "L1")
     }
-    cache = write_cache(files)
-    assert write_cache(files) == cache
-    assert read_cache(Path(cache)) == files
+    streams = {
+        name: Stream((Frame(START + 64, START + 128, path),)) for name, path in files.items()
+    }
+    cache = write_cache(streams)
+    assert write_cache(streams) == cache
+    assert read_cache(Path(cache)) == streams
     assert SPECTROGRAM_SETTINGS.durations == (1.0, 1.0, 4.0)
     picture = SPECTROGRAM_SETTINGS.picture(cache, at=START + 84.0)
     single = replace(SPECTROGRAM_SETTINGS, together=())
@@ -58,7 +61,7 @@ def test_each_detector_has_its_channel(frames: Path, tmp_path: Path) -> None:
         SPECTROGRAM_SETTINGS.read(cache, at=START - 1.0)
     with pytest.raises(BadFile, match="contains no strain of V1"):
         replace(SPECTROGRAM_SETTINGS, together=("H1", "V1"), durations=()).read(cache)
-    with pytest.raises(BadFile, match="not strain of several detectors in this machine's cache"):
+    with pytest.raises(BadFile, match="not strain of several files in this machine's cache"):
         SPECTROGRAM_SETTINGS.read(files["H1"])
     moved = shutil.copy(cache, tmp_path)  # it could name any file
     with pytest.raises(BadFile, match="in this machine's cache"):
@@ -93,5 +96,5 @@ def test_triggers_of_one_detector_find_all(frames: Path, tmp_path: Path) -> None
     frame(single, "H1")
     with pytest.raises(SecondhandError, match=r"two or three detectors are needed, .* has H1"):
         load_table(file, strain=str(single), together=())
-    with pytest.raises(SecondhandError, match="not strain of several detectors"):
+    with pytest.raises(SecondhandError, match="not strain of several files"):
         QScanSettings.infer([str(frames / f"H-H1_SIM-{START}-64.hdf5")], detectors="together")

@@ -188,6 +188,8 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"target_accuracy": 1}, "--target-accuracy 1 (must be above 0 and below 1, such as 0.99)"),
         ({"wd": math.nan, "clip": 0}, "--wd nan (must be 0 or more); --clip 0 (must be above 0)"),
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
+        ({"accumulate": 20}, "--accumulate 20 with --bs 16 (use a multiple of --bs)"),
+        ({"bs": 0, "accumulate": 20}, "--bs 0 (must be 1 or more)"),
         ({"per_class": True}, "--per-class without --target-accuracy"),
         (
             {"overlap": 1, "background": "rest", "head": "cosine"},

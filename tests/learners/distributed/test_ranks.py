@@ -197,7 +197,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
     body = timm.create_model("test_vit", num_classes=5)
     save_file(body.state_dict(), tmp_path / "body.safetensors")
     words = ["--data", str(pictures), *QUICK, "--weights", str(tmp_path / "body.safetensors"),
-             "--epochs", str(count), "--ema", *more]  # fmt: skip
+             "--epochs", str(count), "--ema", "--accumulate", "16", *more]  # fmt: skip
     one, two = tmp_path / "one", tmp_path / "two"
     assert main([*words, "--out", str(one)]) == 0
     text = train([*words, "--out", str(two)])

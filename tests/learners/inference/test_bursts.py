@@ -14,6 +14,7 @@ from PIL import Image
 from scipy.special import log_softmax, softmax
 
 from datasets.core.errors import SecondhandError
+from datasets.core.processes import CRASHED
 from datasets.items import Clock
 from learners.cli.settings import ConfidenceSettings
 from learners.inference import Prediction, Predictor
@@ -62,14 +63,17 @@ def test_frames_of_one_camera_within_the_gap_are_one_event(tmp_path):
 
 def test_each_frame_is_counted_and_read_once(tmp_path):
     paths = [photo(tmp_path / f"{n}.jpg", f"06:00:0{n}") for n in range(3)]
-    missing = photo(tmp_path / "lost.jpg", "06:00:09")
+    deadly = photo(tmp_path / "lost.jpg", "06:00:09")
     clock = Clock()
     frames = [frame(path, [4.0, 0.0, 0.0]) for path in paths]
-    events = [*Bursts(clock, 0.5)([*frames, empty(missing, Why.BAD_FILE)])]
+    crashed = empty(deadly, Why.BAD_FILE)._replace(reason=Reason(Why.BAD_FILE, CRASHED))
+    events = [*Bursts(clock, 0.5)([*frames, crashed])]
     assert [clock.columns(event.path)["time"] for event in events] == ["2024-05-01T06:00:00", ""]
     assert clock.files == 4
-    # A file that could not be decoded is not opened again for its time.
-    assert clock.remarks()[0].endswith(f"1 of 4, such as {missing}")
+    # A file that crashed its decoder is not opened again for its time.
+    assert clock.remarks()[0].endswith(f"1 of 4, such as {deadly}")
+    # One that a detector or decoder only refused is.
+    assert len([*Bursts(Clock(), 0.5)([*frames, empty(deadly, Why.BAD_FILE)])]) == 1
 
 
 def test_an_event_has_the_softmax_of_the_mean_logits():
@@ -108,7 +112,7 @@ def test_events_have_the_first_frames_path_and_their_length(tmp_path):
     assert (event.path, event.start, event.end) == (paths[1], 0.0, 30.0)
     assert [one.path for one in event.windows] == [paths[1], paths[0], paths[2]]
     assert len(event.top) == 1
-    assert "1 of 3 files" in bursts.summary()
+    assert bursts.summary().startswith("1 event of 3 files: 1 answered, 0 unknown.")
 
 
 def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F811
@@ -157,13 +161,13 @@ def test_the_command_answers_each_event_once(model, tmp_path, capsys):  # noqa: 
         ("2.jpg", "0.0"),
     ] * 2
     assert [row["time"][-8:] for row in rows] == ["06:00:00", "06:01:02"] * 2
-    assert "Events: 4 of 6 files" in shown.err
+    assert "4 events of 6 files: " in shown.err.splitlines()[-1]
     main([*call, "--format", "jsonl"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(line["windows"]) for line in lines] == [2, 1, 2, 1]
 
 
-@pytest.mark.parametrize("flags", [["--format", "camtrap-dp", "--out", "x"], ["--min-length", "1"]])
+@pytest.mark.parametrize("flags", [["--format", "raven", "--out", "x"], ["--min-length", "1"]])
 def test_what_events_of_pictures_do_not_support_is_a_wrong_call(model, tmp_path, flags):  # noqa: F811
     path = photo(tmp_path / "a.jpg", None)
     with pytest.raises(SecondhandError, match=flags[0]):

@@ -57,7 +57,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ROWS = [
     (90.0, "H1", ""),
     (20.0, "H1", ""),
-    (63.0, "H1", "on either side"),
+    (127.0, "H1", "ends 1.000 s after the trigger"),
     (102.5, "H1", "too little strain around GPS"),
     (200.0, "H1", "no strain of H1 at GPS"),
     (20.0, "Z9", "no strain of the detector 'Z9'"),

@@ -19,9 +19,12 @@ import pytest
 from PIL import Image
 
 from datasets.annotations import read_annotations
+from datasets.images import Box
 from datasets.items import Clock, read_deployments
+from learners.inference import Bursts, Prediction
 from learners.predictions import RowSettings, write
 from learners.uncertainty.gates import Reason, Why
+from tests.datasets.images.test_capture_time import photo as exif_photo
 from tests.learners.inference.test_predictions import tone
 from tests.learners.predictions.test_formats import answer
 
@@ -137,6 +140,7 @@ COLUMNS = {
          "observationType": {
              "enum": ["animal", "human", "vehicle", "blank", "unknown", "unclassified"]}},
         {"classificationMethod": {"enum": ["human", "machine"]},
+         "count": {"pattern": r"^[1-9]\d*$"},
          "classificationProbability": {"pattern": r"^(0\.\d+|1\.0+)$"}},
         "observationID deploymentID mediaID eventID eventStart eventEnd observationLevel "
         "observationType cameraSetupType scientificName count lifeStage sex behavior individualID "
@@ -227,7 +231,9 @@ def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     assert [row["timestamp"] for row in media] == ["2024-05-06T07:08:09Z", "2020-01-02T00:00:00Z"]
     assert "no time zone" in media[0]["mediaComments"]
     assert "modification time" in media[1]["mediaComments"]
-    assert read(tmp_path, "deployments")[0]["timestampIssues"] == "true"
+    (site,) = read(tmp_path, "deployments")
+    assert site["timestampIssues"] == "true"
+    assert site["deploymentStart"] == site["deploymentEnd"] == "2024-05-06T07:08:09Z", "a guess"
     assert "latitude and longitude of 1 of 1 deployments" in caplog.text
     assert "2 of 2 times are uncertain" in caplog.text
     assert "contributors and project" in caplog.text
@@ -239,7 +245,9 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
     refused = answer(tmp_path / "gone.jpg", "unknown", math.nan)
     refused = refused._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
     write("camtrap-dp", [answer(file, "unknown"), silent, refused], RowSettings(), tmp_path)
-    assert invalid_cells(tmp_path) == []
+    assert invalid_cells(tmp_path) == [
+        "media: timestamp", "observations: eventEnd", "observations: eventStart",
+    ], "a file that is not there has no time"  # fmt: skip
     rows = read(tmp_path, "observations")
     assert [row["observationType"] for row in rows] == ["unknown", "blank", "unclassified"]
     assert {row["classificationProbability"] for row in rows} == {""}
@@ -251,11 +259,10 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
 
 
 def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> None:
-    path = tone(tmp_path / "a.wav", 3.0)
-    os.utime(path, (0, 0))
+    path = tone(tmp_path / "20190604_221500Z.wav", 3.0)
     write("camtrap-dp", [answer(path, "a", 0.8, 0.2, 0.7)], RowSettings(), tmp_path)
     (row,) = read(tmp_path, "observations")
-    assert (row["eventStart"], row["eventEnd"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
+    assert (row["eventStart"], row["eventEnd"]) == ("2019-06-04T22:15:00Z", "2019-06-04T22:15:01Z")
     assert invalid_cells(tmp_path) == ["deployments: latitude", "deployments: longitude"]
 
 
@@ -266,11 +273,9 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
         "deployment,latitude,longitude,start,end,timezone\n"
         "north,52.5,-4.25,2024-05-01T00:00:00,2024-06-01T00:00:00,+10:00\nsouth 2,,,,,\n"
     )
-    clock = Clock(read_deployments(tmp_path / "d.csv"))
+    clock = Clock(read_deployments(tmp_path / "d.csv"), [str(tmp_path)])
     package = tmp_path / "package"
-    write(
-        "camtrap-dp", map(answer, files), RowSettings(clock=clock, names=[str(tmp_path)]), package
-    )
+    write("camtrap-dp", map(answer, files), RowSettings(clock=clock), package)
     north, south = read(package, "deployments")
     assert north["deploymentID"] == "north"
     assert (north["latitude"], north["longitude"]) == ("52.5", "-4.25")
@@ -283,3 +288,131 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
     assert [row["deploymentID"] for row in media] == ["north", "north", "c/south"]
     assert invalid_cells(package) == ["deployments: latitude", "deployments: longitude"]
     assert "without a zone: 1 of 3" in "\n".join(clock.remarks())
+
+
+def test_a_guess_moves_no_period_and_a_failed_photo_keeps_its_time(tmp_path: Path) -> None:
+    """What the table states stands, whatever the modification times and the clocks of photos say."""
+    files = [photo(tmp_path / "north" / name, zone="Z") for name in ("1.jpg", "2.jpg", "3.jpg")]
+    files[1].write_bytes(files[1].read_bytes()[:-5])  # damaged behind its EXIF
+    files[2].write_bytes(b"damaged")
+    os.utime(files[2], (datetime(2026, 1, 1, tzinfo=UTC).timestamp(),) * 2)
+    late = tmp_path / "north" / "20250101_000000Z.jpg"
+    Image.new("RGB", (8, 8)).save(late)
+    bad = Reason(Why.BAD_FILE, "the detector failed")
+    rows = [answer(files[0]), *(answer(path, "unknown")._replace(reason=bad) for path in files[1:])]
+    (tmp_path / "d.csv").write_text(
+        "deploymentID,deploymentStart,deploymentEnd\nnorth,2024-05-01T08:00:00Z,2024-06-01\n"
+    )
+    clock = Clock(read_deployments(tmp_path / "d.csv"))
+    write("camtrap-dp", [*rows, answer(late)], RowSettings(clock=clock), tmp_path / "a")
+    media = read(tmp_path / "a", "media")
+    taken = ["2024-05-06T07:08:09Z"] * 2 + ["2026-01-01T00:00:00Z", "2025-01-01T00:00:00Z"]
+    assert [row["timestamp"] for row in media] == taken
+    comments = [row["mediaComments"] for row in media]
+    assert comments[:2] == ["", ""]
+    assert "modification time" in comments[2]
+    assert "outside" in comments[3]
+    (site,) = read(tmp_path / "a", "deployments")
+    assert site["deploymentStart"] == "2024-05-01T08:00:00Z"
+    assert site["deploymentEnd"] == "2024-06-01T23:59:59Z"
+    assert site["timestampIssues"] == "true"
+    write("camtrap-dp", rows, RowSettings(), tmp_path / "b")
+    (folder,) = read(tmp_path / "b", "deployments")
+    assert folder["deploymentStart"] == folder["deploymentEnd"] == "2024-05-06T07:08:09Z"
+
+
+def test_times_at_a_change_of_the_clocks_are_flagged_and_not_moved(tmp_path: Path) -> None:
+    files = [
+        exif_photo(tmp_path / "north" / f"{n}.jpg", datetime(2024, 3, 31, hour, 50))
+        for n, hour in enumerate((1, 2, 3))
+    ]
+    (tmp_path / "d.csv").write_text("deployment,timezone\nnorth,Europe/Amsterdam\n")
+    clock = Clock(read_deployments(tmp_path / "d.csv"))
+    write("camtrap-dp", map(answer, files), RowSettings(clock=clock), tmp_path / "a")
+    media = read(tmp_path / "a", "media")
+    assert [row["timestamp"] for row in media] == [f"2024-03-31T0{h}:50:00+01:00" for h in (1, 2, 3)]  # fmt: skip
+    assert [bool(row["mediaComments"]) for row in media] == [False, True, False]
+    (site,) = read(tmp_path / "a", "deployments")
+    assert site["timestampIssues"] == "true"
+    assert site["deploymentEnd"] == "2024-03-31T03:50:00+01:00"
+
+
+def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -> None:
+    """Its record, in all formats, is what the frames and their boxes are."""
+    times = [datetime(2024, 5, 6, 7, 8, second) for second in (0, 4, 9)] + [datetime(2024, 5, 6, 9)]
+    files = [
+        exif_photo(tmp_path / "card" / "north" / f"IMG_{n}.jpg", time, zone="+02:00", place=True)
+        for n, time in enumerate(times)
+    ]
+    top = [("Lynx lynx", 0.8), ("Vulpes vulpes", 0.2)]
+    boxes = [Box(0.1 * n, 0.1, 0.1, 0.2) for n in range(3)]
+
+    def boxed(path: str, *labels: str) -> Prediction:
+        parts = []
+        for box, label in zip(boxes, labels, strict=False):
+            refused = {"person": Reason(Why.NOT_ANIMAL, "person"), "unknown": Reason(Why.AMBIGUOUS)}
+            shown = [] if label == "person" else top
+            part = answer(path, label if label in dict(top) else "unknown")
+            parts.append(part._replace(box=box, reason=refused.get(label, part.reason), top=shown))
+        whole = answer(path, "Lynx lynx")._replace(top=top, detection=0.9)
+        return whole._replace(windows=tuple(parts), box=parts[0].box if len(parts) == 1 else None)
+
+    blank = answer(files[3], "unknown", math.nan)
+    blank = blank._replace(reason=Reason(Why.BLANK), best="", top=[], detection=0.0)
+    frames = [
+        boxed(files[0], "Lynx lynx"),
+        boxed(files[1], "Lynx lynx", "unknown", "person"),
+        boxed(files[2], "Lynx lynx", "Vulpes vulpes"),
+        blank,
+    ]
+    clock = Clock(folders=[str(tmp_path / "card")])
+
+    def written(format: str, name: str) -> Path:
+        bursts = Bursts(clock, 0.5)
+        shape = RowSettings(clock=clock, bursts=bursts, windows=format == "camtrap-dp")
+        write(format, bursts(frames), shape, tmp_path / name)
+        return tmp_path / name
+
+    package = written("camtrap-dp", "package")
+    assert invalid_cells(package) == []
+    project = json.loads((package / "datapackage.json").read_text())["project"]
+    assert project["observationLevel"] == ["media", "event"]
+    observations = read(package, "observations")
+    of_events = [row for row in observations if row["observationLevel"] == "event"]
+    columns = ("eventID", "deploymentID", "mediaID", "observationType", "scientificName", "count")
+    assert [tuple(row[name] for name in columns) for row in of_events] == [
+        ("1", "north", "", "animal", "Lynx lynx", "2"), ("2", "north", "", "blank", "", ""),
+    ]  # fmt: skip
+    first, second = ("2024-05-06T07:08:00+02:00", "2024-05-06T07:08:09+02:00"), ("2024-05-06T09:00:00+02:00",) * 2  # fmt: skip
+    assert [(row["eventStart"], row["eventEnd"]) for row in of_events] == [first, second]
+    of_media = [row for row in observations if row["observationLevel"] == "media"]
+    assert [row["eventID"] for row in of_media] == ["1"] * 6 + ["2"]
+    assert [row["mediaID"] for row in of_media] == ["1", "2", "2", "2", "3", "3", "4"]
+    assert of_media[1]["bboxX"] == "0.0"
+    frame, *_ = read_annotations(package)
+    assert {*frame["path"]} == {str(files[0]), str(files[3])}, "one label each"
+
+    record = {
+        "label": "Lynx lynx", "event": 1, "event_start": first[0], "event_end": first[1], "photos": 3,
+        "files": [str(path) for path in files[:3]], "count": 2, "deployment": "north",
+    }  # fmt: skip
+    line = json.loads(written("jsonl", "a.jsonl").read_text().splitlines()[0])
+    assert line.items() >= record.items()
+    row, empty = csv.DictReader(written("csv", "a.csv").open(newline=""))
+    assert json.loads(row["files"]) == record.pop("files")
+    assert row.items() >= {name: str(value) for name, value in record.items()}.items()
+    assert (empty["event"], empty["photos"], empty["count"]) == ("2", "1", "0")
+
+
+def test_the_source_names_the_events(tmp_path: Path) -> None:
+    """Whatever the pauses, and for photos without a time."""
+    files = [photo(tmp_path / f"{n}.jpg", zone="Z") for n in range(2)]
+    for name in ("2.png", "3.png"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+        files.append(tmp_path / name)
+    clock = Clock()
+    clock.sequences = dict(zip(map(str, files), ("a", "b", "a", ""), strict=True))
+    bursts = Bursts(clock, 0.5)
+    rows = [bursts.record(one) for one in bursts(map(answer, files))]
+    shown = [(row["event"], [Path(file).name for file in row["files"]]) for row in rows]
+    assert shown == [("a", ["0.jpg", "2.png"]), ("b", ["1.jpg"]), (3, ["3.png"])]

@@ -15,6 +15,7 @@ import pytest
 from datasets.annotations import read_annotations
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
+from datasets.core.processes import CRASHED
 from datasets.items import TIME_AND_PLACE, Clock, load_table, read_deployments
 from learners.active.listing import as_text
 from learners.inference import Prediction
@@ -314,11 +315,13 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
     assert [*frame[[*TIME_AND_PLACE]].itertuples(index=False, name=None)] == expected
     write("csv", [plain], shape, tmp_path / "b.csv")
     assert [*read_cells(tmp_path / "b.csv")] == [*frame]
-    bad = answer(file, "unknown")._replace(reason=Reason(Why.BAD_FILE, "cut off"))
-    write("csv", [bad], RowSettings(clock=Clock()), tmp_path / "b.csv")
-    assert read_cells(tmp_path / "b.csv")["time"].tolist() == ["2019-06-04T23:59:58"], (
-        "only its name is read"
-    )
+    for why, offset in (
+        ("cut off", "+02:00"),
+        (CRASHED, ""),
+    ):  # only the name of a deadly file is read
+        bad = answer(file, "unknown")._replace(reason=Reason(Why.BAD_FILE, why))
+        write("csv", [bad], RowSettings(clock=Clock()), tmp_path / "b.csv")
+        assert read_cells(tmp_path / "b.csv")["time"].tolist() == [f"2019-06-04T23:59:58{offset}"]
     write("csv", [plain], RowSettings(), tmp_path / "c.csv")
     assert not {*read_cells(tmp_path / "c.csv")} & {*TIME_AND_PLACE}
     write("jsonl", [long, plain], shape, tmp_path / "a.jsonl")

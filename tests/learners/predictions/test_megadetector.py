@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images import Box
 from learners.backbones.building import NetworkSpec, build
 from learners.inference import Predictor
-from learners.model.bundle import Bundle, save_bundle
+from learners.model.bundle import Bundle, load_bundle, save_bundle
 from learners.predict import main
 from tests.learners.confidences import settings
 
@@ -29,6 +30,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
     bundle = Bundle(network, spec, ["fox", "hare", "owl"], preprocessing, confidence=settings(3))
     return str(save_bundle(bundle, tmp_path_factory.mktemp("models") / "model"))
+
+
+def test_a_model_of_boxes_says_that_it_is_given_whole_photos(model, camera, tmp_path, capsys):
+    """Once, and where the boxes are that the folder has; a model of whole photos says nothing."""
+    (camera / "notes.json").write_text("{}")
+    of_boxes = load_bundle(Path(model))
+    of_boxes.provenance["boxes"] = 12
+    crops = str(save_bundle(of_boxes, tmp_path / "crops"))
+    said = ("detections.json has the boxes", "whole photos")
+    for folder, path, expected in (
+        (model, camera, 0), (crops, camera, 1), (crops, camera / "detections.json", 0),
+    ):  # fmt: skip
+        main([folder, str(path), "--threshold", "0"])
+        messages = capsys.readouterr().err
+        assert [messages.count(words) for words in said] == [expected] * 2
 
 
 @pytest.fixture
@@ -130,6 +146,23 @@ def test_the_classes_are_written_back_and_nothing_else_changes(model, camera, ca
                 detection.pop("classifications", None)
     assert after["images"] == before["images"]
     assert after["info"].items() >= before["info"].items()
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_name_that_is_not_utf_8_is_written_back(model, tmp_path, escaped):
+    """As an escaped surrogate, as Python's json has it, or as the byte itself."""
+    name = os.fsdecode(b"caf\xe9.png")
+    Image.new("RGB", (20, 20), "orange").save(tmp_path / name)
+    box = {"category": "1", "conf": 0.9, "bbox": LEFT}
+    images = [{"file": name, "detections": [box]}]
+    text = json.dumps({"images": images}, ensure_ascii=escaped)
+    (tmp_path / "md.json").write_bytes(os.fsencode(text))
+    out = tmp_path / "out.json"
+    flags = ["--threshold", "0", "--format", "megadetector", "--out", str(out)]
+    assert main([model, str(tmp_path / "md.json"), *flags]) == 0
+    (image,) = json.loads(out.read_text(encoding="utf-8"))["images"]
+    assert image["file"] == name
+    assert image["detections"][0]["classifications"]
 
 
 def test_camtrap_dp_has_the_boxes(model, camera, tmp_path):

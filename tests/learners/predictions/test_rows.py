@@ -118,8 +118,8 @@ def test_what_has_no_row_is_counted():
     bad = Prediction("x", UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
     events.from_prediction(bad)
     assert events.summary() == (
-        "Windows: 11 in 3 recordings, 4 answered, 7 refused (4 ambiguous, 3 no signal). Events: 1; 2 "
-        "recordings without events. Events shorter than --min-length 2 s, left out: 2."
+        "1 event in 3 recordings: a 1. 2 recordings without events. 11 windows: 4 answered, 7 unknown (4 ambiguous, "
+        "3 no signal). Events shorter than --min-length 2 s, left out: 2."
     )
 
 

@@ -375,7 +375,7 @@ def test_every_callback_at_once_through_the_command(folder, unreported, tmp_path
     out = tmp_path / "all"
     status = main(
         ["--data", str(folder), "--out", str(out), *QUICK, "--backbone", backbone, "--size", size,
-         "--precision", "bf16", "--ema", "--clip", "1",
+         "--precision", "bf16", "--ema", "--clip", "1", "--accumulate", "16",
          "--mixup", "0.2", "--label-smoothing", "0.1", "--class-weights", "--lr", "1e-3",
          "--track", "tensorboard", "--epochs", "1"]
     )  # fmt: skip

@@ -56,7 +56,7 @@ def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFac
 
 VARIANTS = {
     "all": ["--ema", "--mixup", "0.2", "--label-smoothing", "0.1", "--bs", "4",
-            "--clip", "1"],
+            "--accumulate", "12", "--clip", "1"],
     "bf16": ["--precision", "bf16", "--keep", "last"],
 }  # fmt: skip
 

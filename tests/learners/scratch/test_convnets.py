@@ -77,30 +77,35 @@ def test_digits_cnn_takes_grey_as_it_takes_equal_colours():
 
 @pytest.mark.timeout(600)
 def test_digits_cnn_reads_digits():
-    """After two epochs, 94 % of scikit-learn's held-out digits are right."""
+    """After six epochs, 98 % of scikit-learn's held-out digits are right.
+
+    The training digits are few (1347), so they are shifted by up to two pixels. Unshifted ones are learnt by heart, and
+    the initial weights decide whether 96 or 98 % of the others are right.
+    """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     digits = load_digits()
     x = torch.from_numpy(digits.images.astype(np.float32) / 16)[:, None]  # [1797, 1, 8, 8]
-    x = nn.functional.interpolate(x, size=28, mode="bicubic") - 0.3
+    x = (nn.functional.interpolate(x, size=28, mode="bicubic") - 0.3) / 0.37  # mean 0, variance 1
     y = torch.from_numpy(digits.target)
     train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=0, stratify=y)
     torch.manual_seed(0)
     network = DigitsCNN()
-    epochs, bs = 2, 16
+    epochs, bs = 6, 16
     steps = epochs * (len(train) // bs)
     optimizer = torch.optim.AdamW(network.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
     for _ in range(epochs):
         order = torch.from_numpy(train)[torch.randperm(len(train))]
         for rows in order.split(bs)[: len(train) // bs]:
+            shifted = x[rows].roll(torch.randint(-2, 3, (2,)).tolist(), (2, 3))
             optimizer.zero_grad()
-            nn.functional.cross_entropy(network(x[rows]), y[rows]).backward()
+            nn.functional.cross_entropy(network(shifted), y[rows]).backward()
             optimizer.step()
             schedule.step()
     network.eval()
     with torch.inference_mode():
         right = (network(x[test]).argmax(1) == y[test]).float().mean().item()
     print(f"{right:.4f} of {len(test)} held-out digits")
-    assert right >= 0.94
+    assert right >= 0.98

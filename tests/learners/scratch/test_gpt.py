@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from learners.scratch.gpt import GPT, GPTConfig
-from learners.scratch.transformer import Attention
+from learners.scratch.gpt import GPT, GPTConfig, from_transformers
 from tests.learners.scratch.agree import check_gradients, close, parameters, randomise
 
 if TYPE_CHECKING:
@@ -29,25 +27,6 @@ def gpt2(dropout: float = 0.0) -> GPT2LMHeadModel:
     )  # fmt: skip
 
 
-NAMES = {
-    r"transformer\.wte": "tokens", r"transformer\.wpe": "positions",
-    r"transformer\.h\.": "blocks.", r"\.ln_([12])": r".norm\1", r"transformer\.ln_f": "norm",
-    r"attn\.c_attn": "attn.qkv", r"attn\.c_proj": "attn.proj", r"c_fc": "fc1", r"mlp\.c_proj": "mlp.fc2",
-}  # fmt: skip
-
-
-def renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return GPT-2's tensors under our names; weights of its linear layers are transposed."""
-    ours = {}
-    for name, value in state.items():
-        turned = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
-        for pattern, new in NAMES.items():
-            name = re.sub(pattern, new, name)
-        if name != "lm_head.weight":  # the same tensor as the embedding
-            ours[name] = value.T if turned else value
-    return ours
-
-
 def model(seed: int = 0, **changes: object) -> GPT:
     torch.manual_seed(seed)
     gpt = GPT(GPTConfig(**{**vars(SMALL), **changes}))
@@ -64,7 +43,7 @@ def test_number_of_parameters_of_gpt2():
 def test_outputs_loss_and_gradients_are_those_of_gpt2():
     theirs = randomise(gpt2()).eval()
     ours = GPT(SMALL).eval()
-    ours.load_state_dict(renamed(theirs.state_dict()))
+    ours.load_state_dict(from_transformers(theirs.state_dict()))
     ids = torch.randint(97, (2, 21), generator=torch.Generator().manual_seed(0))
     close(ours(ids), theirs(ids).logits, 1e-5, "logits")
     # GPT-2 shifts the targets itself.
@@ -72,34 +51,23 @@ def test_outputs_loss_and_gradients_are_those_of_gpt2():
     close(loss, expected, 1e-5, "loss")
     loss.backward()
     expected.backward()
-    check_gradients(ours, theirs, 1e-5, renamed)
+    check_gradients(ours, theirs, 1e-5, from_transformers)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_attention_and_who_looks_at_whom_are_torchs(causal):
-    torch.manual_seed(0)
-    theirs = torch.nn.MultiheadAttention(24, 3, batch_first=True)
-    torch.nn.init.normal_(theirs.in_proj_bias)
-    ours = Attention(24, 3, causal=causal)
-    ours.load_state_dict(
-        {
-            "qkv.weight": theirs.in_proj_weight,
-            "qkv.bias": theirs.in_proj_bias,
-            "proj.weight": theirs.out_proj.weight,
-            "proj.bias": theirs.out_proj.bias,
-        }
-    )
-    x = torch.randn(2, 7, 24)
-    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
-    expected, weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
-    assert torch.allclose(ours(x), expected, atol=1e-6)
-    assert torch.allclose(ours.weights(x), weights, atol=1e-6)
+def test_the_published_file_has_other_names_and_masks():
+    theirs = randomise(gpt2())
+    ours = GPT(SMALL)
+    published = {n.removeprefix("transformer."): t for n, t in theirs.state_dict().items()}
+    del published["lm_head.weight"]
+    published |= {f"h.{i}.attn.bias": torch.ones(1, 1, 32, 32).tril() for i in range(3)}
+    ours.load_state_dict(from_transformers(published))
+    assert torch.equal(ours.blocks[2].mlp.fc2.weight, theirs.transformer.h[2].mlp.c_proj.weight)
 
 
 def test_greedy_generation_is_that_of_gpt2():
     theirs = randomise(gpt2()).eval()
     ours = GPT(SMALL)
-    ours.load_state_dict(renamed(theirs.state_dict()))
+    ours.load_state_dict(from_transformers(theirs.state_dict()))
     ids = torch.tensor([[5, 9, 2]])
     expected = theirs.generate(
         ids, max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0

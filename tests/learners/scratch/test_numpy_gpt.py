@@ -34,10 +34,10 @@ def check(out, expected, gradients, inputs, dy) -> None:
 
 
 def test_linear():
-    x, w, b, dy = numbers(2, 3, 4), numbers(5, 4), numbers(5), numbers(2, 3, 5)
+    x, w, b, dy = numbers(2, 3, 4), numbers(4, 5), numbers(5), numbers(2, 3, 5)
     t = tensors(x, w, b)
     out, gradients = numpy_gpt.linear(x, w, b), numpy_gpt.linear_backward(dy, x, w)
-    check(out, F.linear(*t), gradients, t, dy)
+    check(out, t[0] @ t[1] + t[2], gradients, t, dy)
 
 
 def test_layer_norm():
@@ -46,6 +46,26 @@ def test_layer_norm():
     out, z, inverse = numpy_gpt.layer_norm(x, w, b)
     gradients = numpy_gpt.layer_norm_backward(dy, z, inverse, w)
     check(out, F.layer_norm(t[0], (8,), t[1], t[2]), gradients, t, dy)
+
+
+def test_batch_norm():
+    x, w, b, dy = numbers(4, 3, 5, 2) * 3 + 1, numbers(3), numbers(3) + 1, numbers(4, 3, 5, 2)[::-1]
+    t = tensors(x, w, b)
+    out, z, inverse = numpy_gpt.batch_norm(x, w, b)
+    gradients = numpy_gpt.batch_norm_backward(dy, z, inverse, w)
+    expected = F.batch_norm(t[0], None, None, t[1], t[2], training=True)
+    check(out, expected, gradients, t, dy.copy())
+
+
+def test_dropout():
+    x, dy = numbers(50, 80) + 3, numbers(80, 50).T
+    out, mask = numpy_gpt.dropout(x, 0.25, np.random.default_rng(0))
+    assert np.unique(mask) == pytest.approx([0, 4 / 3])
+    assert (mask == 0).mean() == pytest.approx(0.25, abs=0.03)
+    t = tensors(x)
+    kept = torch.from_numpy(mask > 0)
+    expected = torch.where(kept, t[0] / 0.75, 0.0)
+    check(out, expected, [numpy_gpt.dropout_backward(dy, mask)], t, dy.copy())
 
 
 def test_gelu():
@@ -125,14 +145,19 @@ def test_every_gradient_of_the_whole_decoder():
 
 
 @pytest.mark.slow
-def test_fifty_steps_follow_torchs_training():
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_fifty_steps_follow_torchs_training(name):
     theirs, ours = pair(torch.float32)
-    peak, decay = 1e-2, 0.1
-    optimizer = numpy_gpt.AdamW(ours.parameters, decay=decay)
-    matrices = [p for p in theirs.parameters() if p.ndim > 1]
-    rest = [p for p in theirs.parameters() if p.ndim <= 1]
-    reference = torch.optim.AdamW([{"params": matrices, "weight_decay": decay},
-                                   {"params": rest, "weight_decay": 0.0}])  # fmt: skip
+    if name == "sgd":
+        peak, optimizer = 0.1, numpy_gpt.SGD(ours.parameters, momentum=0.9)
+        reference = torch.optim.SGD(theirs.parameters(), momentum=0.9)
+    else:
+        peak, decay = 1e-2, 0.1 if name == "adamw" else 0.0
+        optimizer = numpy_gpt.AdamW(ours.parameters, decay=decay)
+        matrices = [p for p in theirs.parameters() if p.ndim > 1]
+        rest = [p for p in theirs.parameters() if p.ndim <= 1]
+        reference = torch.optim.AdamW([{"params": matrices, "weight_decay": decay},
+                                       {"params": rest, "weight_decay": 0.0}])  # fmt: skip
     schedule = torch.optim.lr_scheduler.LambdaLR(
         reference, lambda step: numpy_gpt.cosine(step, 50, peak=1, floor=0.1, warmup=5)
     )

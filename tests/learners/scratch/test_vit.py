@@ -9,7 +9,14 @@ import timm
 import torch
 import torchvision
 
-from learners.scratch.vit import ViT, essay_vit, from_torchvision, vit_b_16
+from learners.scratch.vit import (
+    PatchEmbedding,
+    PatchEmbeddingWithoutConvolution,
+    ViT,
+    essay_vit,
+    from_torchvision,
+    vit_b_16,
+)
 from tests.learners.scratch.agree import check_agreement, parameters
 
 TORCHVISION = partial(
@@ -49,6 +56,23 @@ def test_outputs_and_gradients_are_those_of_the_libraries(ours, theirs, renamed)
     check_agreement(ours(), theirs(), x, training=True, tolerance=1e-5, renamed=renamed)
 
 
+def test_patches_with_and_without_convolution():
+    torch.manual_seed(0)
+    by_convolution = PatchEmbedding(4, 10)
+    without = PatchEmbeddingWithoutConvolution(4, 10)
+    without.load_state_dict(by_convolution.state_dict())
+    x = torch.randn(2, 3, 12, 20)
+    out = by_convolution(x)
+    theirs = timm.layers.PatchEmbed((12, 20), 4, embed_dim=10)
+    theirs.load_state_dict(by_convolution.state_dict())
+    assert out.shape == (2, 15, 10)
+    assert torch.allclose(out, theirs(x), atol=1e-6)
+    assert torch.allclose(without(x), out, atol=1e-5)
+    # The second patch is to the right of the first.
+    alone = by_convolution(x[:, :, :4, 4:8])[:, 0]
+    assert torch.allclose(out[:, 1], alone, atol=1e-5)
+
+
 def test_class_token_of_the_essays_has_no_place():
     torch.manual_seed(0)
     essay, published = SMALL(essay=True), SMALL()
@@ -60,6 +84,8 @@ def test_class_token_of_the_essays_has_no_place():
     with torch.no_grad():
         published.pos_embed[:, 0] = 0
     published.norm = torch.nn.Identity()
+    for layer in published.blocks:
+        layer.scale = 1 / 2  # 1 / √(2 · depth)
     x = torch.randn(2, 3, 32, 32)
     assert torch.allclose(essay(x), published(x), atol=1e-6)
 

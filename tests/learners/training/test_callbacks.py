@@ -223,6 +223,66 @@ def test_the_compiled_step_has_the_gradients_of_the_eager_one(folder, tmp_path, 
         torch.testing.assert_close(gradients[1][name], value, rtol=1e-3, atol=1e-4, msg=name)
 
 
+class _Parts(callbacks.Callback):
+    """Give the same 40 random pictures in each epoch, in batches of any size; keep what each step has."""
+
+    order = -20
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[float, list[torch.Tensor]]] = []
+        self.x = torch.randn(40, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+        self.y = torch.arange(40) % 3
+
+    def before_batch(self) -> None:
+        part = slice(self.iter * self.dl.bs, (self.iter + 1) * self.dl.bs)
+        self.learn.xb, self.learn.yb = (self.x[part],), (self.y[part],)
+
+    def after_step(self) -> None:
+        gradients = [p.grad.clone() for p in self.learn.model.parameters()]
+        self.steps.append((self.opt.hypers[-1]["lr"], gradients))
+
+
+def test_accumulated_batches_train_as_one_of_their_size(folder, tmp_path):
+    """Gradients, clipped, learning rates, weights and their average; a network without BatchNorm."""
+    results = []
+    for bs, accumulate in ((16, None), (4, 16)):
+        learn = learner(
+            folder, tmp_path, bs=bs, accumulate=accumulate, clip=0.1,
+            cbs=[parts := _Parts(), callbacks.Ema(0.5)],
+        )  # fmt: skip
+        torch.manual_seed(0)
+        learn.model[0] = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU())
+        learn.model[1] = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 3))
+        learn.opt = None
+        learn.dls.train.n = 32  # two batches of 16
+        with learn.no_bar(), learn.no_logging():
+            learn.fit_one_cycle(3, 1e-2)
+        results.append((parts.steps, learn.model.state_dict(), learn.model_ema.state_dict()))
+    (steps, *states), (accumulated, *accumulated_states) = results
+    assert len(steps) == len(accumulated) == 3 * 2
+    for (lr, gradients), (our_lr, ours) in zip(steps, accumulated, strict=True):
+        assert our_lr == pytest.approx(lr)
+        torch.testing.assert_close(ours, gradients, rtol=1e-5, atol=1e-5)
+    for state, ours in zip(states, accumulated_states, strict=True):
+        torch.testing.assert_close(ours, state, rtol=1e-4, atol=1e-4)
+
+
+def test_the_last_step_of_an_epoch_may_have_fewer_batches(folder, tmp_path):
+    learn = learner(folder, tmp_path, bs=4, accumulate=16, cbs=[parts := _Parts()])
+    assert len(learn.dls.train) == 10
+    gradients = []
+    learn.model[0] = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    learn.model[1] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    learn.opt = None
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(2, 0.0)
+    loss = learn.loss_func(learn.model(parts.x[32:]), parts.y[32:])
+    gradients = torch.autograd.grad(loss, [*learn.model.parameters()])
+    assert len(parts.steps) == 2 * 3
+    for of_epoch in (parts.steps[2][1], parts.steps[5][1]):
+        torch.testing.assert_close(of_epoch, list(gradients), rtol=1e-5, atol=1e-6)
+
+
 def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, caplog):
     """The last feature map is 1 x 1, so a single item gives BatchNorm a single value."""
     caplog.set_level("DEBUG")

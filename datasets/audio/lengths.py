@@ -1,0 +1,167 @@
+"""Compares the length that the header of a recording states with what is in the file.
+
+A recorder that writes to a pipe cannot state a length, and one whose power fails or whose card is full states more than
+there is. libsndfile refuses some of these files, and accepts others without a word.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import BinaryIO, NamedTuple
+
+from datasets.audio.riff import UNSTATED, chunks
+
+#: Lengths that stand for "until the end of the file" lie this near to 2**31 or 2**32: 0x7FFFF000 (sox), 0x7FFFFFFF
+#: (Android), 0x80000000 (arecord), 0xFFFFFFFF (ffmpeg), and these less the size of the header.
+_NEAR = 1 << 16
+_NEVER = 1 << 62  # bytes; a longer one of RF64 is not stated, either
+_SLACK = 64  # bytes; writers count headers and padding in different ways
+_MOST_TAIL = (
+    1 << 18
+)  # bytes; a FLAC frame of 8 channels and 65 535 samples is larger, but none in use
+_BLOCK_SIZES = {1: 192, **{n: 144 << n for n in range(2, 6)}, **{n: 1 << n for n in range(8, 16)}}
+_TAGGED = 2048  # bytes from the start of an MP3 stream in which its first frame ends
+
+
+class Stated(NamedTuple):
+    """What the header states.
+
+    Attributes
+    ----------
+    missing : fraction of the stated length that is not in the file; 0 if nothing is stated.
+    patches : bytes to write at an offset, so that the header states what there is.
+    """
+
+    missing: float = 0.0
+    patches: tuple[tuple[int, bytes], ...] = ()
+
+
+def stated_length(stream: BinaryIO, size: int) -> Stated:
+    """Length in the header of a WAV, RF64, AIFF, FLAC or MP3 file of ``size`` bytes; nothing for others."""
+    stream.seek(0)
+    head = stream.read(64)
+    if head.startswith(b"fLaC"):
+        return _flac(stream, head, size)
+    if head.startswith(b"ID3") or head[:1] == b"\xff":
+        return _mp3(stream, head, size)
+    stream.seek(0)
+    for name, length in chunks(stream):
+        if name in (b"data", b"SSND"):
+            return _samples(stream, length, size)
+    return Stated()
+
+
+def _samples(stream: BinaryIO, length: int, size: int) -> Stated:
+    """A chunk of samples; the stream is at its content."""
+    begin = stream.tell()
+    if length >= _NEVER or (length == 0 and not _are_chunks(stream, size)):  # never closed
+        present = struct.pack("<I", min(size - begin, UNSTATED))
+        return Stated(patches=((0, b"RIFF"), (begin - 4, present)))
+    if length <= size - begin + _SLACK or is_unstated(length):
+        return Stated()
+    return Stated(1 - (size - begin) / length)
+
+
+def is_unstated(length: int) -> bool:
+    """Whether a length in bytes stands for "until the end of the file"."""
+    return any(abs(length - limit) <= _NEAR for limit in (1 << 31, 1 << 32))
+
+
+def _are_chunks(stream: BinaryIO, size: int) -> bool:
+    """Whether what follows in a WAV file are chunks up to its end, or nothing."""
+    at = stream.tell()
+    while at + 8 <= size:
+        stream.seek(at)
+        name, length = struct.unpack("<4sI", stream.read(8))
+        if not (name.isascii() and name.decode().isprintable()):
+            return False
+        at += 8 + length + length % 2
+    return size <= at <= size + 1
+
+
+def _mp3(stream: BinaryIO, head: bytes, size: int) -> Stated:
+    """The number of bytes in the tag ``Xing`` or ``Info`` of the first frame."""
+    begin = 0
+    if head.startswith(b"ID3"):
+        begin = 10 + sum((head[6 + n] & 127) << 7 * (3 - n) for n in range(4))
+    stream.seek(begin)
+    frame = stream.read(_TAGGED)
+    at = max(frame.find(b"Xing"), frame.find(b"Info"))
+    if at < 0 or len(frame) < at + 16:
+        return Stated()
+    (flags,) = struct.unpack_from(">I", frame, at + 4)
+    at += 8 + 4 * (flags & 1)
+    (length,) = struct.unpack_from(">I", frame, at)
+    if not flags & 2 or length <= size + _SLACK:
+        return Stated()
+    # libsndfile's decoder prints a warning for each file that is shorter.
+    return Stated(1 - (size - begin) / length, ((begin + at, struct.pack(">I", size - begin)),))
+
+
+def _flac(stream: BinaryIO, head: bytes, size: int) -> Stated:
+    """The number of samples in STREAMINFO (RFC 9639, section 8.2), and that of the last frame."""
+    total = (head[21] & 15) << 32 | int.from_bytes(head[22:26])
+    longest = int.from_bytes(head[15:18]) or _MOST_TAIL // 2
+    stream.seek(max(size - 2 * min(longest, _MOST_TAIL // 2), 0))
+    end = _last_sample(stream.read(), int.from_bytes(head[10:12]), total)
+    if end is None or (total and end >= total):
+        return Stated()
+    patch = bytes([head[21] & 0xF0 | end >> 32]) + (end & UNSTATED).to_bytes(4)
+    return Stated(1 - end / total if total else 0.0, ((21, patch),))
+
+
+def _last_sample(tail: bytes, block: int, total: int) -> int | None:
+    """Number of samples up to the end of the last whole frame in the ``tail`` of a FLAC file; None if no frame is found.
+
+    Parameters
+    ----------
+    block : samples in a frame of a stream with frames of one size.
+    total : the stated number of samples; a last frame that ends there is whole.
+    """
+    at = len(tail)
+    while (at := tail.rfind(b"\xff", 0, at)) >= 0:
+        header = _frame(tail[at : at + 16], block)
+        if header is not None:
+            first, count = header
+            whole = first + count == total or _crc(tail[at:], 0x8005, 16) == 0
+            return first + count if whole else first
+    return None
+
+
+def _frame(head: bytes, block: int) -> tuple[int, int] | None:
+    """First sample and number of samples of the frame that begins with ``head`` (RFC 9639, section 9.1); None if none
+    does."""
+    if len(head) < 16 or head[1] not in (0xF8, 0xF9):
+        return None
+    more = max(0, 8 - (head[4] ^ 0xFF).bit_length() - 1)  # bytes of the coded number, as in UTF-8
+    number = head[4] & (0x7F >> more) if more else head[4]
+    for byte in head[5 : 5 + more]:
+        number = number << 6 | byte & 63
+    at, code = 5 + more, head[2] >> 4
+    extra = {6: 1, 7: 2}.get(code, 0)
+    count = int.from_bytes(head[at : at + extra]) + 1 if extra else _BLOCK_SIZES.get(code, 0)
+    at += extra + {12: 1, 13: 2, 14: 2}.get(head[2] & 15, 0)
+    if not count or _crc(head[: at + 1], 0x07, 8):
+        return None
+    return (number if head[1] == 0xF9 else number * block), count
+
+
+def _crc(content: bytes, polynomial: int, width: int) -> int:
+    """Cyclic redundancy check, most significant bit first; 0 for content that ends with its own."""
+    table, mask, value = _crc_table(polynomial, width), (1 << width - 8) - 1, 0
+    for byte in content:
+        value = (value & mask) << 8 ^ table[value >> width - 8 ^ byte]
+    return value
+
+
+@cache
+def _crc_table(polynomial: int, width: int) -> list[int]:
+    """The check of each single byte."""
+    top, table = 1 << width - 1, []
+    for byte in range(256):
+        value = byte << width - 8
+        for _ in range(8):
+            value = (value << 1) ^ ((polynomial | top << 1) if value & top else 0)
+        table.append(value)
+    return table

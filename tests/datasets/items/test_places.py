@@ -1,0 +1,139 @@
+"""Labelled spans that are shorter than the window: where pictures show them, and what else is in these."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+
+from datasets.audio import MelSettings
+from datasets.items.places import PLACES, Spans, vary_places
+
+RATE, LENGTH = 8000, 20.0
+SETTINGS = MelSettings(rate=RATE, window=3.0, size=(32, 32), n_mels=16)
+NAN = float("nan")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    noise = np.random.default_rng(0).uniform(-0.3, 0.3, round(LENGTH * RATE))
+    soundfile.write(tmp_path / "a.wav", noise, RATE)
+    return str(tmp_path / "a.wav")
+
+
+def table(path: str, *rows: tuple[str, float, float], split: str = "train") -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["label", "start", "end"])
+    return frame.assign(path=path, split=split, gps=NAN, item=range(len(rows)))
+
+
+def test_a_span_is_shown_in_the_middle_of_the_recording_and_inside_of_it(path: str) -> None:
+    for start, end, shown in (
+        (10.0, 10.5, (8.75, 11.75)),
+        (0.1, 0.4, (0, 3)),
+        (19.8, 20.0, (17, 20)),
+        (19.8, 21.0, (17, 20)),  # a label beyond the end
+        (19.8, 25.0, (17, 20)),
+        (18.0, 21.0, (17, 20)),
+        (19.5, None, (17, 20)),
+        (2.0, 5.0, (2, 5)),
+        (2.0, 8.0, (2, 5)),  # the first of its windows
+    ):
+        window = SETTINGS.spans(path, start=start, end=end)[0]
+        assert SETTINGS.shown(path, start=window[0], end=window[1]) == pytest.approx(shown), start
+    assert SETTINGS.shown(path, at=19.9) == pytest.approx((17, 20))
+
+
+@pytest.mark.parametrize("level", ["clip", "pcen"])
+def test_the_picture_of_a_span_is_that_of_its_window(path: str, level: str) -> None:
+    settings = MelSettings(rate=11_025, window=3.0, size=(32, 32), n_mels=16, level=level)
+    span = settings.picture(path, start=10.0, end=10.5)
+    assert np.array_equal(span, settings.picture(path, start=8.75, end=11.75))
+    assert np.array_equal(span, settings.picture(path, at=10.25))
+    for begin in (0.0, 1.234567, 1 / 3, 17.0):  # rounding moves no window by a sample
+        assert settings.shown(path, start=begin, end=begin + 3.0) == (begin, begin + 3.0)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(10.0, 10.5), (0.2, 0.9), (18.0, 19.9), (10.0, 12.9), (5.0, 8.0)]
+)
+def test_training_shows_a_span_at_other_places(path: str, start: float, end: float) -> None:
+    rows = table(path, ("a", start, end))
+    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=3)
+    assert varied.rows["place"].tolist() == [0] * PLACES
+    assert varied.rows[["start", "end"]].to_numpy().tolist()[0] == [start, end]
+    begins = varied.rows["start"].to_numpy()[1:]
+    assert len({*begins}) == PLACES - 1
+    for begin, until in varied.rows[["start", "end"]].to_numpy()[1:]:
+        assert until - begin == pytest.approx(3.0)
+        assert begin >= 0
+        assert until <= LENGTH + 1e-9
+        inside = min(until, end) - max(begin, start)
+        whole = end - start < 3.0
+        assert inside >= (end - start) * (1 if whole else 0.5) - 1e-9
+    again = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=3)
+    assert again.rows.equals(varied.rows)
+    other = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=4)
+    assert not other.rows.equals(varied.rows)
+
+
+def test_what_is_not_trained_on_and_what_is_not_a_span_stays(tmp_path: Path, path: str) -> None:
+    rows = pd.concat([
+        table(path, ("a", 10.0, 10.5), split="valid"),
+        table(path, ("a", NAN, NAN)),
+    ])  # fmt: skip
+    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=0)
+    assert varied.rows[["start", "end"]].equals(rows.reset_index(drop=True)[["start", "end"]])
+    assert varied.rows["place"].tolist() == [0, 1]
+    short = tmp_path / "short.wav"
+    soundfile.write(short, np.zeros(RATE), RATE)
+    rows = table(str(short), ("a", 0.2, 0.5))
+    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=0)
+    assert len(varied.rows) == 1  # all windows are the whole file
+
+
+def test_no_training_window_holds_another_class(path: str) -> None:
+    rows = table(
+        path,
+        ("a", 5.0, 5.5), ("b", 6.0, 7.0),  # beside each other: each can be shown without the other
+        ("a", 11.0, 12.0), ("b", 11.7, 12.7),  # only by halves
+        ("a", 15.5, 16.0), ("b", 15.0, 16.8),  # never without
+        ("a", 15.2, 15.4),  # of the same class
+    )  # fmt: skip
+    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=0)
+    spans = rows[["label", "start", "end"]].to_numpy().tolist()
+    for row in varied.rows.itertuples():
+        begin, until = SETTINGS.shown(path, start=row.start, end=row.end)
+        inside = {label for label, start, end in spans if start < until and begin < end}
+        assert inside == {row.label}
+    assert [*zip(varied.crowded["label"], varied.crowded["start"], strict=True)] == [
+        ("a", 15.5), ("b", 15.0), ("a", 15.2),
+    ]  # fmt: skip
+    assert varied.moved == 4
+    assert {*varied.rows["place"]} == {0, 1, 2, 3}
+
+
+def test_a_multi_label_window_has_all_labels_in_it(path: str) -> None:
+    rows = table(path, ("a", 5.0, 5.5), ("b|?c", 6.0, 6.4), ("d", 6.6, 8.6), ("e", 15.0, 16.0))
+    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=False, seed=0)
+    assert varied.crowded.empty
+    labels = [
+        label
+        for label, place in zip(varied.rows["label"], varied.rows["place"], strict=True)
+        if place == 0
+    ]
+    assert labels[0] == "a|b|?d"  # 3.75 to 6.75: of d there is less than half
+    for row in varied.rows.itertuples():
+        begin, until = SETTINGS.shown(path, start=row.start, end=row.end)
+        for name, start, end in (
+            ("a", 5.0, 5.5),
+            ("b", 6.0, 6.4),
+            ("d", 6.6, 8.6),
+            ("e", 15.0, 16.0),
+        ):
+            share = (min(until, end) - max(begin, start)) / (end - start)
+            expected = name if share >= 0.5 else f"?{name}" if share > 0 else ""
+            named = [part for part in row.label.split("|") if part.lstrip("?") == name]
+            assert named == [expected] * bool(expected), (row, name)

@@ -1,0 +1,192 @@
+"""Neighbouring frames are read as one stretch, the channel is the one that is wanted, and gwpy's files are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.items.splits import overlap_groups
+from datasets.items.table import load_table
+from datasets.strain import QScanSettings, Stream, open_strain, read_frames, source_path
+from datasets.strain.formats import Wanted
+from tests.datasets.annotations.strain import RATE, START, frame
+from tests.datasets.files import write
+
+SETTINGS = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0)
+
+
+def cut(folder: Path, values: np.ndarray, seconds: int, skipped: tuple[int, ...] = ()) -> Path:
+    """Write strain of START on as frames of so many seconds, in two folders, but for the skipped ones."""
+    for n in range(len(values) // RATE // seconds):
+        start = START + n * seconds
+        path = folder / f"{n % 2}" / f"H-H1_SIM-{start}-{seconds}.hdf5"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if n not in skipped:
+            with h5py.File(path, "w") as file:
+                data = file.create_dataset(
+                    "strain/Strain", data=values[n * seconds * RATE : (n + 1) * seconds * RATE]
+                )
+                data.attrs["Xspacing"], data.attrs["Xstart"] = 1 / RATE, start
+                file["meta/Detector"] = "H1"
+    return folder
+
+
+def noise(seconds: int) -> np.ndarray:
+    return 1e-21 * np.random.default_rng(5).standard_normal(seconds * RATE)
+
+
+def path_of(folder: Path, gps: float, context: float = 16.0) -> str:
+    found = read_frames(str(folder)).find("H1", gps, context)
+    assert isinstance(found, Stream)
+    return source_path("H1", found)
+
+
+@pytest.mark.parametrize("seconds", [4, 16])
+def test_frames_of_any_length_give_the_picture_of_one_file(tmp_path: Path, seconds: int) -> None:
+    values = noise(64)
+    whole = cut(tmp_path / "whole", values, 64) / "0" / f"H-H1_SIM-{START}-64.hdf5"
+    parts = cut(tmp_path / "parts", values, seconds)
+    for at in (4.2, 16.0, 30.1, 59.9):
+        expected = SETTINGS.picture(whole, at=START + at)
+        np.testing.assert_array_equal(
+            SETTINGS.picture(path_of(parts, START + at), at=START + at), expected
+        )
+
+
+def test_a_missing_frame_is_a_gap_and_damaged_or_other_ones_are_named(tmp_path: Path) -> None:
+    parts = cut(tmp_path, noise(96), 16, skipped=(3,))
+    strain = SETTINGS.read(path_of(parts, START + 46.0), at=START + 46.0 - 1.5)
+    assert strain.start + strain.duration == START + 48
+    with pytest.raises(
+        BadFile, match=r"begins 1\.000 s before the trigger; .* outside GPS 1000000064"
+    ):
+        SETTINGS.read(path_of(parts, START + 65), at=START + 65)
+    with pytest.raises(BadFile, match=r"ends 1\.000 s after the trigger"):
+        SETTINGS.read(path_of(parts, START + 95), at=START + 95)
+    damaged = tmp_path / "1" / f"H-H1_SIM-{START + 16}-16.hdf5"
+    damaged.write_bytes(damaged.read_bytes()[:3000])
+    with pytest.raises(
+        BadFile, match=rf"ends 1\.000 s after the trigger.*{damaged.name}: damaged HDF5"
+    ):
+        SETTINGS.read(path_of(parts, START + 15), at=START + 15)
+    frame(tmp_path / "2", start=START + 96)
+    with h5py.File(tmp_path / "2" / f"H-H1_SIM-{START + 96}-64.hdf5", "r+") as file:
+        file["strain/Strain"].attrs["Xspacing"] = 1 / 2048
+    with pytest.raises(BadFile, match=r"sampling rate of 2048 Hz, but .* has 4096 Hz"):
+        SETTINGS.read(path_of(parts, START + 95), at=START + 95)
+
+
+def test_neighbours_that_share_strain_are_never_divided(tmp_path: Path) -> None:
+    folder = cut(tmp_path, noise(128), 4)
+    rows = [(40.0, "A"), (50.0, "B"), (90.0, "A"), (123.5, "B"), (127.9, "A")]
+    text = "".join(f"{START + gps},H1,{label},{n}\n" for n, (gps, label) in enumerate(rows))
+    table = load_table(
+        write(tmp_path / "t.csv", "gps,ifo,label,group\n" + text), strain=str(folder)
+    )
+    assert table.frame["gps"].tolist() == [START + gps for gps, _ in rows]
+    assert table.frame["path"].nunique() == 5
+    first, second, third, fourth, fifth = overlap_groups(table.frame)
+    assert first == second != third
+    assert fourth == fifth != third
+
+
+def series(path: Path, channels: dict[str, float]) -> Path:
+    """Write a series of gwpy for each channel, whose values are around the given one."""
+    with h5py.File(path, "w") as file:
+        for name, offset in channels.items():
+            data = file.create_dataset(name, data=noise(40) + offset)
+            data.attrs.update(x0=float(START), dx=1 / RATE, channel=name, unit="strain")
+    return path
+
+
+H1, CLEAN, DARM, L1 = (
+    "H1:GDS-CALIB_STRAIN",
+    "H1:GDS-CALIB_STRAIN_CLEAN",
+    "H1:LSC-DARM",
+    "L1:X-STRAIN",
+)
+
+
+def opened(path: Path | str, *wanted: str) -> tuple[str, str, float]:
+    with open_strain(path, Wanted(*wanted)) as source:
+        return source.channel, source.detector, round(float(source.read(0, 100).mean()))
+
+
+def test_the_channel_that_is_read_is_the_one_that_is_wanted(tmp_path: Path) -> None:
+    path = series(tmp_path / "a.h5", {H1: 1, CLEAN: 2, DARM: 3})
+    assert opened(path) == (H1, "H1", 1)
+    assert opened(path, "H1", "", CLEAN) == (CLEAN, "H1", 2)
+    assert opened(path, "H1", DARM, DARM) == (DARM, "H1", 3)
+    with pytest.raises(
+        BadFile, match=rf"in the channel {DARM}, but the strain is .* {H1}: .*--channel"
+    ):
+        opened(path, "H1", "", DARM)
+    with pytest.raises(BadFile, match=rf"no channel H1:OTHER: .* {H1}"):
+        opened(path, "H1", "H1:OTHER")
+    several = series(tmp_path / "HL.h5", {H1: 1, L1: 2})
+    assert opened(several, "L1") == (L1, "L1", 2)
+    for wanted, match in (((), "H1 and L1: choose a channel"), (("V1",), "H1 and L1, not of V1")):
+        with pytest.raises(BadFile, match=match):
+            opened(several, *wanted)
+    with pytest.raises(BadFile, match=rf"no channel with STRAIN .* {DARM}.*--channel"):
+        opened(series(tmp_path / "b.h5", {DARM: 3}))
+    # GWOSC's files name no channel: any calibrated strain is theirs.
+    plain = frame(tmp_path)
+    assert opened(plain, "H1", "", H1)[:2] == ("", "H1")
+    with pytest.raises(BadFile, match=rf"in the channel {DARM}, but the strain names no channel"):
+        opened(plain, "H1", "", DARM)
+
+
+def test_triggers_are_found_in_frames_of_several_detectors_by_their_channel(tmp_path: Path) -> None:
+    series(tmp_path / f"HL-HL_R-{START}-40.h5", {H1: 1, L1: 2, DARM: 3})
+    rows = [("H1", H1), ("L1", ""), ("H1", "GDS-CALIB_STRAIN"), ("H1", DARM), ("V1", "")]
+    text = "".join(f"{START + 20.0 + n},{ifo},{name},A\n" for n, (ifo, name) in enumerate(rows))
+    file = write(tmp_path / "t.csv", "gps,ifo,channel,label\n" + text)
+    table = load_table(file, strain=str(tmp_path), check=False, learned=False)
+    channels: dict[float, str] = {}
+    for path, gps in zip(table.frame["path"], table.frame["gps"], strict=True):
+        try:
+            channels[gps - START - 20] = opened(path)[0]
+        except BadFile as error:
+            channels[gps - START - 20] = error.reason[:24]
+    assert channels == {0: H1, 1: L1, 2: H1, 3: "the trigger is in the ch"}
+    assert [bad.reason for bad in table.rejected] == [
+        "no strain of the detector 'V1'; there is strain of HL"
+    ]
+    chosen = load_table(file, strain=str(tmp_path), check=False, learned=False, channel="LSC-DARM")
+    readable = []
+    for path, gps in zip(chosen.frame["path"], chosen.frame["gps"], strict=True):
+        try:
+            readable.append((gps - START - 20, opened(path)[0]))
+        except BadFile:
+            continue
+    assert readable == [(3, DARM)]
+
+
+@pytest.mark.slow  # gwpy's import takes seconds
+def test_series_that_gwpy_wrote_are_read(tmp_path: Path) -> None:
+    timeseries = pytest.importorskip("gwpy.timeseries")
+    values = noise(20)
+    one = timeseries.TimeSeries(values, t0=START, sample_rate=RATE, name=H1, channel=H1)
+    other = timeseries.TimeSeries(values + 1, t0=START, sample_rate=RATE, name="Strain")
+    one.write(tmp_path / "a.hdf5")
+    other.write(tmp_path / "b.hdf5", path="data/x")
+    for name, channel, offset in (("a", H1, 0), ("b", "", 1)):
+        with open_strain(tmp_path / f"{name}.hdf5") as source:
+            assert (source.rate, source.start, source.channel) == (RATE, START, channel)
+            np.testing.assert_array_equal(source.read(0, source.samples), values + offset)
+
+
+def test_moments_of_whole_seconds_are_refused(tmp_path: Path) -> None:
+    frame(tmp_path)
+    rows = "".join(f"{START + n},H1,A\n" for n in (20, 30))
+    for name in ("peak_time", "end_time"):
+        file = write(tmp_path / "t.csv", f"{name},ifo,label\n{rows}")
+        with pytest.raises(SecondhandError, match=rf"{name} has whole seconds, .* no {name}_ns"):
+            load_table(file, strain=str(tmp_path), learned=False)
+    assert len(read_frames(str(tmp_path)).files) == 1
+    assert isinstance(read_frames(str(tmp_path)).find("V1", START), Rejected)
