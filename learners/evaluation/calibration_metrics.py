@@ -51,7 +51,8 @@ class CalibrationFigures:
     ----------
     nll : mean ``-log p[label]`` in nats; a probability of 0 counts as the smallest float.
     brier : mean over items of ``sum((p - onehot)**2)`` over classes, 0 to 2 (Brier 1950).
-    ece : expected calibration error of the top class, 0 to 1 (arXiv:1706.04599, equation 3).
+    ece : expected calibration error of the top class, 0 to 1, in `BINS` bins with equal numbers of items
+        (arXiv:2012.08668, which finds it less biased than the bins of equal width of arXiv:1706.04599).
     classwise_ece : mean calibration error of each class's probability (arXiv:1910.12656), including classes
         that never occur.
     ece_by_chance : mean ECE of a perfectly calibrated network with the same probabilities and number of

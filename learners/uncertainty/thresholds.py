@@ -188,6 +188,21 @@ def threshold_for_accuracy(
     )
 
 
+def threshold_for_expected_accuracy(
+    score: ArrayLike, correct: ArrayLike, target: float, groups: Groups = None
+) -> float:
+    """The lowest threshold at which the expected accuracy of accepted items is ``target``; infinite if there is none.
+
+    Expected is the rule of succession, (right + 1) / (items + 2), of equivalent numbers of independent items: right more
+    often than not, without the guarantee of `threshold_for_accuracy`.
+    """
+    s, right = _pair(score, correct)
+    values, n_accepted, errors, effect = _accepted(with_margin(s), right, groups)
+    expected = ((n_accepted - errors) / effect + 1) / (n_accepted / effect + 2)
+    reached = np.flatnonzero(expected >= target)
+    return float(values[reached[-1]]) if len(reached) else np.inf
+
+
 @lru_cache
 def _joint_risk(n: int, target: float, risk: float) -> float:
     """Risk of each of n nested limits at which all of them hold with probability 1 - ``risk``.
