@@ -15,17 +15,17 @@ import shutil
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.core.cells import read_csv, write_rows
+from datasets.core.cells import csv_bytes, read_csv, write_rows
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
-from datasets.items import clean_label, label_error
+from datasets.items import clean_label, label_error, spelling_key
 from learners.files import acquire_lock
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Feedback:
         gps: float | None = None,
         shown: Prediction | None = None,
         model: str = "",
+        classes: Sequence[str] = (),
     ) -> Path:
         """Save a file with its right label, under its own name in a folder named by its content.
 
@@ -79,13 +80,14 @@ class Feedback:
         Parameters
         ----------
         shown : the prediction that the label corrects, under the rule that was in use.
+        classes : those of the model, in whose spelling the label is saved.
 
         Raises
         ------
         SecondhandError : the label is not valid, the file is gone, the folder is full, or its table is not
             one of corrections.
         """
-        label = check_label(label)
+        label = self.check(label, classes)
         source = Path(file)
         if not source.is_file():
             raise SecondhandError(
@@ -118,6 +120,52 @@ class Feedback:
             }
             self._corrections.write(row)
         return copy
+
+    def check(self, label: str, classes: Sequence[str]) -> str:
+        """`check_label` among the classes of a model and the labels in the table."""
+        return check_label(label, [*classes, *(row["label"] for row in self.rows())])
+
+    def rows(self) -> list[dict[str, str]]:
+        """The corrections, oldest first. SecondhandError if the table is another one."""
+        return self._corrections.rows()[1]
+
+    def key(self, row: dict[str, str]) -> str:
+        """What tells a correction from the others, as one text."""
+        return "\n".join(self._corrections.key(row))
+
+    def change(self, key: str, label: str, classes: Sequence[str]) -> str:
+        """Give a correction another label, which is returned as it is spelt in the table.
+
+        Raises
+        ------
+        SecondhandError : the correction was removed in the meantime, the label is not valid, or the table cannot be
+            written.
+        """
+        with self._corrections.alone():
+            row = self._row(key)
+            others = [other["label"] for other in self.rows() if other != row]
+            row["label"] = check_label(label, [*classes, *others])
+            row["time"] = datetime.now(UTC).isoformat(timespec="seconds")
+            self._corrections.write(row)
+        return row["label"]
+
+    def remove(self, key: str) -> None:
+        """Remove a correction, and its file if no other one is about it. Raises SecondhandError as `change`."""
+        with self._corrections.alone():
+            row = self._row(key)
+            self._corrections.write(row, drop=True)
+            file = (self.folder / row["path"]).resolve()
+            inside = file.is_relative_to((self.folder / "files").resolve())
+            if inside and all(other["path"] != row["path"] for other in self.rows()):
+                with suppress(FileNotFoundError):
+                    self._bytes -= file.stat().st_size
+                    file.unlink()
+
+    def _row(self, key: str) -> dict[str, str]:
+        row = next((row for row in self.rows() if self.key(row) == key), None)
+        if row is None:
+            raise SecondhandError("This correction was removed in the meantime.")
+        return row
 
 
 class Corrections:
@@ -164,7 +212,7 @@ class Corrections:
         """Write the whole table. Within `alone`."""
         out = io.StringIO()
         write_rows(out, [fields, *([other.get(name, "") for name in fields] for other in rows)])
-        write_beside(self.file, out.getvalue().encode())
+        write_beside(self.file, csv_bytes(out.getvalue()))
 
     def key(self, row: dict[str, str]) -> tuple[str, ...]:
         """The item of a row: its file, and the span or moment."""
@@ -197,8 +245,9 @@ def _of_prediction(shown: Prediction) -> dict[str, str]:
     }
 
 
-def check_label(label: object) -> str:
-    """A label, cleaned as training cleans it.
+def check_label(label: object, known: Iterable[str] = ()) -> str:
+    """A label, cleaned as training cleans it, and spelt as the first of the ``known`` ones that differs in case or
+    spaces only: training refuses a table with both.
 
     Raises
     ------
@@ -209,7 +258,8 @@ def check_label(label: object) -> str:
         raise SecondhandError("The label is empty. Choose a class, or write one.")
     if fault := label_error(plain):
         raise SecondhandError(f"The label {quoted(plain)} {fault}. Write another one.")
-    return plain
+    key = spelling_key(plain)
+    return next((name for name in known if spelling_key(name) == key), plain)
 
 
 def _file_name(name: str, kind: str) -> str:

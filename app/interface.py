@@ -10,6 +10,8 @@ import gradio as gr
 
 from app.about import about_html
 from app.api import add_api, raw
+from app.bursts import bursts_html
+from app.corrected import corrections_tab
 from app.dial import Dial, dial_of
 from app.feedback import check_label
 from app.panels import panels_html
@@ -97,6 +99,9 @@ def _model(
         if labelling is not None:
             with gr.Tab("Label") as label:
                 label_tab(label, labelling, site.rendering)
+        if site.feedback is not None:
+            with gr.Tab("Corrections") as corrections:
+                corrections_tab(corrections, site.feedback, predictor.classes)
         with gr.Tab("About this model") as tab:
             about = gr.HTML(note_html("Loading."), elem_classes="sh-page")
             cached: list[str] = []
@@ -143,7 +148,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served, dial = site.models[name], dial_of(site, name)
     words = f"Choose a file. {classes_words(served.predictor.classes)}"
     if served.predictor.bundle.of_boxes:
-        words += f" {WHOLE}: choose one that shows little else."
+        words += f" {WHOLE}: choose a photo of one animal and little else."
     waiting = no_answer_html(words, "")
     query = gr.State(Query(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
@@ -270,7 +275,10 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     def table(answers: list[Any], labels: dict[int, str], by_model: bool, threshold: float) -> str:
         rule = rules.dial.rule(None if by_model else threshold)
         judged = [judge(answer, rule) for answer in answers]
-        return table_html(judged, rule, labels) if answers else ""
+        if not answers:
+            return ""
+        shown = [answer._replace(top=answer.top[: served.top]) for answer in judged]
+        return bursts_html(judged, rule, served.predictor) + table_html(shown, rule, labels)
 
     async def predict(
         paths: list[str], moment: float | None, by_model: bool, threshold: float
@@ -279,7 +287,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         if not paths:
             return [], {}, none, None, "", ""
         try:
-            answers = await site.predict_many(name, paths, moment or None)
+            answers = await site.predict_many(name, paths, moment or None, every=True)
         except SecondhandError as error:
             return [], {}, none, None, "", no_answer_html(without_paths(str(error), paths[0]))
         rows = [
@@ -302,7 +310,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             return labels, gr.skip(), note_html("Choose a row first.", status=True)
         answer = answers[row]
         try:
-            label = check_label(label)
+            label = _spelt(site, name, label)
             if site.feedback is not None:
                 gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
                 rule = rules.dial.rule(None if by_model else threshold)
@@ -352,7 +360,7 @@ def _correction(
         saved = render(
             "app", "saved.html", what="The correction is", file=name_here(table), command=command
         )
-        new = check_label(label) not in (*served.predictor.classes, "unknown")
+        new = _spelt(site, name, label) not in (*served.predictor.classes, "unknown")
         few = " A new class needs at least 2 files (20 are better)." if new else ""
         return note_html(f"Saved. Thank you.{few}", status=True) + saved
 
@@ -366,7 +374,18 @@ def _save(site: Site, name: str, last: Query, label: str, rule: Rule) -> None:
     assert last.answer is not None
     shown = judge(last.answer, rule)
     kind = site.models[name].kind
-    site.feedback.save(last.file, label, kind=kind, gps=last.at, shown=shown, model=name)
+    classes = site.models[name].predictor.classes
+    site.feedback.save(
+        last.file, label, kind=kind, gps=last.at, shown=shown, model=name, classes=classes
+    )
+
+
+def _spelt(site: Site, name: str, label: str | None) -> str:
+    """A label as it is saved, in the spelling of the model's class or of an earlier correction."""
+    classes = site.models[name].predictor.classes
+    if site.feedback is None:
+        return check_label(label, classes)
+    return site.feedback.check(label or "", classes)
 
 
 def theme() -> Any:

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse
 
 from app.serving import Limits, Served, Site, Traffic
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import wait_for_gradio_server
+from datasets.core.upstream import wait_for_gradio_server, without_proxies
 from learners.machine import disable_telemetry
 from learners.templates import render
 
@@ -99,6 +99,8 @@ def serve(
     traffic, stop = Traffic(names_of(host, names)), threading.Event()
     with ExitStack() as opened:
         uploads = opened.enter_context(_uploads())
+        with without_proxies():
+            import gradio  # noqa: F401
         from app.api import routes
         from app.feedback import Feedback
         from app.interface import build_page, theme

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from app.about import RuleEffect
-from datasets.core.cells import write_rows
+from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
 from datasets.items import join_labels, names_of
 from learners.files import jsonable
@@ -297,7 +297,7 @@ def table_html(
         answered=sum(a.label != UNKNOWN for a in answers),
         bad=sum(a.reason.failed for a in answers),
         words=rule_words(rule),
-        csv=base64.b64encode(answers_csv(answers, corrected).encode()).decode(),
+        csv=base64.b64encode(csv_bytes(answers_csv(answers, corrected))).decode(),
     )
 
 

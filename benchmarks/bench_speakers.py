@@ -12,7 +12,7 @@ Ours is the command: `python -m learners.finetune --data CSV --fold SPEAKER --ke
 what stands behind `--`. `--size` and `--epochs` are the peer's.
 Peer: the essay's PNGs (`benchmarks/bench_render.py`, matplotlib's default size at 400 dpi, shrunk
 once to 256 px to spare the decoding in every epoch), `ImageDataLoaders`, `vision_learner` with its
-own head and `Normalize`, `fine_tune` with its defaults, as fastai's documentation teaches: the same
+own head and `Normalize`, and one of `benchmarks/peers/fastai_recipes.py` (`--recipe`): the same
 weights, epochs, input size and batches of 16 (with its own default of 64 it has a quarter of the
 steps). `--peer-augment yes` adds `aug_transforms()`, which turns, flips and zooms.
 
@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import pandas as pd
 
 from benchmarks._shared import parse, software_and_hardware
+from benchmarks.peers.fastai_recipes import RECIPES
 
 COLUMNS = ("side", "speaker", "settings", "seed", "accuracy", "seconds", "load")
 
@@ -141,7 +142,8 @@ def peer(frame: pd.DataFrame, speaker: str, settings: argparse.Namespace) -> flo
     }
     learn = vision_learner(dls, arch, metrics=accuracy)
     with learn.no_bar(), learn.no_logging():
-        learn.fine_tune(settings.epochs - 1, freeze_epochs=1)
+        frozen = settings.recipe != "one_cycle"  # which `fine_tune` begins with
+        RECIPES[settings.recipe](learn, settings.epochs - frozen)
         return float(learn.validate()[1])
 
 
@@ -158,6 +160,7 @@ def main() -> None:
     parser.add_argument("--speakers", nargs="+", help="all of them if not given")
     parser.add_argument("--sides", nargs="+", choices=["ours", "peer"], default=["ours", "peer"])
     parser.add_argument("--peer-augment", choices=["yes", "no"], default="no")
+    parser.add_argument("--recipe", choices=list(RECIPES), default="one_cycle", help="the peer's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("runs/speakers"))
     parser.add_argument("flags", nargs="*", help="of ours, after --")
@@ -196,7 +199,7 @@ def settings_of(side: str, settings: argparse.Namespace) -> tuple[str]:
     return (
         " ".join(settings.flags)
         if side == "ours"
-        else f"{settings.size} px, {settings.epochs} epochs",
+        else f"{settings.size} px, {settings.epochs} epochs, {settings.recipe}",
     )
 
 
@@ -210,7 +213,9 @@ def _known(file: Path, run: tuple[object, ...]) -> float | None:
 
 def _print(file: Path, speakers: list[str], settings: argparse.Namespace) -> None:
     """The table: a column a speaker, and the mean where none is missing."""
-    print(f"peer: {settings.size} px, {settings.epochs} epochs; seed {settings.seed}")
+    print(
+        f"peer: {settings.size} px, {settings.epochs} epochs, {settings.recipe}; seed {settings.seed}"
+    )
     print(f"{'':10}" + "".join(f"{name:>10}" for name in [*speakers, "mean"]))
     means = {}
     for side in ("ours", "peer", "peer+aug"):

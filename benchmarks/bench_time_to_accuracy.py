@@ -8,7 +8,8 @@ Accuracy is that of all test files, which nobody trains on: those of `--test`, o
 fold, or a fifth of the groups of a demo. Each side is one program, and they run in turns:
 
 ours      `python -m learners.finetune --data TRAIN`; the model that it writes behind the fitted head counts as well
-fastai    `ImageDataLoaders` with `aug_transforms`, `vision_learner`, `fine_tune(5)`: the documentation's defaults
+fastai    `ImageDataLoaders` with `aug_transforms`, `vision_learner`, and one of `benchmarks/peers/fastai_recipes.py`
+          (`--recipe`) for `--epochs` epochs
 timm      `create_loader` with its transforms, `create_optimizer_v2` (AdamW, 1e-3), cosine rate, `--epochs` epochs
 logistic  scikit-learn's `LogisticRegressionCV` on the features of the same frozen network
 
@@ -44,6 +45,7 @@ import psutil
 
 from benchmarks._shared import parse, software_and_hardware
 from benchmarks.peers import lite0
+from benchmarks.peers.fastai_recipes import RECIPES
 
 #: A line of a side's output: a model is on disk. Testing it is subtracted from the times of the later ones.
 READY = "model on disk"
@@ -118,6 +120,7 @@ def told(accuracy_of: Callable[[], float]) -> None:
 
 def fastai(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace) -> None:
     from fastai.callback.core import Callback
+    from fastai.callback.schedule import LRFinder
     from fastai.torch_core import params, set_seed
     from fastai.vision.all import (
         ImageDataLoaders,
@@ -152,6 +155,8 @@ def fastai(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace
         order = 99
 
         def after_epoch(self) -> None:
+            if any(isinstance(cb, LRFinder) for cb in self.learn.cbs):
+                return  # the search for a rate is no training
             self.learn.save(str(settings.work / "fastai"))
             told(lambda: accuracy(self.learn))
 
@@ -174,7 +179,7 @@ def fastai(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace
 
     learn.add_cb(Saved())
     with learn.no_bar(), learn.no_logging():
-        learn.fine_tune(5)
+        RECIPES[settings.recipe](learn, settings.epochs)
 
 
 def timm(train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace) -> None:
@@ -346,7 +351,8 @@ def main() -> None:
     parser.add_argument("--test", help="folder or table of other files of the same classes")
     parser.add_argument("--fold", help="test on this value of the table's column fold")
     parser.add_argument("--size", type=int, default=160)
-    parser.add_argument("--epochs", type=int, default=10, help="of timm's loop")
+    parser.add_argument("--epochs", type=int, default=10, help="of the peers' loops")
+    parser.add_argument("--recipe", choices=list(RECIPES), default="one_cycle", help="of fastai")
     parser.add_argument("--workers", type=int, default=1, help="of the peers' loaders")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sides", nargs="+", choices=["ours", *PEERS], default=["ours", *PEERS])
@@ -372,7 +378,7 @@ def main() -> None:
             drawn.to_pickle(settings.work / f"{name}.pkl")
             drawn[["path", "label", "signal"]].to_csv(settings.work / f"{name}.csv", index=False)
         print(f"{len(train)} files to train on, {len(test)} to test on")
-        words = [w for key in ("size", "epochs", "workers", "seed", "work")
+        words = [w for key in ("size", "epochs", "workers", "seed", "work", "recipe")
                  for w in (f"--{key}", str(getattr(settings, key)))]  # fmt: skip
         folder = Path(__file__).parent
         commands = {
@@ -381,7 +387,7 @@ def main() -> None:
         files = [str(settings.work / f"{name}.csv") for name in ("train", "test")]
         for program in settings.programs:
             side, _, python = program.partition("=")
-            commands[side] = [python, str(folder / f"peers/{side}.py"), *files, *words]
+            commands[side] = [python, str(folder / f"peers/{side}.py"), *files, *words[:-2]]
         results = {}
         for side, command in commands.items():
             results[side] = (

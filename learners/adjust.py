@@ -91,13 +91,29 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, float]) -> Non
             "\nThe table has no row for your rule: measure the copy with learners.evaluate."
             * missing
         )
+        for line in _given_up(bundle, chosen):
+            print(line)
         print(
             f"Add --out FOLDER to write a copy with your rule:  {command} {_flags(chosen)} --out FOLDER"
         )
     else:
         looser = [point for point in table.points if point.answered > table.own.answered]
-        other = (*looser, *table.points)[0].rule
-        print(f"\nWrite a copy with another rule:  {command} {other} --out FOLDER")
+        other = (*looser, *table.points)[0]
+        print("", *_given_up(bundle, other.overrides), sep="\n")
+        print(f"Write a copy with another rule:  {command} {other.rule} --out FOLDER")
+
+
+def _given_up(bundle: Bundle, chosen: Mapping[str, float]) -> list[str]:
+    """Sentences on the conditions of the model's rule that another rule does not have."""
+    before, after, flags = bundle.decider, bundle.decider.with_rule(**chosen), _flags(chosen)
+    lines = []
+    if before.score_gate.floors and not after.score_gate.floors:
+        lines.append(
+            f"{flags} switches off the condition on the overall score: no file is refused as unusual."
+        )
+    if before.threshold_gate.is_guaranteed and not after.threshold_gate.is_guaranteed:
+        lines.append(f"{flags} gives up the accuracy that the model guarantees.")
+    return lines
 
 
 def _flags(chosen: Mapping[str, float]) -> str:
@@ -131,11 +147,13 @@ def _write(settings: Any, chosen: Mapping[str, float]) -> None:
         name = result.part_name(before.split)
         print(f"It answered      {before.sentence(before.own, name)}")
         print(f"Now it answers   {after.sentence(after.own, name)}")
+        if (before.own.answered, before.own.unknown) == (after.own.answered, after.own.unknown):
+            print("Nothing changed: both rules answer the same number of these files.")
     else:
         print(
             f"{settings.model} does not store what it answers with {rule}: measure the copy with learners.evaluate."
         )
-    print(f"Adjusted model:  {settings.out}")
+    print(*_given_up(bundle, chosen), f"Adjusted model:  {settings.out}", sep="\n")
     print(f"Predict:         {console.command_line('learners.predict', settings.out)} FILE...")
 
 

@@ -159,7 +159,12 @@ def _estimate(settings: Any) -> int:
         status = max(status, _refit(settings, labels))
     both = ("--from", settings.model, "--data", settings.labels)
     training = console.as_typed("learners.finetune", both)
-    print(f"Train with these labels:  {training}")
+    same = (
+        "Train with these labels all the same:"
+        if _is_as_good(bundle, labels)
+        else "Train with these labels:"
+    )
+    print(f"{same}  {training}")
     return status
 
 
@@ -187,8 +192,9 @@ def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
         return "The model folder has no accuracy to compare with."
     home = float(bundle.metrics[f"{part}_accuracy"])
     low, high = bundle.metrics.get(f"{part}_accuracy_interval") or (home, home)
+    own = _limits((home, low, high)) if low < high else result.percent(home)
     compared = (
-        f"Of files of its classes {_limits(here)} are right here, and {_limits((home, low, high))} of its own "
+        f"Of files of its classes {_limits(here)} are right here, and {own} of its own "
         f"{result.part_name(part)} files were"
     )
     if here[2] < low:
@@ -196,6 +202,17 @@ def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
     if here[0] < low:
         return f"{compared}: it may be less accurate here, but more labels are needed to tell (--n 200)."
     return f"{compared}: these labels show no difference, so a training is not clearly worth it."
+
+
+def _is_as_good(bundle: Bundle, labels: AuditLabels) -> bool:
+    """Whether the model is as accurate here as on its own held-out files, or more."""
+    part = result.part_with(bundle.metrics, "accuracy")
+    if part is None:
+        return False
+    low, _ = (
+        bundle.metrics.get(f"{part}_accuracy_interval") or [bundle.metrics[f"{part}_accuracy"]] * 2
+    )
+    return _of_known(labels)[0] >= float(low)
 
 
 def _of_known(labels: AuditLabels) -> Limits:
@@ -256,7 +273,8 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
         metrics=jsonable(
             {
                 "calibration_accuracy": value,
-                "calibration_accuracy_interval": limits,
+                # Of files that are all labelled there are none.
+                "calibration_accuracy_interval": limits if limits[0] < limits[1] else None,
                 "calibration_coverage": threshold.coverage,
                 "calibration_items": len(usable),
             }
@@ -281,6 +299,8 @@ def _limits(limits: tuple[float, float, float]) -> str:
     value, low, high = limits
     if value != value:
         return "no label"
+    if low == high:  # of files that are all labelled
+        return f"{result.percent(value)} (all are labelled; other files from here may differ)"
     return f"{result.percent(value)} (95 % limits {100 * low:.0f} to {100 * high:.0f} %)"
 
 

@@ -68,7 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     status = console.tell_pool(counts, skipped, settings.paths)
     if not found.rows:
-        print(f"No file is refused; answered: {found.judged}", file=sys.stderr)
+        print(
+            f"No file is refused; answered: {found.judged}. To check the answers: "
+            f"{console.as_typed('learners.audit', [settings.model, *settings.paths])}",
+            file=sys.stderr,
+        )
         return status
 
     columns = ("path", "label", "cluster", "new", "p_value", "why", "guess", *TIMES[predictor.kind])
@@ -102,6 +106,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for n, cluster in enumerate(found.clusters, start=1):
         print(f"Cluster {n}: {_sure(cluster)}")
     print(*lines, written, sep="\n")
+    if not any(row.new for row in found.rows) and not any(one.new for one in found.clusters):
+        suggesting = console.as_typed("learners.suggest", [settings.model, *settings.paths])
+        print(f"Nothing new is found. To list the files that are most worth a label:  {suggesting}")
     return status
 
 

@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for item in evaluated.bad:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     if evaluated.bad:
-        print(f"{counted(len(evaluated.bad), 'file')} could not be read", file=sys.stderr)
+        print(f"{counted(len(evaluated.bad), 'file')} could not be used", file=sys.stderr)
     print(f"Look at the report:  {evaluated.folder}/index.html")
     predictions = f"{evaluated.folder}/predictions.csv"
     if settings.events:

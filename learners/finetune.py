@@ -72,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return _cross_validate(settings, typed, command)
     with progress.step("Loading the program"):
+        from datasets.items import names_of
         from learners.runs import Run, launch, resume_command
 
     def announce(run: Run, predictions: pd.DataFrame) -> None:
@@ -79,6 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         confusions = result.confusions_of(predictions, metrics)
         table = run.items.table
         lines = result.sentences(metrics, confusions, table.protocol, groups=table.groups)
+        calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
+        present = {name for label in calibrating for name in names_of(label)}
+        uncalibrated = [name for name in table.classes if name not in present]
+        lines += result.small_data(metrics, len(table.frame), uncalibrated)
         print()
         result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
         print(*_next(run.folder, metrics), sep="\n")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datasets.items import Clock
     from learners.inference import Bursts, Predictor
     from learners.model import Bundle
-    from learners.predictions import Events, RowSettings
+    from learners.predictions import Events, RowSettings, StrainFiles
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_replaced(settings)
 
     console.start(settings)
+    if settings.out is None:
+        console.require_output()
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
     from learners.predictions import Provenance, boxes_of, predict_files
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     device = "cpu" if settings.cluster else settings.device
     detections = _detections(settings, bundle)
     parts = None if detections is None else boxes_of(detections, bundle.classes)
-    predictor = Predictor(bundle, device=device, **options, parts=parts)
+    predictor = Predictor(bundle, device=device, **options, parts=parts, recentre=settings.recentre)
     if settings.sets and predictor.confidence.sets is None:
         raise SecondhandError(
             f"--sets: the model {settings.model} has no prediction sets. Fine-tune with --coverage 0.9, or leave --sets out"
@@ -92,6 +94,7 @@ def _parser(argv: Sequence[str]) -> Any:
             "python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv",
             "python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt",
             "python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4",
+            "python -m learners.predict runs/glitches/model frames/ --events --out events.csv",
         ),
     )
     parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
@@ -110,9 +113,10 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
 
     options = {
         name: getattr(settings, name)
-        for name in ("threshold", "keep_known", "score", "top", "engine", "tta")
+        for name in ("threshold", "keep_known", "score", "engine", "tta")
     }
-    if settings.events and settings.top > 0:
+    options["top"] = top = _top(settings)
+    if (settings.events or settings.scores) and top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
     in_windows = settings.windows or settings.events or settings.format in ("raven", "audacity")
     options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
@@ -132,6 +136,11 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     if settings.threshold_per_class is not None:
         options["threshold"] = _thresholds(settings, bundle)
     return options
+
+
+def _top(settings: Any) -> int:
+    """Number of classes to list."""
+    return 3 if settings.top is None else int(settings.top)
 
 
 def _detections(settings: Any, bundle: Bundle) -> Detections | None:
@@ -183,6 +192,7 @@ def _shape(
     check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
     _check_flags(settings, "boxes" if detections else predictor.kind, format)
+    strain = _strain(predictor, settings)
     tree = predictor.confidence.tree
     clockless = predictor.kind in ("strain", "embedding")  # the files of embeddings are not opened
     if settings.deployments is not None and clockless:
@@ -198,8 +208,11 @@ def _shape(
         if detections is not None:
             clock.sequences = {path: one.sequence for path, one in detections.frames.items()}
         events, bursts = None, _bursts(predictor, settings, clock)
+    if events is not None and strain is not None:
+        events.unit = ""
     shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
     shown |= dict.fromkeys(("box", "detection"), detections is not None)
+    shown["offset"] = predictor.kind == "strain" and events is None
     low, high = (getattr(predictor.spectrogram, name, 0.0) for name in ("fmin", "fmax"))
     return RowSettings(
         windows=settings.windows
@@ -207,7 +220,8 @@ def _shape(
         or (detections is not None and format in ("camtrap-dp", "megadetector")),
         events=events,
         bursts=bursts,
-        top=settings.top,
+        top=_top(settings),
+        lists_top=settings.top is not None,
         hidden=[name for name, is_shown in shown.items() if not is_shown],
         names=settings.paths,
         band=(low, high),
@@ -215,7 +229,34 @@ def _shape(
         gps=predictor.kind == "strain",
         clock=clock,
         detections=detections,
+        strain=strain,
     )
+
+
+def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
+    """How the strain of the call is read; None if each file is judged by itself, at one moment."""
+    from datasets.strain import QScanSettings
+    from learners.predictions import StrainFiles
+
+    scan = settings.windows or settings.events
+    if not isinstance(predictor.spectrogram, QScanSettings):
+        names = [flag(n) for n in ("channel", "recentre", "scores") if getattr(settings, n)]
+        if names:
+            raise SecondhandError(
+                f"{names[0]} is for strain, but this is a model for {predictor.kind}. Leave it out"
+            )
+        return None
+    if settings.scores:
+        raise SecondhandError("--scores needs --triggers. Give it too, or leave it out")
+    if not scan and settings.channel is None:
+        return None
+    if settings.cluster is not None:
+        name = flag("channel" if settings.channel else "windows" if settings.windows else "events")
+        raise SecondhandError(
+            f"--cluster {settings.cluster} cannot be combined with {name}. Leave one of them out"
+        )
+    gap = (settings.gap or 0.0) if settings.events else None
+    return StrainFiles(predictor.spectrogram, settings.channel or "", scan, gap)
 
 
 def _events(settings: Any, exclusive: bool) -> Events | None:
@@ -242,11 +283,9 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
     if kind in ("boxes", "picture") and row_flags == ["--events"]:
         _check_bursts(settings, format)
         row_flags = []
-    if row_flags and kind != "sound":
-        moments = ". Strain is predicted at one moment (--at, or the loudest)"
+    if row_flags and kind not in ("sound", "strain"):
         raise SecondhandError(
-            f"{row_flags[0]} is for recordings of sound, but this is a model for {kind}"
-            f"{moments if kind == 'strain' else ''}. Leave it out"
+            f"{row_flags[0]} is for recordings of sound and for strain, but this is a model for {kind}. Leave it out"
         )
     if len(row_flags) > 1:
         raise SecondhandError(
@@ -259,10 +298,11 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
             f"{row_flags[0]} predicts all windows of a recording, but --at {settings.at:g} selects one moment. Leave one "
             "of them out"
         )
-    if settings.sets and format not in ("csv", "jsonl", "table"):
-        raise SecondhandError(
-            f"--sets: --format {format} has no column for sets. Use --format csv or jsonl"
-        )
+    for name, given in {"sets": settings.sets, "top": settings.top is not None}.items():
+        if given and format not in ("csv", "jsonl", "table"):
+            raise SecondhandError(
+                f"{flag(name)}: --format {format} has no column for it. Use --format csv or jsonl"
+            )
 
 
 def _check_bursts(settings: Any, format: str) -> None:
@@ -292,7 +332,7 @@ def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
         raise SecondhandError(f"--events: the model {settings.model} {problem}")
     if threshold is None and confidence.events is not None:
         threshold = confidence.events.value
-    return Bursts(clock, threshold, GAP if settings.gap is None else settings.gap, settings.top)
+    return Bursts(clock, threshold, GAP if settings.gap is None else settings.gap, _top(settings))
 
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:

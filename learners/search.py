@@ -95,6 +95,7 @@ def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
     rows = [match.source._asdict() | {"similarity": match.similarity} for match in matches]
     text = as_text(COLUMNS, rows, settings.format)
     if settings.out is None:
+        console.require_output()
         sys.stdout.write(text)
         return 0
     example = Shot(Source(settings.example, at=settings.at), "", "the example")

@@ -24,20 +24,32 @@ from datasets.core.scanning import PACKAGE, files_below, is_user_file, kind_of, 
 #: Raven's columns; the last three are in tables of several recordings.
 BEGIN, END = "Begin Time (s)", "End Time (s)"
 FILE, PATH, OFFSET = "Begin File", "Begin Path", "File Offset (s)"
+LOW, HIGH = "Low Freq (Hz)", "High Freq (Hz)"
 #: Names of the column of labels, in order of preference; the last is BirdNET's.
 LABELS = ("Annotation", "Species", "Label", "Common Name")
+
+#: The columns by their names in small letters; programs that write such tables differ in the case.
+_COLUMNS = {
+    name.casefold(): name
+    for name in ("Selection", BEGIN, END, FILE, PATH, OFFSET, LOW, HIGH, *LABELS)
+}
+#: BirdNET's label of a recording in which it has found nothing.
+NOCALL = "nocall"
 
 Line = tuple[int, list[str]]
 
 
 class Selection(NamedTuple):
-    """A labelled span of a recording: seconds, label, line in the table, and the recording's name or ""."""
+    """A labelled span of a recording: seconds, label, line in the table, the recording's name or "", and the lowest
+    and highest frequency in Hz, NaN if not given."""
 
     start: float
     end: float
     label: str
     line: int
     file: str = ""
+    low: float = math.nan
+    high: float = math.nan
 
 
 #: A span, and the cells of its start and end.
@@ -98,7 +110,11 @@ def _lines(text: str) -> list[Line]:
 
 
 def _is_raven(first: list[str]) -> bool:
-    return BEGIN in first or END in first
+    return bool({BEGIN, END} & {*map(_canonical, first)})
+
+
+def _canonical(name: str) -> str:
+    return _COLUMNS.get(name.casefold(), name)
 
 
 def _is_label(first: list[str]) -> bool:
@@ -115,7 +131,9 @@ def _seconds(cell: str) -> float:
 
 
 def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
-    names = lines[0][1]
+    names = [*map(_canonical, lines[0][1])]
+    if label_column and label_column not in names:
+        label_column = _canonical(label_column)
     label_columns = (
         [label_column] if label_column else [name for name in LABELS if name in names][:1]
     )
@@ -135,7 +153,9 @@ def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Pars
         begin, end = _seconds(row.get(BEGIN, "")), _seconds(row.get(END, ""))
         start = _seconds(row[OFFSET]) if row.get(OFFSET) else begin
         file = row.get(PATH) or row.get(FILE) or ""
-        span = Selection(start, start + (end - begin), row.get(label_columns[0], ""), n, file)
+        low, high = (_seconds(row.get(name, "")) for name in (LOW, HIGH))
+        label = row.get(label_columns[0], "")
+        span = Selection(start, start + (end - begin), label, n, file, low, high)
         selections.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
     if OFFSET not in names and len({span.file for span, _ in selections}) > 1:
         raise BadFile(
@@ -147,7 +167,11 @@ def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[Pars
 def _audacity(lines: list[Line]) -> list[ParsedSelection]:
     selections: list[ParsedSelection] = []
     for n, cells in lines:
-        if cells[0] != "\\":  # such a line has the frequencies of the label above
+        if cells[0] == "\\" and selections:  # the frequencies of the label above
+            low, high = map(_seconds, (*cells[1:], "", "")[:2])
+            span, limits = selections[-1]
+            selections[-1] = span._replace(low=low, high=high), limits
+        elif cells[0] != "\\":
             start, end = (*cells, "")[:2]
             label = " ".join(cells[2:]).strip()
             selections.append((Selection(_seconds(start), _seconds(end), label, n), (start, end)))
@@ -163,6 +187,11 @@ def _span_problem(span: Selection, begin: str, end: str) -> str:
     if span.start >= span.end:
         problem = "it is a point" if span.start == span.end else "it ends before it begins"
         return f"{span.start:g} to {span.end:g} s is not a span: {problem}"
+    if span.label.casefold() == NOCALL:
+        return (
+            "nocall: BirdNET has found nothing here, which is no class. If nothing is there, name such recordings with "
+            "--background"
+        )
     return span_error(span.start, span.end) or ("" if span.label else "no label")
 
 
@@ -275,7 +304,7 @@ def _place_spans(
     single = len({span.file for span in spans}) <= 1
     rows: list[Row] = []
     rejected: list[Rejected] = []
-    for start, end, label, line, file in spans:
+    for start, end, label, line, file, low, high in spans:
         name = PureWindowsPath(file).name  # splits at \ and at /
         recording = file_named(table.parent, file) if name else ""
         if os.path.isfile(recording):
@@ -285,7 +314,9 @@ def _place_spans(
                 table_recordings if single else []
             )
         if len(candidates) == 1:
-            rows.append({"path": candidates[0], "label": label, "start": start, "end": end})
+            times = {"start": start, "end": end}
+            band = {"low_hz": low, "high_hz": high}
+            rows.append({"path": candidates[0], "label": label, **times, **band})
         else:
             named = quoted(name) if name else "that the table is named after"
             problem = f"no recording {named}"

@@ -147,14 +147,9 @@ def _channels(cells: pd.DataFrame, detectors: list[str]) -> list[str]:
     column = _column_of(cells, "channel")
     names = [""] * len(cells) if column is None else cells[column].astype(str).str.strip().tolist()
     return [
-        "" if not re.search("[-_:]", name) else full_channel(name, detector)
+        name if ":" in name else f"{detector}:{name}" if re.search("[-_]", name) else ""
         for name, detector in zip(names, detectors, strict=True)
     ]
-
-
-def full_channel(name: str, detector: str) -> str:
-    """A channel's name with its detector."""
-    return name if ":" in name or not name else f"{detector}:{name}"
 
 
 def _hdf5(path: Path) -> pd.DataFrame:
@@ -374,9 +369,7 @@ def strain_files_of(
         streams: dict[str, Stream] = {}
         for name in together or (detector,):
             trigger = triggers.channel[row] if name == detector else ""
-            chosen = full_channel(channel, name)
-            chosen = chosen if chosen.startswith(f"{name}:") else ""
-            found = frames.find(name, gps, context, Wanted(channel=chosen, trigger=trigger))
+            found = frames.find(name, gps, context, Wanted(channel=channel, trigger=trigger))
             if isinstance(found, Rejected):
                 return found
             streams[name] = found

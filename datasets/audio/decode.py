@@ -32,6 +32,7 @@ BLOCK = 2**20  # samples decoded at a time, over all channels
 _LOSSY = {"OGG", "MP3", "MPEG", "M4A"}  # the length in the header is an estimate
 NO_SIGNAL = -60.0  # dBFS; a quieter recording has no signal
 FORMATS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF", "M4A"}
+ULTRASOUND = 96_000  # Hz; recordings of a higher rate are made for what is above the audible
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
 _CONVERT = "convert it to WAV or FLAC"
@@ -200,10 +201,12 @@ def windows(duration: float, window: float, overlap: float = 0.0) -> list[tuple[
 def loudness(signal: NDArray[np.floating], rate: int) -> float:
     """Level of the loudest tenth of a second in dBFS (RMS without the offset), of samples in [-1, 1].
 
+    Above a rate of `ULTRASOUND` of the loudest hundredth: calls of bats take milliseconds.
+
     So a short call in a quiet recording counts, and a microphone's offset does not. At most 0; -inf for
     digital silence; -3 for a full-scale sine.
     """
-    size = min(max(rate // 10, 1), len(signal))
+    size = min(max(rate // (100 if rate > ULTRASOUND else 10), 1), len(signal))
     if size == 0:
         return -math.inf
     blocks = np.asarray(signal[: len(signal) // size * size]).reshape(-1, size)

@@ -1,6 +1,7 @@
 """Reads when and where a recording was made from what recorders write into WAV files.
 
-GUANO (https://guano-md.org), Wildlife Acoustics' WAMD, and AudioMoth's comment.
+GUANO (https://guano-md.org), Wildlife Acoustics' WAMD, and AudioMoth's comment. Also how many times slower than it was
+a recording plays: bat detectors with time expansion write a tenth of the rate.
 """
 
 from __future__ import annotations
@@ -8,14 +9,18 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 from datasets.audio.riff import chunks
-from datasets.core.recorded import Recorded, iso_time, valid_place
+from datasets.core.recorded import Recorded, iso_time, valid_expansion, valid_place
 
 _LONGEST = 1 << 20  # bytes of a chunk that are read; WAMD may hold voice notes
-_WAMD_TIME, _WAMD_PLACE = 5, 6  # numbers of its fields
+_WAMD_TIME, _WAMD_PLACE, _WAMD_EXPANSION = 5, 6, 15  # numbers of its fields
+#: The factor in a file name, such as ``bat_TE10.wav``.
+_TE = re.compile(r"(?<![A-Za-z0-9])TE[_-]?x?(5|8|10|16|20|32)x?(?![A-Za-z0-9])", re.IGNORECASE)
 _AUDIOMOTH = re.compile(
     r"Recorded at (\d\d:\d\d:\d\d)(?:\.\d+)? (\d\d/\d\d/\d{4}) "
     r"\(UTC(?:([+-])(\d\d?)(?::?(\d\d))?)?\)"
@@ -37,6 +42,19 @@ def recorder_notes(path: str | os.PathLike[str]) -> list[Recorded]:
     return [found[name] for name in _READERS if name in found]
 
 
+def time_expansion(path: str | os.PathLike[str]) -> float:
+    """How many times slower a recording plays than it was, as `recorder_notes` or its name say; usually 1."""
+    return expansion_of(path, recorder_notes(path))
+
+
+def expansion_of(path: str | os.PathLike[str], notes: Iterable[Recorded]) -> float:
+    """`time_expansion` by notes that have been read."""
+    if stated := next(filter(None, (note.expansion for note in notes)), None):
+        return stated
+    named = _TE.search(Path(path).stem)
+    return float(named[1]) if named else 1.0
+
+
 def _guano(content: bytes) -> Recorded:
     lines = content.decode("utf-8", "replace").strip("\0 ").splitlines()
     fields = {
@@ -46,21 +64,28 @@ def _guano(content: bytes) -> Recorded:
     with suppress(ValueError):
         latitude, longitude = map(float, fields.get("Loc Position", "").split())
         place = valid_place(latitude, longitude)
-    return Recorded("GUANO", iso_time(fields.get("Timestamp", "")), place)
+    expansion = None
+    with suppress(ValueError):
+        expansion = valid_expansion(float(fields.get("TE", "")))
+    return Recorded("GUANO", iso_time(fields.get("Timestamp", "")), place, expansion)
 
 
 def _wamd(content: bytes) -> Recorded:
     """Fields of number (uint16), length (uint32) and value, little-endian; as guano-py's ``wamd2guano.py`` reads them."""
     fields: dict[int, str] = {}
+    expansion = None
     begin = 0
     while begin + 6 <= len(content):
         number, length = struct.unpack_from("<HI", content, begin)
         begin += 6 + length
-        fields[number] = content[begin - length : begin].decode("latin-1").strip("\0 ")
+        value = content[begin - length : begin]
+        fields[number] = value.decode("latin-1").strip("\0 ")
+        if number == _WAMD_EXPANSION:
+            expansion = valid_expansion(int.from_bytes(value[:2], "little"))
     place = None
     with suppress(ValueError, LookupError):
         place = _wamd_place([part.strip() for part in fields.get(_WAMD_PLACE, "").split(",")[1:]])
-    return Recorded("WAMD", iso_time(fields.get(_WAMD_TIME, "")), place)
+    return Recorded("WAMD", iso_time(fields.get(_WAMD_TIME, "")), place, expansion)
 
 
 def _wamd_place(parts: list[str]) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from datasets.audio import decode, mel
-from datasets.audio.decode import RATES
+from datasets.audio.decode import RATES, ULTRASOUND
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.spectrograms import (
     COLOUR_MAPS,
@@ -50,7 +50,8 @@ class MelSettings(SpectrogramSettings):
     n_fft, hop : samples of a frame, and between frames. 0: in proportion to the rate, 2048 and 512 at
         44 100 Hz (n_fft is rounded up to a length with a fast transform).
     n_mels : number of mel bands, 8 to 1024.
-    fmin, fmax : band in Hz. ``fmax`` 0: 16 kHz, or half the rate if that is less.
+    fmin, fmax : band in Hz. ``fmax`` 0: 16 kHz, or half the rate if that is less or the rate is above
+        `ULTRASOUND`.
     level : white and black. "clip": the clip's peak (at least -50 dBFS) and ``range_db`` below it. "fixed":
         full scale and ``range_db`` below it. "pcen": per-channel energy normalisation, 4 and 0. Full scale
         is the mel power of a sine of amplitude 1 in the band with the largest weight.
@@ -87,7 +88,8 @@ class MelSettings(SpectrogramSettings):
             set_field = object.__setattr__  # the dataclass is frozen
             set_field(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
             set_field(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
-            set_field(self, "fmax", self.fmax or min(16_000.0, self.rate / 2))
+            highest = self.rate / 2 if self.rate > ULTRASOUND else min(16_000.0, self.rate / 2)
+            set_field(self, "fmax", self.fmax or highest)
         has_frame = self.rate * self.window >= self.n_fft
         fits_kaldi = self.level != "pcen" and self.colour != "windows" and has_frame
         check_values(
@@ -222,6 +224,9 @@ class MelSettings(SpectrogramSettings):
         """Whether a span is as long as the window, to half a sample."""
         return end is not None and end - start >= self.window - 0.5 / self.rate
 
+    def is_cut(self, path: AnyPath) -> bool:
+        return True
+
     def places(
         self,
         path: AnyPath,
@@ -241,20 +246,15 @@ class MelSettings(SpectrogramSettings):
         duration = decode.probe(path).duration
         first, last = start or 0.0, min(duration, math.inf if end is None else end)
         half = min(last - first, self.window) / 2
-        for low, high in (
-            (last - self.window, first),
-            (first + half - self.window, last - half),
-        ):
+        for low, high in ((last - self.window, first), (first + half - self.window, last - half)):
             allowed = _without(
                 (max(low, 0.0), min(high, duration - self.window)),
                 [(begin - self.window, until) for begin, until in apart],
             )
             if room := sum(b - a for a, b in allowed):
-                break
-        else:
-            return []
-        starts = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
-        return [(begin, begin + self.window, None) for begin in starts]
+                begins = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
+                return [(begin, begin + self.window, None) for begin in begins]
+        return []
 
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
         """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides.

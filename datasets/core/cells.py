@@ -82,6 +82,33 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
     return str(frame.map(guard).rename(columns=guard).to_csv(index=False, **options))
 
 
+def csv_bytes(text: str) -> bytes:
+    """Content of a CSV file: UTF-8, with the mark by which Excel recognises it unless all of it is ASCII.
+
+    A file name that is not UTF-8 keeps its bytes; then there is no mark.
+    """
+    try:
+        return text.encode("utf-8" if text.isascii() else "utf-8-sig")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+
+
+def mark_csv(file: Path) -> None:
+    """Give a CSV file that was written in parts the mark of `csv_bytes`, if it needs one."""
+    with open(file, "rb") as stream:
+        if all(block.isascii() for block in iter(lambda: stream.read(1 << 20), b"")):
+            return
+    file.write_bytes(csv_bytes(file.read_bytes().decode("utf-8", "surrogateescape")))
+
+
+def check_not_spreadsheet(out: Path) -> None:
+    """Raise SecondhandError for the name of a spreadsheet: CSV under it would not open."""
+    if out.suffix.lower() in (".xlsx", ".xlsm", ".xls", ".ods", ".numbers"):
+        raise SecondhandError(
+            f"--out {out}: a table is written as CSV, which a spreadsheet opens. Name it {out.with_suffix('.csv').name}"
+        )
+
+
 def read_frame(source: Any, **options: Any) -> pd.DataFrame:
     """Read what `csv_text` wrote, with all cells as text.
 

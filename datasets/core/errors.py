@@ -48,6 +48,10 @@ class Rejected(NamedTuple):
         return f"{self.path}: {self.reason}"
 
 
+class Copy(Rejected):
+    """A file that was left out because another one, or another row, stands for it."""
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things, such as "1 file" or "12 files"."""
     return f"{number} {noun}{'s' * (number != 1)}"

@@ -47,15 +47,15 @@ class Limits(NamedTuple):
         )
 
     def __str__(self) -> str:
-        first = f"above {self.above:g}" if self.low is None else f"{self.low:g}"
+        first = f"above {self.above:.12g}" if self.low is None else f"{self.low:.12g}"
         if self.high is not None:
-            first += f", at most {self.high:g}" if self.low is None else f" to {self.high:g}"
+            first += f", at most {self.high:.12g}" if self.low is None else f" to {self.high:.12g}"
         elif self.below is not None:
-            first += f" {'and' if self.low is None else 'to'} below {self.below:g}"
+            first += f" {'and' if self.low is None else 'to'} below {self.below:.12g}"
         elif self.low is not None:
             first += " or more"
         word = "" if self.word is None else f"{self.word}, or "
-        return word + first + ("" if self.like is None else f", such as {self.like:g}")
+        return word + first + ("" if self.like is None else f", such as {self.like:.12g}")
 
 
 def option(

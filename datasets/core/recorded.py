@@ -14,11 +14,13 @@ class Recorded(NamedTuple):
     source : name of the source, for messages.
     time : start of the recording, or the moment of the exposure; with a zone if the source states it.
     place : latitude and longitude in degrees (WGS 84); None if not stated.
+    expansion : how many times slower the recording plays than it was; None if not stated.
     """
 
     source: str
     time: datetime | None
     place: tuple[float, float] | None = None
+    expansion: float | None = None
 
 
 #: Names, in any case, of a column or key that says which photos are one event.
@@ -39,6 +41,11 @@ def valid_place(latitude: float, longitude: float) -> tuple[float, float] | None
     fix."""
     valid = abs(latitude) <= 90 and abs(longitude) <= 180 and (latitude, longitude) != (0, 0)
     return (round(latitude, 6), round(longitude, 6)) if valid else None  # NaN is not valid either
+
+
+def valid_expansion(factor: float) -> float | None:
+    """A factor of time expansion, at least 1 and at most 100; None for any other number."""
+    return factor if 1 <= factor <= 100 else None
 
 
 def iso_time(text: str) -> datetime | None:

@@ -18,11 +18,12 @@ from functools import cache, partial
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     import torch
     from fastai.data.load import DataLoader
+    from PIL import Image
     from torch import nn
 
 #: Versions that the workarounds were checked with, by package.
@@ -30,6 +31,44 @@ CHECKED = {
     "fastai": "2.8.12", "fastxtend": "0.1.7", "gradio": "6.31.0", "huggingface_hub": "2.4.0",
     "scipy": "1.17.1", "timm": "1.0.31", "torch": "2.15.0",
 }  # fmt: skip
+
+
+def rle4_decoded(picture: Image.Image, file: BinaryIO) -> Image.Image:
+    """A bitmap that is compressed to runs of four-bit pixels, decoded; any other picture as it is.
+
+    Pillow's decoder drops half a byte of an odd run, and does not stop at the end of a row.
+    """
+    if picture.format != "BMP" or picture.info.get("compression") != 2:
+        return picture
+    import numpy as np
+    from PIL import Image
+
+    file.seek(picture.tile[0].offset)  # type: ignore[attr-defined]
+    body = file.read()
+    width, height = picture.size
+    pixels = np.zeros((height, width), np.uint8)
+    x = y = at = 0
+    while True:
+        count, value = body[at : at + 2]  # ValueError where the file ends before the picture
+        at += 2
+        if count or value > 2:
+            stored = np.frombuffer(
+                body, np.uint8, 1 if count else (value + 1) // 2, at - bool(count)
+            )
+            at += 0 if count else len(stored) + len(stored) % 2
+            run = np.resize(np.stack([stored >> 4, stored & 15], -1).ravel(), count or value)
+            if y < height:
+                pixels[y, x : x + len(run)] = run[: max(0, width - x)]
+            x += len(run)
+        elif value == 2:
+            x, y, at = x + body[at], y + body[at + 1], at + 2
+        else:
+            x, y = 0, y + 1
+            if value == 1 or y == height:
+                break
+    decoded = Image.fromarray(pixels[::-1])
+    decoded.putpalette(picture.getpalette() or [])
+    return decoded
 
 
 @cache
@@ -164,8 +203,9 @@ def wait_for_gradio_server() -> Iterator[None]:
     """Make Gradio's ``launch`` wait until its server has started or failed.
 
     Otherwise it gives up after five seconds on a slow machine (gradio#4624) and reports that the port is
-    in use (gradio#13693).
+    in use (gradio#13693). Its request to itself goes without the environment's proxies and certificates.
     """
+    import httpx
     from gradio.exceptions import ServerFailedToStartError
     from gradio.http_server import Server
 
@@ -177,12 +217,30 @@ def wait_for_gradio_server() -> Iterator[None]:
                 raise ServerFailedToStartError("the server has ended")
             time.sleep(1e-3)
 
-    original = Server.run_in_thread
+    def get(url: str, **options: Any) -> Any:
+        itself = {"trust_env": False} if str(url).endswith("/startup-events") else {}
+        return original_get(url, **options, **itself)
+
+    original, original_get = Server.run_in_thread, httpx.get
     Server.run_in_thread = run_in_thread  # type: ignore[method-assign]
+    httpx.get = get
     try:
         yield
     finally:
         Server.run_in_thread = original  # type: ignore[method-assign]
+        httpx.get = original_get
+
+
+@contextmanager
+def without_proxies() -> Iterator[None]:
+    """Hide proxies and certificates of the environment while Gradio is imported: it opens a client for them, which
+    fails for a missing certificate file and for SOCKS."""
+    hidden = {"http_proxy", "https_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir"}
+    kept = {name: os.environ.pop(name) for name in [*os.environ] if name.lower() in hidden}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 @contextmanager

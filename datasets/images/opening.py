@@ -22,6 +22,7 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, quoted
+from datasets.core.upstream import rle4_decoded
 from datasets.images.standalone import fit, rgb, short_side
 
 log = logging.getLogger(__name__)
@@ -167,7 +168,6 @@ def open_picture(
             # Pillow warns about large pictures; `_check_size` raises an error instead.
             warnings.simplefilter("ignore")
             with opened(source, name) as (picture, file):
-                _check_size(picture, name)
                 if header is not None:
                     header(picture, file)
                 if picture.format != "JPEG":  # `rgb` chooses the size before it decodes a JPEG
@@ -238,7 +238,12 @@ def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
 def opened(
     source: str | os.PathLike[str] | bytes, name: str
 ) -> Iterator[tuple[Image.Image, BinaryIO]]:
-    """Open a picture without decoding it; yields it and its file, which is closed at the end."""
+    """Open a picture without decoding it; yields it and its file, which is closed at the end.
+
+    Raises
+    ------
+    BadFile : larger than ``MAX_PIXELS``.
+    """
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         head = file.read(64)
         brands = head[8 : int.from_bytes(head[:4], "big")] if head[4:8] == b"ftyp" else b""
@@ -252,9 +257,13 @@ def opened(
             # whole process. libheif applies the orientation and resets it in the EXIF data.
             from pillow_heif import HeifImageFile
 
-            yield HeifImageFile(file), file
+            picture = HeifImageFile(file)
+            _check_size(picture, name)
+            yield picture, file
         else:
-            yield Image.open(file, formats=FORMATS), file
+            picture = Image.open(file, formats=FORMATS)
+            _check_size(picture, name)
+            yield rle4_decoded(picture, file), file
 
 
 def _check_size(picture: Image.Image, name: str) -> None:

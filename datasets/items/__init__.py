@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         split_labels,
         targets_of,
     )
+    from datasets.items.places import as_in_predictions
     from datasets.items.preparing import (
         Loaded,
         infer_spectrogram,

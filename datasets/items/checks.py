@@ -8,14 +8,15 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, quoted
+from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
@@ -95,9 +96,15 @@ def usable_rows(
     }
     if not check:
         results |= dict.fromkeys(matching)
-    elif kind in _DECODED:
+    elif kind in ("picture", "sound"):
+        look: Callable[[str], PictureInfo | None] = _check_picture
+        if kind == "sound":
+            # What is missing at the end of a recording changes no span before it.
+            limits = frame.reindex(columns=["start", "end"])
+            whole = frozenset(frame["path"][limits.isna().any(axis=1)])
+            look = partial(_check_sound, whole=whole)
         # A damaged file may crash its decoder; that rejects the file and does not end the run.
-        results |= zip(matching, check_files_isolated(_DECODED[kind], matching), strict=True)
+        results |= zip(matching, check_files_isolated(look, matching), strict=True)
     else:
         results |= zip(matching, check_files(_check_exists, matching), strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
@@ -142,18 +149,15 @@ def _check_picture(path: str) -> PictureInfo:
     return PictureInfo(thumbnail(picture), **found)
 
 
-def _check_sound(path: str) -> None:
-    """Read the header; damaged samples are found when the file is rendered."""
+def _check_sound(path: str, whole: Collection[str]) -> None:
+    """Read the header; damaged samples are found when the file is rendered.
+
+    ``whole`` : recordings that must not be cut off.
+    """
     from datasets import audio
 
     _check_exists(path)
-    audio.check_whole(path)
-
-
-_DECODED: dict[str, Callable[[str], PictureInfo | None]] = {
-    "picture": _check_picture,
-    "sound": _check_sound,
-}
+    audio.check_whole(path, allow_truncated=path not in whole)
 
 
 def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Series:
@@ -215,7 +219,7 @@ def drop_copies(
                 if split != first["split"]:
                     where = "the other time" if is_same else "which is"
                     reason += f", {where} in {first['split']}"
-                drop[row] = Rejected(path, reason)
+                drop[row] = Copy(path, reason)
     return frame.drop(index=frame.index[[*drop]]).reset_index(drop=True), list(drop.values())
 
 
@@ -358,7 +362,7 @@ def apply_corrections(
                 labels[row] = label
             else:
                 reason = "listed twice" if paths[row] == path else f"a copy of {path}"
-                copies[row] = Rejected(paths[row], reason)
+                copies[row] = Copy(paths[row], reason)
         if before != label:
             corrections.append(
                 (path, span_text(times[first_rows[0]]), before, label, paths[last[-1]])

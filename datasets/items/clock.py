@@ -21,8 +21,11 @@ NAN = float("nan")
 #: Columns that tell when and where a row of a table was recorded.
 TIME_AND_PLACE = ("time", "latitude", "longitude", "deployment")
 #: Date and time in the names of AudioMoth, Song Meter and most other recorders and phones: after any prefix,
-#: local time or, with a Z, UTC.
-_DATED = re.compile(r"(?<!\d)((?:19|20)\d{6})[_$T-](\d{6})(?!\d)(Z?)")
+#: local time or, with a Z or an offset such as +1000 or -07:00, a time with its zone.
+_DATED = re.compile(
+    r"(?<!\d)((?:19|20)\d{6})[_$T-](\d{6})(?!\d)(?:\.\d+(?=[Z+-]))?"
+    r"(Z|[+-](?:0\d|1[0-4]):?(?:00|15|30|45)(?!\d))?"
+)
 #: AudioMoth's older names: Unix time in eight hexadecimal digits.
 _HEXADECIMAL = re.compile(r"[0-9A-F]{8}\.wav", re.IGNORECASE)
 _FIRST_HEXADECIMAL = datetime(2014, 1, 1, tzinfo=UTC)  # no AudioMoth is older
@@ -38,12 +41,14 @@ class TimeAndPlace(NamedTuple):
     time : start of the recording, or the moment of the exposure; without a zone if none is known; None if unknown.
     latitude, longitude : degrees (WGS 84); NaN if unknown.
     deployment : name of its deployment; "" if unknown.
+    expansion : how many times slower the recording plays than it was.
     """
 
     time: datetime | None = None
     latitude: float = NAN
     longitude: float = NAN
     deployment: str = ""
+    expansion: float = 1.0
 
 
 class Clock:
@@ -113,7 +118,8 @@ class Clock:
         NaN for ``start`` is the begin of the file.
         """
         found = self.of(path, readable=readable)
-        values = (iso(found.time, start), found.latitude, found.longitude, found.deployment)
+        time = iso(found.time, start / found.expansion)
+        values = (time, found.latitude, found.longitude, found.deployment)
         return dict(zip(TIME_AND_PLACE, values, strict=True))
 
     def deployment(self, path: str) -> Deployment | None:
@@ -138,11 +144,19 @@ class Clock:
         places = [deployment.place] if deployment else []
         places += [source.place for source in sources]
         latitude, longitude = next(filter(None, places), (NAN, NAN))
-        name = deployment.name if deployment else self._of_folder(path)
-        return TimeAndPlace(time, latitude, longitude, name)
+        name = deployment.name if deployment else self.folder_name(path)
+        expansion = 1.0
+        if kind_of(path) == "sound":
+            from datasets.audio import expansion_of
 
-    def _of_folder(self, path: str) -> str:
-        """The deployment that a folder is: its path below the folder of the call, or its name, and a number if taken."""
+            expansion = expansion_of(path, sources)
+        if expansion > 1:
+            self._note("expansion", f"{path}, {expansion:g} times")
+        return TimeAndPlace(time, latitude, longitude, name, expansion)
+
+    def folder_name(self, path: str) -> str:
+        """The deployment that the folder of a file is: its path below the folder of the call, or its name, and a number
+        if taken; "" if folders are none."""
         if self._folders is None:
             return ""
         folder = os.path.dirname(path)
@@ -228,6 +242,10 @@ _REMARKS = {
         "Files outside of the period of their deployment",
         ". Check the recorder's clock and the table",
     ),
+    "expansion": (
+        "Slowed recordings (time expansion)",
+        ". start and end are seconds of the file; the column time is the clock's",
+    ),
     "deployment": ("Files that belong to no deployment of --deployments", ""),
     Change.LEFT_OUT: (
         "Times that do not exist in the time zone of their deployment, because its clocks were set forward",
@@ -261,12 +279,12 @@ def _in_name(name: str) -> Recorded | None:
     if _HEXADECIMAL.fullmatch(name):
         time = datetime.fromtimestamp(int(name[:8], 16), UTC)
         return Recorded("its name", time) if time >= _FIRST_HEXADECIMAL else None
-    for date, clock, utc in _DATED.findall(name):
+    for date, clock, zone in _DATED.findall(name):
         try:
-            time = datetime.strptime(date + clock, "%Y%m%d%H%M%S")
+            time = datetime.strptime(date + clock + zone, "%Y%m%d%H%M%S" + "%z" * bool(zone))
         except ValueError:
             continue
-        return Recorded("its name", time.replace(tzinfo=UTC if utc else None))
+        return Recorded("its name", time)
     return None
 
 

@@ -6,14 +6,16 @@ picture, and other calls can be beside it.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from datasets.items.labels import join_labels, names_of, split_labels
+from datasets.core.errors import BadFile
+from datasets.items.labels import UNKNOWN, join_labels, names_of, split_labels
 from datasets.spectrograms import Part, Seconds, SpectrogramSettings
 
 #: Pictures of a training item, of which one is opened in each epoch. The head is fitted to all of them.
@@ -34,23 +36,58 @@ class Varied(NamedTuple):
     moved: int
 
 
+def as_in_predictions(
+    frame: pd.DataFrame, spectrogram: SpectrogramSettings, *, overlap: float
+) -> pd.DataFrame:
+    """The items with the windows that a prediction of their recordings shows them in.
+
+    Of a span that is shorter than a window, this is the one of the recording's windows, with this ``overlap``, whose
+    middle is nearest. Other items do not change. What is measured on these windows holds for whole recordings; in a
+    window around each span, a model is surer.
+    """
+    limits: list[tuple[Seconds, Seconds]] = []
+    windows: dict[str, list[tuple[float, float]]] = {}
+    for path, *times in frame[["path", "start", "end", "gps"]].itertuples(index=False):
+        start, end, at = (None if t != t else t for t in times)
+        limits.append((start, end))
+        with contextlib.suppress(BadFile):  # the prediction says so
+            if at is not None or spectrogram.shown(path, start=start, end=end) == (start, end):
+                continue
+            if path not in windows:
+                cut = spectrogram.spans(path, overlap=overlap)
+                windows[path] = [(a, b) for a, b in cut if a is not None and b is not None]
+            if windows[path]:
+                last = min(math.inf if end is None else end, windows[path][-1][1])
+                middle = ((start or 0.0) + last) / 2
+                limits[-1] = min(windows[path], key=lambda w: abs(sum(w) / 2 - middle))
+    starts, ends = np.array(limits, float).reshape(-1, 2).T
+    return frame.assign(start=starts, end=ends)
+
+
 def vary_places(
     rows: pd.DataFrame,
     spans: Spans,
     spectrogram: SpectrogramSettings,
     *,
+    overlap: float,
     exclusive: bool,
     seed: int,
 ) -> Varied:
-    """Add rows that show the training items at other places.
+    """Add rows that show the training items at other places; other rows show them `as_in_predictions`.
 
     Parameters
     ----------
     rows : rows from `cut_windows` with their splits.
+    overlap : of the windows of a prediction.
     exclusive : each item has one class, so no picture may show a span of another. Otherwise a row has the labels of
         all spans in it.
     """
     rng = np.random.default_rng(seed)
+    held_out = rows["split"].ne("train")
+    rows = pd.concat([
+        rows.loc[~held_out],
+        as_in_predictions(rows.loc[held_out], spectrogram, overlap=overlap),
+    ]).sort_index()  # fmt: skip
     shown: list[tuple[int, Part]] = []
     crowded: list[int] = []
     moved = 0
@@ -73,8 +110,43 @@ def vary_places(
     varied = rows.iloc[numbers].reset_index(drop=True).assign(place=numbers)
     varied[["start", "end", "gps"]] = np.array([part for _, part in shown], float).reshape(-1, 3)
     if not exclusive:
-        varied["label"] = spans.labels_of(varied, spectrogram)
+        classes = {name for label in rows["label"] for name in names_of(label)}
+        varied["label"] = spans.labels_of(varied, spectrogram, classes)
     return Varied(varied, rows.iloc[crowded], moved)
+
+
+def rest_of_recordings(
+    frame: pd.DataFrame,
+    spans: Spans,
+    spectrogram: SpectrogramSettings,
+    *,
+    overlap: float,
+    most: Mapping[str, int],
+    seed: int,
+) -> pd.DataFrame:
+    """Windows of recordings without any labelled span, as items of no class with the splits of their recordings.
+
+    Parameters
+    ----------
+    frame : items of recordings that are labelled completely, with their splits.
+    overlap : of neighbouring windows, as in prediction.
+    most : the largest number of windows in each split; more are drawn at random.
+    """
+    rows = []
+    for _, first in frame.groupby("path", sort=False).head(1).iterrows():
+        windows = spectrogram.spans(first["path"], overlap=overlap)
+        free = [(begin or 0.0, until) for begin, until in windows if until is not None]
+        rows += [
+            {**first, "label": UNKNOWN, "start": begin, "end": until}
+            for begin, until in free
+            if spans.is_free(first["path"], begin, until)
+        ]
+    rest = pd.DataFrame(rows, columns=frame.columns)
+    drawn = [
+        group.sample(min(len(group), most.get(str(split), 0)), random_state=seed)
+        for split, group in rest.groupby("split", sort=False)
+    ]
+    return pd.concat([rest.iloc[:0], *drawn]).sort_index()
 
 
 class Spans:
@@ -95,8 +167,14 @@ class Spans:
         """Start and end (s) of the spans of a recording with another label."""
         return [(start, end) for name, start, end in self._of_path.get(path, []) if name != label]
 
-    def labels_of(self, rows: pd.DataFrame, spectrogram: SpectrogramSettings) -> list[str]:
-        """The labels of multi-label rows with those of all spans that their pictures show.
+    def is_free(self, path: str, start: float, end: float) -> bool:
+        """Whether a recording has no labelled span between ``start`` and ``end`` (s)."""
+        return all(last <= start or end <= first for _, first, last in self._of_path.get(path, []))
+
+    def labels_of(
+        self, rows: pd.DataFrame, spectrogram: SpectrogramSettings, classes: Collection[str]
+    ) -> list[str]:
+        """The labels of multi-label rows with those of the ``classes`` whose spans their pictures show.
 
         Of a span that is neither half in the picture nor fills half of it, it is not known whether it shows.
         """
@@ -112,7 +190,8 @@ class Spans:
                     if inside <= 0:
                         continue
                     enough = inside >= min(last - first, until - begin) / 2
-                    (present if enough else not_known).update(names_of(names))
+                    shown = {name for name in names_of(names) if name in classes}
+                    (present if enough else not_known).update(shown)
             not_known |= {name[1:] for name in open_names if name}
             labels.append(join_labels(present, not_known - present))
         return labels

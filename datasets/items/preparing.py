@@ -14,14 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.audio import window_of
+from datasets.audio import (
+    BAND_COLUMNS,
+    ULTRASOUND,
+    MelSettings,
+    are_outside,
+    hertz,
+    labelled_band,
+    show_band,
+    time_expansion,
+    window_of,
+)
 from datasets.core.errors import Rejected, SecondhandError, counted, one_line
 from datasets.images import GAP_MINUTES, capture_sessions, open_picture
 from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.labels import MULTI, UNKNOWN, drop_small_classes, label_counts
-from datasets.items.places import Spans, vary_places
+from datasets.items.places import Spans, as_in_predictions, rest_of_recordings, vary_places
 from datasets.items.recorded import BY_DEPLOYMENT, add_deployments, hold_out_later
 from datasets.items.rehearsal import (
     background_file,
@@ -56,6 +66,8 @@ log = logging.getLogger(__name__)
 
 #: Least numbers of items and of files of a background from which each split gets one.
 LEAST_BACKGROUND, LEAST_BACKGROUND_FILES = 5, 3
+#: Cells of the column ``complete`` that say that all calls of a recording are labelled.
+COMPLETE = ("1", "1.0", "true", "yes")
 DOMAIN_SHIFT_NOTE = "expect lower accuracy at other sites"
 
 
@@ -149,52 +161,97 @@ def render_items(
             spectrogram = infer_spectrogram(table.kind, trained, signal, trained_settings)
             if trained_settings:
                 _log_trained_settings(trained_settings, signal)
+        if isinstance(spectrogram, MelSettings):
+            _log_frequencies(spectrogram, table.frame.loc[table.frame["split"].eq("train")])
         planned = table.frame
         rows, background = _render_items(table, spectrogram, signal)
         if why := missing_split(table.frame, set(planned["split"])):
             _split_again(table, unsplit, planned, why, data, seed)
         rows = rows.assign(split=rows["item"].map(table.frame["split"])).dropna(subset="split")
-        rows = _vary_places(table, rows.reset_index(drop=True), unsplit, spectrogram, signal, seed)
+        rows = rows.reset_index(drop=True)
+        rows, rest = _place_in_recordings(table, rows, spectrogram, data, signal, seed)
+        background = pd.concat([background, rest], ignore_index=True)
         table.frame = table.frame.reset_index(drop=True)
     table.protocol = protocol_of(table, unsplit, data)
     _log_table(table, Loaded(table, rows, spectrogram).windows)
-    if data.background:
+    if data.background or len(background):
         rows = pd.concat([rows, _as_one_class(background, rows, data, seed)], ignore_index=True)
+        if "place" in rows:
+            alone = rows["place"].max() + 1 + np.arange(len(rows))
+            rows["place"] = rows["place"].fillna(pd.Series(alone, rows.index)).astype(int)
     return Loaded(table, rows, spectrogram)
 
 
-def _vary_places(
+def _place_in_recordings(
     table: ItemTable,
     rows: pd.DataFrame,
-    labelled: pd.DataFrame,
     spectrogram: SpectrogramSettings,
+    data: DataSettings,
     signal: SignalSettings,
     seed: int,
-) -> pd.DataFrame:
-    """Render the training rows at other places as well (`vary_places`), and say which cannot be trained on.
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Render the training rows at other places, and windows of the rest of completely labelled recordings.
 
-    ``labelled`` : all items with a label, also those that are left out.
+    Returns
+    -------
+    The rows, and the windows without a call, which are added to the background of the table, too; items of a
+    multi-label table, which have no label, are among its rows instead.
+
+    Raises
+    ------
+    SecondhandError : a class has no training row left, or ``--labelled-completely`` is for recordings with spans.
     """
-    spans = Spans(pd.concat([labelled, table.unknown_items]))
-    exclusive = not table.multi_label
-    if not exclusive:
-        table.frame["label"] = spans.labels_of(table.frame, spectrogram)
-    varied = vary_places(rows, spans, spectrogram, exclusive=exclusive, seed=seed)
+    spans, exclusive, cache = Spans(table.spans), not table.multi_label, picture_cache(signal)
+    varied = vary_places(
+        rows, spans, spectrogram, overlap=signal.overlap, exclusive=exclusive, seed=seed
+    )
+    for row in varied.crowded.to_dict("records"):
+        span = f"{row['start']:g} to {row['end']:g} s"
+        reason = (
+            f"{span}: each window around it holds a call of another class, so it is not trained on"
+        )
+        table.rejected.append(Rejected(row["path"], reason))
     if beside := varied.moved + len(varied.crowded):
         log.info(
-            "Calls of another class in the middle window of %s: %d are shown at places without them, %d have no such "
-            "place and are not trained on",
+            "Calls of another class in the window around %s: %d are trained on in windows without them, %d have no such "
+            "window and are left out of training",
             counted(beside, "training span"), varied.moved, len(varied.crowded),
         )  # fmt: skip
-    table.rejected += [
-        Rejected(
-            row["path"],
-            f"{row['start']:g} to {row['end']:g} s: a call of another class is in each window, so not trained on",
+    if why := missing_split(varied.rows):
+        raise SecondhandError(
+            f"{table.source}: {why}, because each of its windows holds a call of another class. Train a multi-label "
+            "model (--labels multi), or use a shorter window (--spectrogram)"
         )
-        for row in varied.crowded.to_dict("records")
-    ]
-    rendered, _ = render_rows(varied.rows, spectrogram, picture_cache(signal))
-    return rendered
+    if not exclusive:
+        shown = as_in_predictions(table.frame, spectrogram, overlap=signal.overlap)
+        table.frame = table.frame.assign(label=spans.labels_of(shown, spectrogram, table.classes))
+    rows, _ = render_rows(varied.rows, spectrogram, cache)
+    complete = table.frame[["start", "end"]].notna().any(axis=1)
+    if data.labelled_completely and not complete.any():
+        raise SecondhandError(
+            f"--labelled-completely: {table.source} names no calls with start and end in recordings. Leave it out"
+        )
+    complete &= data.labelled_completely | table.frame["complete"].str.lower().isin(COMPLETE)
+    places = rows.drop_duplicates("place")
+    classes = len(table.classes)
+    most = {
+        str(name): -(-count // classes) for name, count in places["split"].value_counts().items()
+    }
+    rest = rest_of_recordings(
+        table.frame.loc[complete], spans, spectrogram, overlap=signal.overlap, most=most, seed=seed
+    )
+    rest, _ = render_rows(rest, spectrogram, cache)
+    if rest.empty:
+        return rows, rest
+    if exclusive:
+        table.background = pd.concat([table.background, rest], ignore_index=True)
+        return rows, rest
+    rest = rest.assign(label="")
+    first = table.frame.index.max() + 1
+    items = np.arange(first, first + len(rest))
+    table.frame = pd.concat([table.frame, rest.set_index(items)])
+    new = rest.assign(item=items, place=rows["place"].max() + 1 + np.arange(len(rest)))
+    return pd.concat([rows, new], ignore_index=True), rest.iloc[:0]
 
 
 def _load_unknown(
@@ -264,9 +321,9 @@ def _as_one_class(
     class has there on average, because validation selects the epoch."""
     trained, valid = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
     if trained.empty:
+        where = f"--background {data.background}" if data.background else "--labelled-completely"
         raise SecondhandError(
-            f"--background {data.background}: no training file is left. Add files; the list of files left out "
-            "says why"
+            f"{where}: no training item without a call is left. Add files; the list of files left out says why"
         )
     most = max(1, rows["split"].eq("valid").sum() // rows["label"].nunique())
     return pd.concat([trained, valid.sample(min(most, len(valid)), random_state=seed)])
@@ -470,7 +527,56 @@ def infer_spectrogram(
     spans = frame["end"] - frame["start"]
     if kind == "sound" and spans.notna().all():  # the items are these, not their files
         settings.setdefault("window", window_of(spans.tolist()))
-    return SPECTROGRAM_KINDS[kind].infer(frame["path"], **settings)
+    spectrogram = SPECTROGRAM_KINDS[kind].infer(frame["path"], **settings)
+    if isinstance(spectrogram, MelSettings) and (band := labelled_band(*_limits(frame))):
+        return show_band(spectrogram, band, settings)
+    return spectrogram
+
+
+def _limits(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The lowest and the highest frequency of each label in Hz, NaN if not given."""
+    nothing = pd.Series(np.nan, frame.index)
+    low, high = (frame.get(name, nothing) for name in BAND_COLUMNS)
+    return low, high
+
+
+def _log_frequencies(spectrogram: MelSettings, frame: pd.DataFrame) -> None:
+    """Say which frequencies are shown where that is not the usual, which labels are outside, and what is slowed."""
+    low, high = _limits(frame)
+    shown = f"the pictures show {hertz(spectrogram.fmin)} to {hertz(spectrogram.fmax)}"
+    band = labelled_band(low, high)
+    if band or spectrogram.rate > ULTRASOUND:
+        why = f"labels up to {hertz(band.high)}" if band else f"a rate of {hertz(spectrogram.rate)}"
+        log.info("Frequencies: %s (%s); --spectrogram with fmin and fmax changes it", shown, why)
+    if number := int((outside := are_outside(spectrogram, low, high)).sum()):
+        path, first, last = (
+            frame["path"][outside].iloc[0],
+            low[outside].iloc[0],
+            high[outside].iloc[0],
+        )
+        log.warning(
+            "%s reach out of the frequencies that %s, such as %s to %s of %s. Choose fmin and fmax with "
+            "--spectrogram; at %s at most %s can be shown",
+            f"{number} of {counted(len(frame), 'label')}", shown, hertz(first), hertz(last), path,
+            hertz(spectrogram.rate), hertz(spectrogram.rate / 2),
+        )  # fmt: skip
+    expanded = {
+        path: factor for path in frame["path"].unique() if (factor := time_expansion(path)) > 1
+    }
+    if expanded:
+        path, factor = next(iter(expanded.items()))
+        count, files = len(expanded), frame["path"].nunique()
+        mixed = (
+            ". The others are not: one call has two pictures. Expand all or none"
+            if count < files
+            else ""
+        )
+        log.log(
+            logging.WARNING if mixed else logging.INFO,
+            "Slowed recordings (time expansion): %d of %d, such as %s, %d times. Frequencies and times are those of the "
+            "slowed sound%s",
+            count, files, path, factor, mixed,
+        )  # fmt: skip
 
 
 def _log_trained_settings(trained_settings: Mapping[str, Any], signal: SignalSettings) -> None:

@@ -89,6 +89,11 @@ class DataSettings:
         "the column path. Files predicted as background become unknown.",
         metavar="PATH",
     )
+    labelled_completely: bool = option(
+        False,
+        "Every call of the classes in the recordings of --data is labelled, so the rest of them has none: windows of it "
+        "train the background class. A table can say so of single recordings by 1 in the column complete.",
+    )
     min_box_confidence: float | None = option(
         None,
         "For MegaDetector's JSON in --data: least confidence of a box to crop. Default: the typical threshold that the "

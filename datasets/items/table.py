@@ -1,8 +1,9 @@
 """Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
 
-The columns are ``path, label, group, split, fold, deployment, time, sequence`` (str, "" if unknown; time in ISO 8601),
-``start, end, gps`` (float seconds, NaN if not given) and ``x, y, width, height`` of a box (fractions of the picture,
-NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
+The columns are ``path, label, group, split, fold, deployment, time, sequence, complete`` (str, "" if unknown; time in
+ISO 8601; complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
+given), ``low_hz, high_hz`` (only where labels have frequency limits) and ``x, y, width, height`` of a box (fractions of
+the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
 """
 
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from datasets.audio import BAND_COLUMNS
 from datasets.core.cells import (
     ENDINGS,
     SHORTEST_SPAN,
@@ -78,7 +80,9 @@ from datasets.items.labels import (
 
 log = logging.getLogger(__name__)
 
-TEXT_COLUMNS = ("path", "label", "group", "split", "fold", "deployment", "time", "sequence")
+TEXT_COLUMNS = (
+    "path", "label", "group", "split", "fold", "deployment", "time", "sequence", "complete",
+)  # fmt: skip
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
@@ -132,6 +136,7 @@ class ItemTable:
         one split, as text; "" if they were not searched for.
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
+    spans : path, label, start and end (s) of all labelled items, also of those that are left out.
     clock : finds time and place of the files.
     learnt_until : with ``--split-by time``, when the last file that is not for testing was recorded; else "".
     protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
@@ -159,6 +164,9 @@ class ItemTable:
     picture_info: dict[str, PictureInfo] = field(default_factory=dict)
     vectors: Vectors = field(default_factory=Vectors)
     unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
+    spans: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=["path", "label", "start", "end"])
+    )
 
     def __post_init__(self) -> None:
         self.clock.checked = self.picture_info
@@ -306,6 +314,7 @@ def load_table(
     if learned:
         frame, corrections, copies = apply_corrections(frame, vectors)
         rejected += copies
+    spans = frame[["path", "label", "start", "end"]]
     frame, copies = drop_copies(frame, vectors=vectors, several_labels=not learned)
     rejected += copies
     frame = frame.drop(columns=["source", LABELLED], errors="ignore")
@@ -330,6 +339,7 @@ def load_table(
         background=frame.iloc[:0],
         picture_info=picture_info,
         vectors=vectors,
+        spans=spans,
     )
 
 
@@ -652,7 +662,15 @@ def read_rows(
     label, label_column, classes, required = labels
     if classes:
         cells, label_column = _from_columns(path, cells, classes), None
-    names = (*TEXT_COLUMNS, *PART_COLUMNS, *PREDICTION_COLUMNS, *CLUSTER_COLUMNS, "at", "branch")
+    names = (
+        *TEXT_COLUMNS,
+        *PART_COLUMNS,
+        *BAND_COLUMNS,
+        *PREDICTION_COLUMNS,
+        *CLUSTER_COLUMNS,
+        "at",
+        "branch",
+    )
     column_of = {name: _column(path, cells, name) for name in names}
     sequences = (_column(path, cells, name) for name in SEQUENCES)
     column_of["sequence"] = next(filter(None, sequences), None)
@@ -857,14 +875,19 @@ def _column(path: Path, cells: pd.DataFrame, name: str) -> str | None:
 
 
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the missing columns of an item table, order them, and normalise paths and labels."""
+    """Add the missing columns of an item table, order them, and normalise paths and labels.
+
+    The frequency limits of labels stay, if there are any.
+    """
     empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(PART_COLUMNS, float("nan"))
     frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
     frame["path"] = frame["path"].map(
         {path: absolute_path(path) for path in frame["path"].unique()}
     )
     frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
-    return frame[[*empty]].reset_index(drop=True)
+    band = [name for name in BAND_COLUMNS if name in frame]
+    frame[band] = frame[band].apply(pd.to_numeric, errors="coerce")
+    return frame[[*empty, *band]].reset_index(drop=True)
 
 
 def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:

@@ -262,9 +262,8 @@ def dataloaders(
         get_y=target.of,
         splitter=IndexSplitter(valid.tolist()),
     )
-    places = rows["place"] if "place" in rows else pd.Series(np.nan, rows.index)
-    alone = pd.Series(-1 - np.arange(len(rows)), rows.index)  # each row is a place of its own
-    trained = places.fillna(alone).loc[rows["split"].eq("train")].astype(int).tolist()
+    places = rows["place"] if "place" in rows else pd.Series(np.arange(len(rows)), rows.index)
+    trained = places.loc[rows["split"].eq("train")].tolist()
     n_train = len({*trained})
     dls = datablock.dataloaders(
         item_rows(rows),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         Source,
         cache_root,
         no_signal,
+        offset_of,
         source_of,
     )
     from datasets.spectrograms.settings import (

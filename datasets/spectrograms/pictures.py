@@ -120,8 +120,14 @@ def render_picture(
     except BadFile as error:
         failures.add(key, error.reason.encode())
         raise
-    quiet = str(int(spectrogram.no_signal(signal)))
-    texts = {"spectrogram": text, "source": digest, "span": span, "no signal": quiet}
+    quiet, offset = str(int(spectrogram.no_signal(signal))), f"{spectrogram.offset(signal):.6f}"
+    texts = {
+        "spectrogram": text,
+        "source": digest,
+        "span": span,
+        "no signal": quiet,
+        "offset": offset,
+    }
     data = encode(image, texts)
     return pictures.add(key, data), len(data)
 
@@ -396,5 +402,20 @@ def cache_root() -> Path:
 
 def no_signal(picture: str | os.PathLike[str]) -> bool:
     """Whether a cached picture shows a signal too quiet for a prediction."""
-    with open(picture, "rb") as file:  # Pillow's parser takes four times as long
-        return b"tEXtno signal\x001" in file.read(8192)  # text chunks precede the pixels
+    return _text_of(picture, b"no signal") == b"1"
+
+
+def offset_of(picture: str | os.PathLike[str]) -> float:
+    """`SpectrogramSettings.offset` of the signal that a cached picture shows."""
+    return float(_text_of(picture, b"offset") or "nan")
+
+
+def _text_of(picture: str | os.PathLike[str], name: bytes) -> bytes:
+    """A text chunk of a PNG. Text chunks precede the pixels, and Pillow's parser takes four times as long."""
+    with open(picture, "rb") as file:
+        head = file.read(8192)
+    place = head.find(b"tEXt" + name + b"\0")
+    if place < 4:
+        return b""
+    size = int.from_bytes(head[place - 4 : place], "big")
+    return head[place + 4 : place + 4 + size].partition(b"\0")[2]

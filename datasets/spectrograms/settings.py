@@ -64,6 +64,10 @@ class SpectrogramSettings:
         """
         return [(start, end)]
 
+    def is_cut(self, path: AnyPath) -> bool:
+        """Whether `spans` may give several windows of a file."""
+        return False
+
     def shown(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
     ) -> tuple[Seconds, Seconds]:
@@ -109,9 +113,21 @@ class SpectrogramSettings:
         """
         return np.asarray(self.image(signal).convert("RGB"))
 
+    def drawn(self, signal: Any) -> bytes:
+        """PNG of a signal with axes, for people."""
+        raise NotImplementedError
+
     def moment(self, signal: Any) -> float | None:
         """GPS time in seconds that the picture is centred on; None for signals without a clock."""
         return None
+
+    def middle(self, path: AnyPath, start: Seconds, end: Seconds) -> Seconds:
+        """Moment that the picture of a window from `spans` is centred on; None for all of the window."""
+        return None
+
+    def offset(self, signal: Any) -> float:
+        """Seconds from the moment of a signal to where its energy lies; NaN without either."""
+        return math.nan
 
     def no_signal(self, signal: Any) -> bool:
         """Whether the signal is too quiet for a prediction."""

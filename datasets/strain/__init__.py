@@ -10,13 +10,18 @@ from datasets.strain.formats import (
     open_strain,
 )
 from datasets.strain.frames import (
+    STRIDE,
     Frame,
     Frames,
     Stream,
+    file_at,
+    lists_to_scan,
     read_cache,
     read_frames,
+    scan_of,
     series_of,
     source_path,
+    with_channel,
     write_cache,
 )
 from datasets.strain.qscan import spectral_density

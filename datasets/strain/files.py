@@ -192,6 +192,16 @@ def _loudest(
     return source.start + time
 
 
+def usable_spans(source: StrainFile, context: float, reach: float) -> list[Span]:
+    """First and last GPS time of each stretch where `read_strain` finds enough strain around any moment."""
+    spans = [
+        (source.start + first / source.rate + reach, source.start + last / source.rate - reach)
+        for first, last in _all_runs(source)
+        if last - first >= round(context * source.rate)
+    ]
+    return spans or [(inf, -inf)]
+
+
 def _all_runs(source: StrainFile) -> list[tuple[int, int]]:
     """`_finite_runs` of a whole file, read in blocks."""
     runs: list[tuple[int, int]] = []

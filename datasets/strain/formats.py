@@ -91,7 +91,7 @@ class Wanted(NamedTuple):
     Attributes
     ----------
     detector : such as "H1"; "" for the only one of the file.
-    channel : the channel to read; "" for the calibrated strain.
+    channel : the channel to read, with or without its detector; "" for the calibrated strain.
     trigger : the channel in which the moment was found; it must be the one that is read. "" if unknown.
     """
 
@@ -135,8 +135,10 @@ def _check_channel(path: Path, wanted: Wanted, channel: str) -> None:
     any channel of calibrated strain."""
     chosen = wanted.trigger or wanted.channel
     released = wanted.channel or not channel or re.search("GWOSC|LOSC", channel)
-    if chosen in ("", channel) or (
-        released and is_strain(chosen) and is_strain(channel or "STRAIN")
+    if (
+        not chosen
+        or _is_named(channel, chosen)
+        or (released and is_strain(chosen) and is_strain(channel or "STRAIN"))
     ):
         return
     here = f"the strain is the channel {channel}" if channel else "the strain names no channel"
@@ -356,10 +358,20 @@ def _detector(channel: str) -> str:
     return channel.split(":")[0] if ":" in channel else ""
 
 
+def _is_named(channel: str, name: str) -> bool:
+    """Whether a channel has this name, with or without its detector."""
+    return channel == name or channel.endswith(f":{name}")
+
+
 def _strain_channel(path: Path, names: list[str], wanted: Wanted) -> str:
     """The channel to read: the wanted one, else that of the trigger, else the first with calibrated strain."""
-    if wanted.channel in names:
-        return wanted.channel
+    of_detector = [
+        name for name in names if not wanted.detector or _detector(name) == wanted.detector
+    ]
+    if wanted.channel and (
+        named := [n for n in of_detector or names if _is_named(n, wanted.channel)]
+    ):
+        return named[0]
     strain = [name for name in names if is_strain(name)]
     strain = strain or [name for name in names if len(names) == 1 and ":" not in name]
     if not strain:

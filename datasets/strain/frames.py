@@ -11,10 +11,12 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf
+from functools import lru_cache
+from itertools import pairwise
+from math import ceil, floor, inf
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -24,6 +26,7 @@ import numpy as np
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.files import write_beside
+from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below, kind_of
 from datasets.spectrograms import cache_root
 from datasets.strain.formats import CACHE, DEFAULT, Floats, StrainFile, Wanted, open_strain
@@ -144,24 +147,124 @@ def read_frames(source: str) -> Frames:
             files, rejected = _cached(path)
     else:
         files = sorted(glob.glob(source, recursive=True))
-    by_detector: dict[str, list[Frame]] = {}
-    for file in files:
-        name = _NAME.fullmatch(Path(file).name)
-        if name is None:
-            reason = "its name has no GPS time and duration; rename it as in H-H1_GWOSC-1126259447-32.hdf5"
-            rejected.append(Rejected(file, reason))
-            continue
-        start = float(name["start"])
-        detector = re.match(r"[A-Z]\d(?=_)", name["what"]) if len(name["site"]) == 1 else None
-        detector_frames = by_detector.setdefault(detector[0] if detector else name["site"], [])
-        detector_frames.append(Frame(start, start + float(name["length"]), file))
-    if not by_detector:
+    frames, unnamed = _by_detector(files)
+    reason = "its name has no GPS time and duration; rename it as in H-H1_GWOSC-1126259447-32.hdf5"
+    rejected += [Rejected(file, reason) for file in unnamed]
+    if not frames:
         raise SecondhandError(
             f"--strain {source}: no strain file with detector, GPS time and duration in its name, as in "
             "H-H1_GWOSC-1126259447-32.hdf5. Name a file, a folder, a pattern in quotes, or a LAL cache"
             f"{first_left_out(rejected)}"
         )
-    return Frames(by_detector, rejected)
+    return Frames(frames, rejected)
+
+
+def _by_detector(files: Iterable[str]) -> tuple[dict[str, list[Frame]], list[str]]:
+    """Files by detector or site, and those without GPS time and duration in their names."""
+    by_detector: dict[str, list[Frame]] = {}
+    unnamed = []
+    for file in files:
+        name = _NAME.fullmatch(Path(file).name)
+        if name is None:
+            unnamed.append(file)
+            continue
+        start = float(name["start"])
+        detector = re.match(r"[A-Z]\d(?=_)", name["what"]) if len(name["site"]) == 1 else None
+        detector_frames = by_detector.setdefault(detector[0] if detector else name["site"], [])
+        detector_frames.append(Frame(start, start + float(name["length"]), file))
+    return by_detector, unnamed
+
+
+#: Seconds between the middles of neighbouring windows of continuous strain.
+STRIDE = 0.5
+#: Seconds of continuous strain in one list.
+_PIECE = 64.0
+
+
+def lists_to_scan(
+    files: Iterable[str], *, together: Sequence[str] = (), channel: str = "", context: float = 32.0
+) -> tuple[list[str], list[Rejected]]:
+    """Lists of all the strain in files, in pieces of about a minute, and the files that cannot be opened.
+
+    Files are neighbours by their names; a file with another name stands alone. Together the pieces of a stretch without
+    a gap between files hold each of its moments once.
+
+    Parameters
+    ----------
+    together : detectors that are rendered together; a piece is where the first has strain.
+    channel : as in `datasets.annotations.strain_files_of`.
+    context : seconds of strain that are used on either side of a moment.
+    """
+    by_detector, unnamed = _by_detector(files)
+    checked = check_files_isolated(_extent, unnamed)
+    rejected = [one for one in checked if isinstance(one, Rejected)]
+    by_detector |= {one.path: [one] for one in checked if isinstance(one, Frame)}
+    frames = Frames(by_detector)
+    lists: list[str] = []
+    for key in sorted(frames.files):
+        if together and not _holds(key, together[0]):
+            continue
+        for since, until, series in _stretches(frames.files[key]):
+            for start, end in pairwise(_edges(since, until)):
+                streams = {}
+                for detector in together or (key,):
+                    wanted = Wanted(detector if together else "", channel)
+                    named = (
+                        [key] if not together else [k for k in frames.files if _holds(k, detector)]
+                    )
+                    around = [
+                        frame
+                        for name in named
+                        for frame in frames.between(name, start - context, end + context)
+                        if together or series_of(frame.path) == series
+                    ]
+                    streams[detector] = Stream(tuple(around), wanted)
+                if all(stream.files for stream in streams.values()):
+                    lists.append(write_cache(streams, (start, end)))
+    return lists, rejected
+
+
+def _extent(path: str) -> Frame:
+    with open_strain(path) as source:
+        return Frame(source.start, source.start + source.duration, path)
+
+
+def _stretches(frames: Sequence[Frame]) -> Iterator[tuple[float, float, str]]:
+    """Start, end and series of each stretch of neighbouring files, in order of time."""
+    reached: dict[str, list[float]] = {}
+    for start, end, path in sorted(frames):
+        span = reached.setdefault(series_of(path), [start, end])
+        if start > span[1] + 1e-3:
+            yield span[0], span[1], series_of(path)
+            span[0] = start
+        span[1] = max(end, span[1])
+    for series, (start, end) in reached.items():
+        yield start, end, series
+
+
+def _edges(since: float, until: float) -> list[float]:
+    """Borders of the pieces of a stretch: multiples of `_PIECE`, so that later files do not move them."""
+    inner = _PIECE * np.arange(ceil(since / _PIECE), floor(until / _PIECE) + 1)
+    inner = inner[(inner > since + _PIECE / 2) & (inner < until - _PIECE / 2)]
+    return [since, *inner.tolist(), until]
+
+
+def with_channel(path: str, channel: str) -> str:
+    """Path that represents one channel of a file."""
+    return write_cache({"": Stream((Frame(0.0, 1.0, path),), Wanted(channel=channel))})
+
+
+def file_at(path: str, gps: float) -> str:
+    """The file of a list that holds a GPS time, else its first; another path itself."""
+    if not path.endswith(CACHE):
+        return path
+    files = next(iter(_streams(path).values())).files
+    return next((frame.path for frame in files if frame.start <= gps < frame.end), files[0].path)
+
+
+@lru_cache(maxsize=8)
+def _streams(path: str) -> dict[str, Stream]:
+    return read_cache(Path(path))
 
 
 def write_cache(streams: dict[str, Stream], scan: Span | None = None) -> str:
@@ -183,8 +286,10 @@ def write_cache(streams: dict[str, Stream], scan: Span | None = None) -> str:
     text = json.dumps({"streams": listed, "scan": scan}).encode()
     first = next(iter(streams.values())).files
     series = series_of(first[0].path)
-    if len(streams) > 1 or "/" in series:
+    if len(streams) > 1:
         series = f"{''.join(sorted({name[:1] for name in streams}))}-{''.join(streams)}"
+    elif series == first[0].path:
+        series = Path(series).stem[:100]
     start, end = scan or (first[0].start, first[-1].end)
     digest = hashlib.sha256(text).hexdigest()[:16]
     path = cache_root() / "together" / f"{series}-{start:.0f}-{end - start:.0f}-{digest}{CACHE}"
@@ -198,7 +303,8 @@ def source_path(detector: str, stream: Stream) -> str:
     """Path that represents a stream: of its only file, or of a list."""
     (first, *more), wanted = stream
     plain = not more and not wanted.channel and not wanted.trigger
-    several = len(series_of(first.path).split("-")[0]) > 1 and "/" not in series_of(first.path)
+    series = series_of(first.path)
+    several = series != first.path and len(series.partition("-")[0]) > 1
     return first.path if plain and not several else write_cache({detector: stream})
 
 

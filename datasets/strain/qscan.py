@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp, floor, inf, log, log2, pi, sqrt
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -227,13 +228,15 @@ class QGram:
 
     Attributes
     ----------
-    peak : the loudest tile.
+    peak : the loudest tile in the time that was searched for the plane.
+    nearby : the loudest tile of all planes in the wider time around it.
     frequencies : frequency (Hz) of each row.
     frange : band in Hz.
     duration : seconds.
     """
 
     peak: Peak
+    nearby: Peak
     frequencies: Floats
     frange: Interval
     duration: float
@@ -312,6 +315,7 @@ def qtransform(
     qrange: Interval = (4.0, 64.0),
     frange: Interval = (10.0, 1200.0),
     search: Interval | None = None,
+    nearby: Interval | None = None,
 ) -> QGram:
     """Q-transform of whitened strain; returns the plane with the loudest tile.
 
@@ -322,6 +326,7 @@ def qtransform(
     qrange : lowest and highest Q.
     frange : band in Hz, up to `highest_frequency(rate, *qrange)`.
     search : start and end of the search for the loudest tile, seconds from the first sample; None: everywhere.
+    nearby : start and end of the search for `QGram.nearby`; None: as ``search``.
 
     Raises
     ------
@@ -332,18 +337,23 @@ def qtransform(
     spectrum = np.fft.rfft(x) * (2 / x.size)
     duration = x.size / rate
     span = search or (0.0, duration)
+    around = nearby or span
     planes = [_plane(q, x.size, float(rate), (frange[0], frange[1])) for q in _qs(*qrange)]
     longest = max(group.tiles for plane in planes for group in plane.groups)
     work = np.empty(max(_BLOCK, longest), dtype=np.complex128)
-    best = None
+    best, loudest = None, Peak(-1.0, around[0], 0.0, 0.0)
     for plane in planes:
         energies = [_transform(spectrum, group, work) for group in plane.groups]
         peak = _loudest(plane, energies, duration, span)
+        loudest = max(
+            loudest, _loudest(plane, energies, duration, around), key=attrgetter("energy")
+        )
         if best is None or peak.energy > best[0].energy:
             best = (peak, plane, energies)
     assert best is not None  # check_band leaves at least one plane
     peak, plane, energies = best
-    return QGram(peak, plane.frequencies, (frange[0], frange[1]), duration, plane, energies)
+    band = (frange[0], frange[1])
+    return QGram(peak, loudest, plane.frequencies, band, duration, plane, energies)
 
 
 def check_band(samples: int, rate: float, qrange: Interval, frange: Interval) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import floor, inf
+from math import ceil, floor, inf, nan
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from datasets.core.processes import check_files_isolated
 from datasets.spectrograms import (
     COLOUR_MAPS,
     AnyPath,
+    Part,
     Seconds,
     SpectrogramSettings,
     check_types,
@@ -26,10 +27,10 @@ from datasets.spectrograms import (
     most_common_rate,
     sample_evenly,
 )
-from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain
-from datasets.strain.formats import open_strain
-from datasets.strain.frames import read_cache
-from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
+from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain, usable_spans
+from datasets.strain.formats import Wanted, open_strain
+from datasets.strain.frames import STRIDE, read_cache, scan_of
+from datasets.strain.qscan import QGram, highest_frequency, qtransform, settling, whiten
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,22 @@ TRAVEL = 0.0425
 
 #: Seconds around the trigger in which the loudest tile is searched for; it chooses the Q plane.
 _SEARCH = 0.25
+#: Seconds around the trigger in which the loudest tile of `QScanSettings.offset` is searched for, and the energy from
+#: which a tile is hardly noise: in Gaussian noise about one trigger in a hundred has one as loud.
+_NEARBY, _LOUD = 1.0, 25.0
+#: Most seconds by which training shifts the moment of a trigger.
+SHIFT = 0.5
 #: Largest step (s) between the energies that are averaged to a pixel; shorter than the shortest glitches.
 _STEP = 1 / 512
+
+
+class Scan(NamedTuple):
+    """Energies [height, width], lowest frequency first, of so many seconds around the trigger in a band (Hz)."""
+
+    duration: float
+    detector: str
+    band: tuple[float, float]
+    energy: NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,8 +237,72 @@ class QScanSettings(SpectrogramSettings):
             at, span = strains[0].trigger, (None, None)
         return replace(strains[0], path=str(path), others=tuple(strains[1:]))
 
+    def spans(
+        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
+    ) -> list[tuple[Seconds, Seconds]]:
+        """Windows of continuous strain as GPS times, if the path is a list to scan; else the span itself.
+
+        A window is the time to which its picture is the nearest. Their middles are the multiples of `STRIDE` that have ``reach`` seconds of strain on either side, within
+        ``context`` seconds without a gap. ``overlap`` has no effect.
+        """
+        scan = scan_of(path)
+        if scan is None:
+            return [(start, end)]
+        middles = STRIDE * np.arange(ceil(scan[0] / STRIDE), ceil(scan[1] / STRIDE))
+        usable = np.ones(len(middles), bool)
+        for detector in self.together or ("",):
+            with open_strain(path, Wanted(detector)) as source:
+                runs = usable_spans(source, self.context, self.reach)
+            usable &= np.any([(a <= middles) & (middles <= b) for a, b in runs], axis=0)
+        return [(t - STRIDE / 2, t + STRIDE / 2) for t in middles[usable].tolist()]
+
+    def is_cut(self, path: AnyPath) -> bool:
+        return scan_of(path) is not None
+
+    def drawn(self, signal: Strain) -> bytes:
+        from datasets.strain.drawing import figure_png  # with matplotlib
+
+        return figure_png(self, signal)
+
+    def places(
+        self,
+        path: AnyPath,
+        *,
+        start: Seconds = None,
+        end: Seconds = None,
+        at: Seconds = None,
+        apart: Sequence[tuple[float, float]] = (),
+        count: int,
+        rng: np.random.Generator,
+    ) -> list[Part]:
+        """Moments up to `SHIFT` from the trigger, because searches place a long glitch as far from its peak.
+
+        The longest duration shows at least a quarter of itself on either side of the trigger.
+        """
+        if at is None:
+            return []
+        limit = min(SHIFT, max(self.durations) / 4)
+        moments = [at + limit * (2 * (n + rng.random()) / count - 1) for n in range(count)]
+        return [(start, end, moment) for moment in moments]
+
+    def middle(self, path: AnyPath, start: Seconds, end: Seconds) -> Seconds:
+        if start is None or end is None or scan_of(path) is None:
+            return None
+        return (start + end) / 2
+
     def moment(self, signal: Strain) -> float:
         return signal.trigger
+
+    def offset(self, signal: Strain) -> float:
+        """Seconds from the trigger to the loudest tile within a second of it; NaN if that could be noise.
+
+        Of several detectors the loudest counts.
+        """
+        grams = [(self._gram(one), one) for one in (signal, *signal.others)]
+        gram, loudest = max(grams, key=lambda pair: pair[0].nearby.energy)
+        if gram.nearby.energy < _LOUD:
+            return nan
+        return loudest.start + gram.nearby.time - signal.trigger
 
     def planes(self, signal: Strain) -> list[NDArray[np.uint8]]:
         levels = self.levels(signal)
@@ -238,38 +317,66 @@ class QScanSettings(SpectrogramSettings):
 
         Raises BadFile if there is no noise to whiten, or the strain does not cover the durations.
         """
-        if not self.together:
-            return self._levels(signal, _SEARCH)
-        detectors = [self._levels(one, _SEARCH + TRAVEL) for one in (signal, *signal.others)]
+        detectors = [self._levels(one) for one in (signal, *signal.others)]
         return [detectors[n % len(detectors)][n] for n in range(len(self.durations))]
 
-    def _levels(self, signal: Strain, around: float) -> list[NDArray[np.uint8]]:
-        height, width = (n // m for n, m in zip(self.size, self._rows_and_columns, strict=True))
-        bottom, top = self._band(signal.rate)
-        qrange = (self.qlow, self.qhigh)
-        limit = highest_frequency(signal.rate, *qrange)
-        axis = np.geomspace(bottom, top, height)
-        rows = int(np.count_nonzero(axis <= limit))
-        if rows < height:
-            _warn_of_band(signal.path, signal.rate, limit, top)
+    def _levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
+        width = self.size[1] // self._rows_and_columns[1]
+        scans = self._energies(signal, width, self._rows(signal))
+        return [self._grey(energy, self._height) for energy in scans]
+
+    def _energies(self, signal: Strain, width: int, height: int) -> list[NDArray[np.float32]]:
         centre = signal.trigger - signal.start
+        spans = [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations]
         try:
-            gram = qtransform(
+            return self._gram(signal).images(spans, width=width, height=height, step=_STEP)
+        except ValueError as error:
+            raise BadFile(signal.path, str(error)) from error
+
+    def scans(self, signal: Strain, *, width: int, height: int) -> list[Scan]:
+        """The energies that `levels` shows, at another size."""
+        signals = [signal, *signal.others]
+        energies = [self._energies(one, width, height) for one in signals]
+        return [
+            Scan(seconds, one.detector, self._gram(one).frange, energies[n % len(signals)][n])
+            for n, seconds in enumerate(self.durations)
+            for one in [signals[n % len(signals)]]
+        ]
+
+    @property
+    def _height(self) -> int:
+        """Height of one Q-scan in pixels."""
+        return self.size[0] // self._rows_and_columns[0]
+
+    def _axis(self, signal: Strain) -> NDArray[np.float64]:
+        """Frequency of each row of pixels, lowest first."""
+        return np.geomspace(*self._band(signal.rate), self._height)
+
+    def _rows(self, signal: Strain) -> int:
+        """Number of rows of pixels that the sampling rate allows."""
+        axis, limit = self._axis(signal), highest_frequency(signal.rate, self.qlow, self.qhigh)
+        rows = int(np.count_nonzero(axis <= limit))
+        if rows < len(axis):
+            _warn_of_band(signal.path, signal.rate, limit, float(axis[-1]))
+        return rows
+
+    @lru_cache(maxsize=4)  # noqa: B019 (both are immutable; picture and offset of a signal share it)
+    def _gram(self, signal: Strain) -> QGram:
+        """Q-transform around the trigger. Raises BadFile if there is no noise to whiten."""
+        around = _SEARCH + (TRAVEL if self.together else 0.0)
+        wide = min(_NEARBY, max(self.durations) / 2)
+        centre, axis = signal.trigger - signal.start, self._axis(signal)
+        try:
+            return qtransform(
                 whiten(signal.values, signal.rate),
                 signal.rate,
-                qrange=qrange,
-                frange=(bottom, float(axis[max(rows, 1) - 1])),
+                qrange=(self.qlow, self.qhigh),
+                frange=(float(axis[0]), float(axis[max(self._rows(signal), 1) - 1])),
                 search=(centre - around, centre + around),
-            )
-            scans = gram.images(
-                [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations],
-                width=width,
-                height=rows,
-                step=_STEP,
+                nearby=(centre - wide, centre + wide),
             )
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        return [self._grey(energy, height) for energy in scans]
 
     def _band(self, rate: float) -> tuple[float, float]:
         top = self.fmax or min(2048.0, rate * 1200 / 4096)

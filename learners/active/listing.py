@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from datasets.core.cells import write_rows
+from datasets.core.cells import check_not_spreadsheet, csv_bytes, write_rows
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from learners.files import check_replaceable, jsonable
@@ -26,6 +26,7 @@ def check_out(out: Path, *, overwrite: bool) -> None:
     """Raise SecondhandError if a table and its sheet must not be written; an existing one may hold labels."""
     if not out.suffix:
         raise SecondhandError(f"--out {out} has no file ending. Give one, such as {out.name}.csv")
+    check_not_spreadsheet(out)
     if out.is_dir() or (out.exists() and not overwrite):
         raise SecondhandError(
             f"--out {out} already exists. Choose another name"
@@ -50,5 +51,6 @@ def write_list(
     """Write the table to ``out`` and the contact sheet beside it; return two lines with their names."""
     sheet = write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_beside(out, text.encode("utf-8"))
+    json_lines = text.startswith("{")
+    write_beside(out, text.encode("utf-8") if json_lines else csv_bytes(text))
     return f"table   {out}\nsheet   {sheet}"

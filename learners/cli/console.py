@@ -33,14 +33,20 @@ QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
 #: Packages whose DEBUG messages go to log.txt, and to the terminal with ``--verbose``.
 OURS = ("app", "datasets", "learners")
 _RED, _YELLOW = "31;1", "33;1"
+#: Errors of a disk, and of a path that cannot be: below a file, too long, of signs that the disk does not take.
+_OF_MACHINE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+_OF_PATH = (
+    errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EILSEQ,
+)  # fmt: skip
 
 
 def run(main: Callable[[], int]) -> None:
     """Run a command's ``main`` and exit with its status.
 
-    The status is 2 for a wrong call or unusable input, 1 for errors of the machine (disk full), 130 after Ctrl-C and
-    143 after SIGTERM. Both signals end the process in order and leave no incomplete files.
+    The status is 2 for a wrong call, a path that cannot be or unusable input, 1 for errors of the machine (disk
+    full), 130 after Ctrl-C and 143 after SIGTERM. Both signals end the process in order and leave no incomplete files.
     """
+    reopen_closed_streams()
     let_waiting_threads_sleep()
     disable_telemetry()
     use_utf8_output()
@@ -68,14 +74,31 @@ def run(main: Callable[[], int]) -> None:
         status = 0
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if not full and error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO):
+        if not full and error.errno not in (*_OF_MACHINE, *_OF_PATH):
             raise
         name = error.filename or "the run folder"
         remedy = "Free some space or choose another --out" if full else "Choose another --out"
-        message = f"{name}: {os.strerror(error.errno or 0)}. {remedy}"
+        message = f"{name}: {error.strerror or os.strerror(error.errno or 0)}. {remedy}"
         print(coloured("error:", _RED), message, file=sys.stderr)
-        status = 1
+        status = 2 if error.errno in _OF_PATH else 1
     sys.exit(status)
+
+
+def reopen_closed_streams() -> None:
+    """Open the standard streams that the caller has closed, as ``>&-`` does, to nowhere.
+
+    Otherwise messages to a closed standard error would go to standard output, and the first file that is opened
+    would get the number of a closed one.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
+def require_output() -> None:
+    """Raise SecondhandError if results are to go to a standard output that the caller has closed."""
+    if getattr(sys.stdout, "name", "") == os.devnull:  # of `reopen_closed_streams`
+        raise SecondhandError("standard output is closed. Name a file with --out")
 
 
 def not_installed(package: str, environment: Path) -> str:

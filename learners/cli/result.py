@@ -10,6 +10,8 @@ from datasets.core.errors import counted
 
 #: Share of the files up to which a model "answers almost nothing".
 ALMOST_NOTHING = 0.1
+#: Calibration files below which the limits of an accuracy span a third of it or more.
+FEW = 20
 #: Calibration files from which probabilities can be corrected, as `learners.uncertainty` has it.
 ENOUGH = 100
 #: The 95 % limits of `MANY` independent files are never `WIDE`.
@@ -66,9 +68,31 @@ def sentences(
         first, *others = protocol.split("; ")
         clauses = [f"Measured on {first}.", *(f"{text[:1].upper()}{text[1:]}." for text in others)]
         lines.append(" ".join(clauses))
-    if part == "calibration" and items < ENOUGH:
+    return lines
+
+
+def small_data(metrics: Mapping[str, Any], files: int, uncalibrated: Sequence[str]) -> list[str]:
+    """What few files do not show.
+
+    Parameters
+    ----------
+    files : number of all labelled files of a run.
+    uncalibrated : classes without a calibration file.
+    """
+    lines, n = [], int(metrics.get("calibration_items") or 0)
+    if n < ENOUGH:
+        hardly = (
+            "how good the model is, nor how sure it may be" if n < FEW else "how sure it may be"
+        )
         lines.append(
-            f"With fewer than {ENOUGH} calibration files the probability of a single prediction is rough."
+            f"{counted(n, 'calibration file')} of {files} files in all: too few to show {hardly}. {ENOUGH} are needed, "
+            "which is what a run sets aside of about 670 files."
+        )
+    if uncalibrated:
+        others = f" and {len(uncalibrated) - 5} more" if uncalibrated[5:] else ""
+        lines.append(
+            f"No calibration file of {', '.join(uncalibrated[:5])}{others}: nothing shows how good these answers are. "
+            "Add files of these classes."
         )
     return lines
 

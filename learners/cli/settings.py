@@ -161,11 +161,13 @@ class TrainSettings:
     )
     keep: Literal["best", "last"] = option(
         "best",
-        "Weights to keep: best takes the lowest validation loss among the head-only model, every epoch "
-        "and their interpolations; last takes the last epoch.",
+        "Weights to keep: best takes those half way between the head-only model and the last epoch, unless validation "
+        "clearly prefers others (without a fitted head: the epoch of the lowest validation loss); last takes the last epoch.",
     )
     seed: int = option(
-        0, "Random seed of splits, initial weights, order of files and augmentation."
+        0,
+        "Random seed of splits, initial weights, order of files and augmentation.",
+        limits=Limits(low=0, high=2**31 - 1),
     )
     seeds: int = option(
         1,
@@ -487,17 +489,21 @@ class OutputSettings:
     )
     events: bool = option(
         False,
-        "Write one row per event. In a recording, neighbouring windows with the same class count as one event; of "
+        "Write one row per event. In a recording or in strain, neighbouring windows with the same class count as one event; of "
         "photos, the frames that one camera (deployment, else folder) took within --gap seconds of each other.",
     )
     gap: float | None = option(
         None,
-        "With --events: longest pause in seconds within one event. Default: 0 for sound, 60 for photos.",
+        "With --events: longest pause in seconds within one event. Default: 0 for sound and strain, 60 for photos.",
     )
     min_length: float = option(
         0.0, "With --events: shortest event in seconds; shorter ones are dropped."
     )
-    top: int = option(3, "Number of most probable classes to list for each file.")
+    top: int | None = option(
+        None,
+        "Number of most probable classes to list for each file. Default: 3; in a table on the terminal, and with "
+        "--triggers, only the best.",
+    )
     deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
     at: float | None = option(
         None,
@@ -506,7 +512,8 @@ class OutputSettings:
     )
     windows: bool = option(
         False,
-        "Write one row per window of a long recording, or per box of a picture, instead of one per file.",
+        "Write one row per window of a long recording or of continuous strain, or per box of a picture, instead of one "
+        "per file.",
     )
     min_box_confidence: float | None = option(
         None,
@@ -536,6 +543,13 @@ class OutputSettings:
     )
     strain: str | None = option(None, STRAIN, metavar="PATH")
     channel: str | None = option(None, CHANNEL, metavar="NAME")
+    recentre: bool = option(
+        False,
+        "Strain: judge at the loudest tile within a second, where that is not at the trigger.",
+    )
+    scores: bool = option(
+        False, "With --triggers: add a column with the probability of each class, named after it."
+    )
 
 
 @dataclass(kw_only=True)

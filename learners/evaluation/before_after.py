@@ -26,7 +26,7 @@ class Changes(NamedTuple):
     subsets : a row for each subset of items and each model.
     classes : accuracy of each class before and after, and ``change``: "new", "gone", "better" or "worse"
         beyond chance, or "".
-    message : how many items of shared classes became right or wrong.
+    message : how many items of shared classes became right or wrong, and answered or unknown.
     changed : items with another best class: ``row`` (in the predictions), truth, before, after, both
         probabilities, and ``change``: "worsened", "improved" or "".
     """
@@ -69,6 +69,8 @@ def compare(
     truths = after["truth"].where(known)
     in_both = truths.isin([name for name in classes[0] if name in classes[1]])
     improved, worsened = int((in_both & ~was & now).sum()), int((in_both & was & ~now).sum())
+    had, has = before["label"].ne(UNKNOWN), after["label"].ne(UNKNOWN)
+    lost, won = int((in_both & had & ~has).sum()), int((in_both & has & ~had).sum())
     differs = before["best"].ne(after["best"]) & known
     change = pd.Series("", index=after.index)
     change = change.mask(was & ~now, "worsened").mask(~was & now, "improved")
@@ -88,7 +90,7 @@ def compare(
         pd.DataFrame(rows),
         _by_class(after, truths, was, now, classes),
         f"Held-out files of classes that both models know: {int(in_both.sum())}. Wrong before and right now: {improved}. "
-        f"Right before and wrong now: {worsened}.",
+        f"Right before and wrong now: {worsened}. Answers lost: {lost}, won: {won} (answered by only one of the models).",
         predictions.loc[differs].reset_index(drop=True),
     )
 

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from datasets.core import progress
 from datasets.images import Box
-from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, ItemTable, split_units, targets_of
+from datasets.items import (
+    TIME_AND_PLACE,
+    UNKNOWN,
+    Clock,
+    ItemTable,
+    as_in_predictions,
+    split_units,
+    targets_of,
+)
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, fit_event_threshold, stack_outputs
@@ -87,9 +95,8 @@ def calibrate(
     recordings in windows. The ``clock`` tells which photos are one event. Returns the outputs of these items, with
     logits divided by the temperature.
     """
-    calibration, labels, paths = outputs_of_rows(
-        predictor, frame.loc[frame["split"].eq("calibration")], train.bs
-    )
+    held_out = as_predicted(predictor, frame.loc[frame["split"].eq("calibration")])
+    calibration, labels, paths = outputs_of_rows(predictor, held_out, train.bs)
     reference, of_reference, _ = outputs_of_rows(
         predictor, reference_rows(rows, train.seed), train.bs, REFERENCE_STEP
     )
@@ -119,6 +126,7 @@ def calibrate_labels(
 ) -> None:
     """Fit the calibration, thresholds and distance of a multi-label model to the calibration split."""
     held_out, bs = frame.loc[frame["split"].eq("calibration")], settings.train.bs
+    held_out = as_predicted(predictor, held_out)
     calibration, labels, paths = outputs_of_rows(predictor, held_out, bs)
     reference, *_ = outputs_of_rows(
         predictor, reference_rows(rows, settings.train.seed), bs, REFERENCE_STEP
@@ -171,9 +179,13 @@ def predict_held_out(
     background = table.background.loc[table.background["split"].ne("train")]
     parts = [rows, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     rows = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
-    predicted = predictor.predict_detailed(sources(rows), bs=bs, workers=workers)
+    shown = sources(as_predicted(predictor, rows))
+    predicted = predictor.predict_detailed(shown, bs=bs, workers=workers)
     detailed = list(progress.counted(predicted, "Predicting", len(rows), "items"))
     frame = pd.DataFrame([a.prediction for a in detailed], columns=Prediction._fields)
+    frame[["start", "end"]] = rows[
+        ["start", "end"]
+    ]  # of the items, not of the windows that show them
     hidden = ["windows", "set", "known", "box", "detection"] + ["branch"] * (
         predictor.confidence.tree is None
     )
@@ -198,6 +210,13 @@ def predict_held_out(
         frame[[*Box._fields]] = rows[[*Box._fields]]
     frame["unit"] = split_units(rows)
     return Evaluation(frame, *stack_outputs(detailed))
+
+
+def as_predicted(predictor: Predictor, frame: pd.DataFrame) -> pd.DataFrame:
+    """The items with the windows that a prediction of their recordings shows them in."""
+    if predictor.spectrogram is None:
+        return frame
+    return as_in_predictions(frame, predictor.spectrogram, overlap=predictor.bundle.overlap)
 
 
 def is_correct(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:

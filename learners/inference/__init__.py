@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from learners.inference.exporting import export_limitations, export_onnx, write_network
     from learners.inference.gradcam import heatmap, overlay
     from learners.inference.predictions import (
+        NAN,
         DetailedPrediction,
         Floats,
         Prediction,

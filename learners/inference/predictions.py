@@ -45,7 +45,8 @@ class Prediction(NamedTuple):
         predicted labels, with independent probabilities.
     distance_p : fraction of known files at least as far from the training data, in (0, 1]; 1 for training
         files and copies of them, NaN if the model measures no distance.
-    start, end : seconds in the file that the prediction is for; NaN for the whole file.
+    start, end : seconds in the file that the prediction is for; NaN for the whole file. GPS times for windows and events
+        of strain.
     windows : predictions of the windows of a recording longer than the model's window, or of the boxes of a picture
         with several.
     set : smallest set of classes that contains the right one with the chosen coverage, most probable
@@ -57,6 +58,8 @@ class Prediction(NamedTuple):
     branch : path down the class tree with the probability of each node, without nodes above all
         classes; `label` is on it. Empty without a tree, and for a bad file.
     box : the box of the picture that the prediction is for; None for all of it.
+    offset : seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that could
+        be noise. With ``--recentre`` `at` is moved by it.
     detection : confidence of the detector in the box, or its largest in the picture, in [0, 1]; NaN without a detector.
     """
 
@@ -76,6 +79,7 @@ class Prediction(NamedTuple):
     branch: tuple[tuple[str, float], ...] = ()
     box: Box | None = None
     detection: float = NAN
+    offset: float = NAN
 
     @property
     def sure(self) -> float:

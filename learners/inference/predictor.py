@@ -11,7 +11,7 @@ import csv
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, groupby, islice
@@ -22,16 +22,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.audio import MelSettings, check_whole
+from datasets.audio import check_whole
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.embeddings import Vectors
 from datasets.images import DecodedPictures, PictureOpener, pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.spectrograms import PictureCache, Source, SpectrogramSettings, no_signal, source_of
+from datasets.spectrograms import (
+    PictureCache,
+    Source,
+    SpectrogramSettings,
+    no_signal,
+    offset_of,
+    source_of,
+)
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.predictions import (
+    NAN,
     NO_SIGNAL,
     DetailedPrediction,
     Floats,
@@ -65,7 +73,6 @@ ROUND = 8
 #: File of a run that lists the training files whose features its model holds.
 REFERENCE = "reference.csv"
 _AHEAD = 64  # recordings whose length is read ahead
-_DIED = BadFile("", CRASHED), None
 
 
 class Part(NamedTuple):
@@ -77,13 +84,27 @@ class Part(NamedTuple):
     file : the file or source, as the caller wrote it.
     source : the whole file, or the window or box, with its moment once it is opened.
     refused : why it is not opened; None if it is.
+    offset : once it is opened, seconds from the moment that was asked for to the energy; NaN without either.
     """
 
     number: int
     file: Source
     source: Source
     refused: BadFile | Reason | None = None
+    offset: float = NAN
 
+
+class Shown(NamedTuple):
+    """An opened source: the network's input or what is wrong, the moment that it shows, and `Part.offset`."""
+
+    opened: Opened
+    at: float | None = None
+    offset: float = NAN
+
+
+_DIED = Shown(BadFile("", CRASHED))
+#: Seconds between moment and energy that a picture tolerates: searches, and simulations, are as far off.
+AWAY = 0.05
 
 #: The parts of a picture, each with the reason why it is not predicted, or None.
 Parts = Callable[[Source], Sequence[tuple[Source, BadFile | Reason | None]]]
@@ -114,33 +135,45 @@ def source_predicted(prediction: Prediction) -> Source:
 class Opener:
     """Opens a source: the network's input before normalisation, uint8 [3, size, size], or what is wrong.
 
-    It also returns the moment in seconds: the requested one or, for strain, the loudest; else None.
+    ``recentre`` : show where the energy lies, if it is farther than `AWAY` from the moment that was asked for.
     """
 
     prepared: PictureOpener
     spectrogram: SpectrogramSettings | None
+    recentre: bool = False
 
-    def __call__(self, source: Source | None) -> tuple[Opened, float | None]:
+    def __call__(self, source: Source | None) -> Shown:
         if source is None:  # a part that is refused
-            return NO_SIGNAL, None
+            return Shown(NO_SIGNAL)
         path, start, end, at, box = source
         try:
             if self.spectrogram is None:
-                return pixels(self.prepared.open_for_validation(path, box)), at
+                return Shown(pixels(self.prepared.open_for_validation(path, box)), at)
             if (cached := self.stored(source)) is not None:
-                silent = no_signal(cached)
-                return NO_SIGNAL if silent else pixels(self.prepared.open_spectrogram(cached)), at
+                offset = offset_of(cached)
+                if no_signal(cached):
+                    return Shown(NO_SIGNAL, at)
+                if not self._moves(offset):
+                    return Shown(pixels(self.prepared.open_spectrogram(cached)), at, offset)
             signal = self.spectrogram.read(path, start=start, end=end, at=at)
             if at is None:
                 at = self.spectrogram.moment(signal)
             if self.spectrogram.no_signal(signal):
-                return NO_SIGNAL, at
+                return Shown(NO_SIGNAL, at)
+            offset = self.spectrogram.offset(signal)
+            if at is not None and self._moves(offset):
+                with suppress(BadFile):  # too close to an end: the moment itself is shown
+                    signal = self.spectrogram.read(path, at=at + offset)
+                    at += offset
             picture = self.spectrogram.image(signal).convert("RGB")
-            return pixels(self.prepared.preprocessing.fit(picture)), at
+            return Shown(pixels(self.prepared.preprocessing.fit(picture)), at, offset)
         except BadFile as error:
-            return error, at
+            return Shown(error, at)
         except SecondhandError as error:  # the file is fine, the requested span is not
-            return BadFile(path, str(error)), at
+            return Shown(BadFile(path, str(error)), at)
+
+    def _moves(self, offset: float) -> bool:
+        return self.recentre and abs(offset) > AWAY
 
     def stored(self, source: Source) -> Path | None:
         """Path of a cached spectrogram; None if there is none, or for strain without a moment."""
@@ -176,12 +209,12 @@ class Cutter:
         if at is not None:
             return [(source, None)]
         try:
-            if end is None:
+            if end is None and self.spectrogram.kind == "sound":
                 check_whole(path, self.allow_truncated)
             spans = self.spectrogram.spans(path, start=start, end=end, overlap=self.overlap)
         except BadFile as error:
             return [(source, error)]
-        return [(Source(path, *span), None) for span in spans]
+        return [(Source(path, *span, self.spectrogram.middle(path, *span)), None) for span in spans]
 
 
 def _whole(file: Source) -> list[tuple[Source, None]]:
@@ -205,6 +238,7 @@ class Decoder:
     spectrogram : spectrogram settings of signals; None for pictures.
     overlap : overlap of the windows of a long recording, as a fraction of a window.
     parts : the boxes of a picture; None for whole pictures.
+    recentre : as in `Opener`.
     """
 
     def __init__(
@@ -213,27 +247,27 @@ class Decoder:
         spectrogram: SpectrogramSettings | None,
         overlap: float,
         parts: Parts | None = None,
+        *,
+        recentre: bool = False,
     ) -> None:
         self._parts: Parts = parts or _whole
-        self._opener = Opener(prepared, spectrogram)
+        self._opener = Opener(prepared, spectrogram, recentre)
         self.stored = self._opener.stored
         self._cutter = (
-            Cutter(spectrogram, overlap, prepared.allow_truncated)
-            if isinstance(spectrogram, MelSettings)
-            else None
+            None if spectrogram is None else Cutter(spectrogram, overlap, prepared.allow_truncated)
         )
-        self._openers: IsolatedCalls[Source | None, tuple[Opened, float | None]] | None = None
+        self._openers: IsolatedCalls[Source | None, Shown] | None = None
         self._cutters: IsolatedCalls[Source, list[tuple[Source, BadFile | None]]] | None = None
 
     def open(self, source: FileOrSource) -> Opened:
-        return self._opener(as_source(source))[0]
+        return self._opener(as_source(source)).opened
 
     def open_all(
         self, sources: Iterable[FileOrSource], workers: int | None = None
     ) -> Iterator[Opened]:
         calls = self._start_openers(workers)
-        for _, (opened, _) in calls.ahead(sources, 8 * calls.workers, of=as_source):
-            yield opened
+        for _, shown in calls.ahead(sources, 8 * calls.workers, of=as_source):
+            yield shown.opened
 
     def batches(
         self, files: Iterable[Source], bs: int, workers: int | None = None
@@ -258,13 +292,13 @@ class Decoder:
             chunk=chunk,
         )
         with closing(ahead):
-            for part, (opened, at) in ahead:
+            for part, (opened, at, offset) in ahead:
                 if in_round >= ROUND * bs and part.number != last_number:
                     if batch:
                         yield batch
                     batch, in_round = [], 0
                 if part.refused is None:
-                    part = part._replace(source=part.source._replace(at=at))
+                    part = part._replace(source=part.source._replace(at=at), offset=offset)
                 batch.append((part, opened if part.refused is None else part.refused))
                 in_round, last_number = in_round + 1, part.number
                 if len(batch) == bs:
@@ -275,7 +309,10 @@ class Decoder:
 
     def _cut(self, files: Iterable[Source]) -> Iterator[Part]:
         """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the boxes of pictures."""
-        if self._cutter is None:
+        files = iter(files)
+        first = [*islice(files, 1)]
+        files = chain(first, files)
+        if self._cutter is None or not (first and self._cutter.spectrogram.is_cut(first[0].path)):
             for number, file in enumerate(files):
                 for source, refused in self._parts(file):
                     yield Part(number, file, source, refused)
@@ -296,9 +333,7 @@ class Decoder:
             if calls is not None:
                 calls.close()
 
-    def _start_openers(
-        self, workers: int | None
-    ) -> IsolatedCalls[Source | None, tuple[Opened, float | None]]:
+    def _start_openers(self, workers: int | None) -> IsolatedCalls[Source | None, Shown]:
         count = max(1, workers or cores())
         if self._openers is None or self._openers.workers != count:
             self._openers = IsolatedCalls(self._opener, count, _DIED)
@@ -365,6 +400,7 @@ class Predictor:
     decoded : cache of decoded pixels, shared by the stages of a run.
     vectors : for a model of embeddings, those of the items; `datasets.items.add_embeddings` adds more.
     parts : gives the boxes of a picture to predict, and why some are not; None for whole pictures.
+    recentre : judge strain where its energy lies, if that is not at the moment that was asked for.
     allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.
     """
 
@@ -385,6 +421,7 @@ class Predictor:
         decoded: DecodedPictures | None = None,
         vectors: Vectors | None = None,
         parts: Parts | None = None,
+        recentre: bool = False,
         allow_truncated: bool = False,
     ) -> None:
         self.device = pick_device(device, engine)
@@ -419,7 +456,9 @@ class Predictor:
         self.decoder = (
             VectorDecoder(self.vectors)
             if self.kind == "embedding"
-            else Decoder(self.prepared, self.spectrogram, self.bundle.overlap, parts)
+            else Decoder(
+                self.prepared, self.spectrogram, self.bundle.overlap, parts, recentre=recentre
+            )
         )
 
     def predict(
@@ -477,7 +516,7 @@ class Predictor:
         check_moment(self.kind, at)
         if not isinstance(paths, Iterable):  # such as a picture in memory, which is refused
             paths = [paths]
-        files = (as_source(path, at) for path in paths)
+        files: Iterator[Source] = (as_source(path, at) for path in paths)
         if self._warn_of_whole:
             files = self._warned(files)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))
@@ -537,7 +576,7 @@ class Predictor:
             return []
         features = self.forward(opened[None])[1][0]
         try:
-            with open(self._run / REFERENCE, encoding="utf-8", newline="") as file:
+            with open(self._run / REFERENCE, encoding="utf-8-sig", newline="") as file:
                 rows = list(read_dicts(file)[1])
             if len(rows) != len(reference):
                 return []
@@ -580,6 +619,10 @@ class Predictor:
         if good:
             logits, features = self.forward(np.stack([opened for _, opened in good]))
             decided = self.decide([part.source for part, _ in good], logits, features)
+            decided = [
+                one._replace(offset=part.offset)
+                for one, (part, _) in zip(decided, good, strict=True)
+            ]
             predictions = map(DetailedPrediction, decided, logits, features)
         return [
             (part, next(predictions))

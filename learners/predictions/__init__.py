@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from learners.predictions.megadetector import boxes_of
     from learners.predictions.provenance import Provenance
     from learners.predictions.rows import Events, RowSettings
+    from learners.predictions.strain_files import StrainFiles
     from learners.predictions.triggers import predict_triggers
 
 __getattr__ = lazy_names(__name__)

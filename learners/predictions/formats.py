@@ -16,7 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, TextIO
 
-from datasets.core.cells import write_rows
+from datasets.core.cells import check_not_spreadsheet, mark_csv, write_rows
 from datasets.core.errors import SecondhandError, one_line
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import below
@@ -83,7 +83,9 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             unknown = row.label == UNKNOWN
             colour = _RED if row.reason.failed else _YELLOW if unknown else _GREEN
             when = ""
-            if row.start == row.start:
+            if row.start == row.start and shape.gps:
+                when = f"GPS {row.start:.2f} to {row.end:.2f}, {row.at:.3f} s  "
+            elif row.start == row.start:
                 when = f"{row.start:9.2f} to{row.end:9.2f} s  "
             elif row.at == row.at:
                 when = f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
@@ -102,6 +104,9 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
                 (f"{row.label:{width}}", colour), (f"{probability:>5}", _BOLD), (f" {when}", 0),
                 (one_line(row.path), 0), (f"  {one_line(why)}" if why else "", _DIM),
             ]  # fmt: skip
+            if shape.lists_top and row.top:
+                listed = ", ".join(f"{name} {_percent(p)}" for name, p in row.top)
+                words.append((one_line(f"[{listed}]"), 0))
             if row.set and "set" not in shape.hidden:
                 words.append((one_line(f"{{{', '.join(row.set)}}}"), 0))
             shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)
@@ -225,6 +230,8 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
         raise SecondhandError(
             f"--out {out} is a file, but --format {format} writes a folder. Give a folder"
         )
+    if format in _TEXTS:
+        check_not_spreadsheet(out)
     occupied = any(out.iterdir()) if out.is_dir() else out.exists()
     if occupied and not overwrite and not journal_file(out).exists():
         raise SecondhandError(
@@ -263,3 +270,6 @@ def write(
             open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream,
         ):
             _TEXTS[format](predictions, shape, stream)
+            stream.close()
+            if format == "csv":
+                mark_csv(beside)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,27 +61,35 @@ def predict_files(
         files = iter(detections.frames)
         for file in detections.rejected:
             print(f"{file.path}: {file.reason}", file=sys.stderr)
+    total: Callable[[], Callable[[], int | None]]
+    total, strain = partial(_total, settings.paths, predictor.kind, detections), shape.strain
+    if strain is not None:
+        listed = strain.paths(files)
+        files, total = iter(listed), lambda: lambda: len(listed)
+    name_files = strain or iter
     # On a terminal a table shows its bad files by itself.
     shown = settings.out is None and format in ("table", "csv", "jsonl") and sys.stdout.isatty()
     tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
     if settings.out is None:
-        predictions = tally(_predict(predictor, files, settings, options, detections))
+        predictions = _predict(predictor, files, settings, options, detections)
         if not sys.stdout.isatty():  # on a terminal the rows themselves show the progress
-            predictions = _counted(predictions, _total(settings.paths, predictor.kind, detections))
-        write(format, _merged(predictions, shape), shape, None)
+            predictions = _counted(predictions, total())
+        write(format, _merged(tally(name_files(predictions)), shape), shape, None)
     else:
         job_settings = _job_settings(settings, predictor, format, options, detections)
         with Journal(settings.out, job_settings, overwrite=settings.overwrite) as journal:
             pending = journal.pending(files)
             predictions = _predict(predictor, pending, settings, options, detections)
             with progress.step("Predicting", 0) as advance:
-                total = _total(settings.paths, predictor.kind, detections)
+                count = total()
                 for done in journal.add(_rounds(predictions, settings)):
-                    advance(done, total())
-            write(format, _merged(tally(journal), shape), shape, settings.out)
+                    advance(done, count())
+            write(format, _merged(tally(name_files(journal)), shape), shape, settings.out)
             if shape.provenance is not None:
                 shape.provenance.write(settings.out, tally.counts())
             journal.finish()
+    if strain is not None and strain.summary():
+        print(strain.summary(), file=sys.stderr)
     for line in shape.clock.remarks() if shape.clock else ():
         print(line, file=sys.stderr)
     if skipped:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
 from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
-from learners.inference import Prediction, merge_label_probabilities, merge_probabilities
+from learners.inference import NAN, Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import FAILURES, Why
 
 if TYPE_CHECKING:
     from datasets.annotations import Detections
     from learners.inference import Bursts
+    from learners.predictions.strain_files import StrainFiles
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Events:
     recordings : number of readable recordings, by number of events.
     labels : number of events by class.
     short : number of events shorter than ``min_length``.
+    unit : what the windows are cut from; "" if it is not counted.
     """
 
     gap: float = 0.0
@@ -41,13 +43,14 @@ class Events:
     recordings: Counter[int] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     short: int = 0
+    unit: str = "recording"
 
     def from_prediction(self, prediction: Prediction) -> list[Prediction]:
         """Events of a recording, ordered by start; the prediction of a bad file comes first.
 
         Each window counts up to the middle of its overlap with its neighbours. ``at`` is the middle of
-        the window with the highest probability of the class, ``probability`` comes from
-        `merge_probabilities`, and the other fields are those of that window.
+        the window with the highest probability of the class, or of strain the loudest tile there, ``probability``
+        comes from `merge_probabilities`, and the other fields are those of that window.
         """
         windows = prediction.windows or (with_full_span(prediction),)
         boundaries = _boundaries(windows)
@@ -83,11 +86,12 @@ class Events:
         """Sentences on the events, and on the windows answered and refused."""
         refused, reasons = refusals(self.windows)
         classes = ", ".join(f"{name} {n}" for name, n in self.labels.most_common())
-        recordings = counted(self.recordings.total(), "recording")
-        none = self.recordings[0]
-        silent = f"{counted(none, 'recording')} without events. " if none else ""
+        of, silent, none = "", "", self.recordings[0]
+        if self.unit:
+            of = f" in {counted(self.recordings.total(), self.unit)}"
+            silent = f"{counted(none, self.unit)} without events. " if none else ""
         text = (
-            f"{counted(self.labels.total(), 'event')} in {recordings}{': ' if classes else ''}{classes}. "
+            f"{counted(self.labels.total(), 'event')}{of}{': ' if classes else ''}{classes}. "
             f"{silent}"
             f"{counted(self.windows.total(), 'window')}: {self.windows[Why.ACCEPTED]} answered, {refused} unknown{reasons}."
         )
@@ -103,8 +107,10 @@ class Events:
         surest = max(windows, key=lambda window: dict(window.top)[name])
         merge = merge_probabilities if self.exclusive else merge_label_probabilities
         top, middle = merge(windows), (surest.start + surest.end) / 2
+        peak = middle + surest.offset
         named = surest._replace(label=name, best=name, probability=dict(top)[name], top=top)
-        return named._replace(start=start, end=end, at=middle)
+        at = peak if start <= peak <= end else middle  # NaN is neither
+        return named._replace(start=start, end=end, at=at, offset=NAN)
 
 
 class RowSettings(NamedTuple):
@@ -115,11 +121,13 @@ class RowSettings(NamedTuple):
     windows : a row per window of a long recording, or per box of a picture.
     events : a row per event instead.
     top : number of classes listed per row.
+    lists_top : also in the table for the terminal.
     hidden : fields of `Prediction` that are left out.
     names : files and folders of the call; tables in a folder are named relative to them.
     band : lowest and highest frequency of the model, in Hz.
     classes : classes of the model, for the width of a column.
-    gps : moments are GPS times.
+    gps : times are GPS times.
+    strain : names predictions of strain after its files; None for other kinds.
     provenance : model, thresholds and call; None if they are not recorded.
     clock : finds time and place of files; None leaves the columns of time and place out.
     bursts : merges frames into events, a row each; None for a row per file.
@@ -129,6 +137,7 @@ class RowSettings(NamedTuple):
     windows: bool = False
     events: Events | None = None
     top: int = 3
+    lists_top: bool = False
     hidden: Sequence[str] = ()
     names: Sequence[str] = ()
     band: tuple[float, float] = (0.0, 0.0)
@@ -138,6 +147,7 @@ class RowSettings(NamedTuple):
     provenance: Provenance | None = None
     detections: Detections | None = None
     bursts: Bursts | None = None
+    strain: StrainFiles | None = None
 
     @property
     def more_columns(self) -> tuple[str, ...]:

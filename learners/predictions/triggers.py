@@ -10,16 +10,18 @@ import numpy as np
 import pandas as pd
 
 from datasets.annotations import Triggers, check_table, read_triggers, strain_files_of, write_table
+from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from datasets.strain import Frames, QScanSettings, read_frames, series_of
-from learners.inference import Predictor
+from learners.inference import Predictor, cell
 from learners.predictions.provenance import Provenance, check_record
 
-#: Added columns: best class and its probability (Gravity Spy's names), label or "unknown", and the reason.
-ADDED = ("ml_label", "ml_confidence", "label", "reason")
+#: Added columns: best class and its probability (Gravity Spy's names), label or "unknown", the reason, and seconds from
+#: the trigger to the loudest tile.
+ADDED = ("ml_label", "ml_confidence", "label", "reason", "offset")
 
 
 def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance) -> int:
@@ -49,14 +51,7 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
     triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
     for file in frames.rejected:
         print(f"{file.path}: {file.reason}", file=sys.stderr)
-    table, bad = _predict(
-        predictor,
-        triggers,
-        frames,
-        channel=settings.channel or "",
-        bs=settings.bs,
-        workers=settings.workers,
-    )
+    table, bad = _predict(predictor, triggers, frames, settings)
     write_table(table, settings.out or sys.stdout)
     if settings.out is not None:
         answered = int(table["label"].ne(UNKNOWN).sum())
@@ -70,33 +65,26 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
 
 
 def _predict(
-    predictor: Predictor,
-    triggers: Triggers,
-    frames: Frames,
-    *,
-    channel: str = "",
-    bs: int = 32,
-    workers: int | None = None,
+    predictor: Predictor, triggers: Triggers, frames: Frames, settings: Any
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Return the table with the columns `ADDED`, and the rows that could not be predicted.
 
-    Columns with one of these names are renamed ``given_…``. Triggers are predicted in the order of files and
-    times, so that each file is read once; duplicates are predicted once.
-
-    Parameters
-    ----------
-    channel : as in `strain_files_of`. bs, workers : as in `Predictor.predict`.
+    With ``--top`` there is a column of the most probable classes, with ``--scores`` one for each class. Columns with one
+    of these names are renamed ``given_…``. Triggers are predicted in the order of files and times, so that each file is
+    read once; duplicates are predicted once.
     """
     rows: dict[tuple[str, float], list[int]] = defaultdict(list)
     count = len(triggers.cells)
-    best_labels, labels, reasons = (
-        np.full(count, word, dtype=object) for word in ("", UNKNOWN, "")
-    )
-    confidence, is_predicted = np.full(count, np.nan), np.zeros(count, dtype=bool)
+    predicted = np.full(count, None, dtype=object)
+    reasons = np.full(count, "", dtype=object)
     spectrogram = predictor.spectrogram
     assert isinstance(spectrogram, QScanSettings)
     places = strain_files_of(
-        triggers, frames, spectrogram.together, channel=channel, context=spectrogram.context
+        triggers,
+        frames,
+        spectrogram.together,
+        channel=settings.channel or "",
+        context=spectrogram.context,
     )
     for row, place in enumerate(places):
         if isinstance(place, Rejected):
@@ -105,22 +93,41 @@ def _predict(
             rows[place, float(triggers.gps[row])].append(row)
     moments = sorted(rows, key=lambda moment: (series_of(moment[0]), moment[1]))
     sources = (Source(path, at=gps) for path, gps in moments)
-    predictions = predictor.predict(sources, bs=bs, workers=workers)
-    for moment, prediction in zip(moments, predictions, strict=True):
+    predictions = predictor.predict(sources, bs=settings.bs, workers=settings.workers)
+    counted = progress.counted(predictions, "Predicting", len(moments), "triggers")
+    for moment, prediction in zip(moments, counted, strict=True):
         for row in rows[moment]:
-            best_labels[row], labels[row] = prediction.best, prediction.label
             reasons[row] = str(prediction.reason)
-            confidence[row] = round(prediction.probability, 6)
-            is_predicted[row] = not prediction.reason.failed
+            if not prediction.reason.failed:
+                predicted[row] = prediction
+    is_predicted = np.array([one is not None for one in predicted], dtype=bool)
+    added: dict[str, Any] = {
+        "ml_label": ["" if one is None else one.best for one in predicted],
+        "ml_confidence": [
+            np.nan if one is None else round(one.probability, 6) for one in predicted
+        ],
+        "label": [UNKNOWN if one is None else one.label for one in predicted],
+        "reason": reasons,
+        "offset": [np.nan if one is None else round(one.offset, 6) for one in predicted],
+    }
+    if settings.top is not None:
+        tops = ([] if one is None else one.top[: settings.top] for one in predicted)
+        added["top"] = [cell(top, "top") for top in tops]
+    if settings.scores:
+        scores = [{} if one is None else dict(one.top) for one in predicted]
+        added |= {
+            name: [round(of_row.get(name, np.nan), 6) for of_row in scores]
+            for name in predictor.classes
+        }
+    taken = {name.lower() for name in added}
     new_names: dict[str, str] = {}
     for name in triggers.cells.columns:
         new_name = name
-        while new_name.lower() in ADDED or (
+        while new_name.lower() in taken or (
             new_name != name and new_name in triggers.cells.columns
         ):
             new_name = f"given_{new_name}"
         new_names[name] = new_name
-    added = dict(zip(ADDED, (best_labels, confidence, labels, reasons), strict=True))
     table = triggers.cells.rename(columns=new_names).assign(**added)
     bad = [
         Rejected(triggers.name(row), reasons[row]) for row in np.flatnonzero(~is_predicted).tolist()

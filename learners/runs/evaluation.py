@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 
 from datasets.core import progress
-from datasets.core.errors import Rejected, SecondhandError, counted
+from datasets.core.errors import Copy, Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
-from datasets.core.scanning import kind_of
+from datasets.core.scanning import UNLISTED, kind_of
 from datasets.items import (
     MULTI,
     UNKNOWN,
@@ -64,7 +64,8 @@ class EvaluationResult:
     folder : folder of the report.
     metrics : metrics by name, from 0 to 1.
     lines : sentences on the metrics.
-    bad : unreadable files.
+    bad : files that could not be used: unreadable ones, and those that were left out before, without copies and
+        files of other kinds.
     confusions : true class, predicted class and number of files, the most frequent first.
     """
 
@@ -114,7 +115,8 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         )
     confusions = confusions_of(evaluation.predictions, evaluation.metrics)
     notes = lines + evaluation.notes
-    return EvaluationResult(Path(settings.out), bundle.metrics, notes, rejected, confusions)
+    bad = unusable(table)
+    return EvaluationResult(Path(settings.out), bundle.metrics, notes, bad, confusions)
 
 
 def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:
@@ -171,7 +173,17 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     with write_folder(settings, table, all_predictions) as folder:
         write_estimate(folder, bundle, table, content, command=command)
     metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"]["value"]}
-    return EvaluationResult(Path(settings.out), jsonable(metrics), lines, rejected_later)
+    return EvaluationResult(Path(settings.out), jsonable(metrics), lines, unusable(table))
+
+
+def unusable(table: ItemTable) -> list[Rejected]:
+    """The files that could not be used, and folders that could not be listed: see `EvaluationResult`."""
+    return [
+        item
+        for item in table.rejected
+        if item.reason == UNLISTED
+        or (kind_of(item.path) == table.kind and not isinstance(item, Copy))
+    ]
 
 
 def load_for_evaluation(settings: EvaluateSettings) -> Bundle:

@@ -14,7 +14,13 @@ from datasets.core.errors import Rejected, SecondhandError
 from learners.cli.settings import EvaluateSettings
 from learners.inference import Prediction, Predictor
 from learners.report import write_events
-from learners.runs.evaluation import EvaluationResult, items_of, load_for_evaluation, write_folder
+from learners.runs.evaluation import (
+    EvaluationResult,
+    items_of,
+    load_for_evaluation,
+    unusable,
+    write_folder,
+)
 from learners.runs.event_counts import event_figures
 from learners.tasks.choose import task_of
 
@@ -40,7 +46,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")
     table, lines = items_of(bundle, task_of(bundle), settings)
     rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
-    predictor = Predictor(bundle, device=settings.device, top=sys.maxsize)
+    predictor = Predictor(bundle, device=settings.device, top=sys.maxsize, allow_truncated=True)
     heard: list[Prediction] = []
     bad: list[Rejected] = []
     hours: dict[str, float] = {}
@@ -65,4 +71,4 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     )  # fmt: skip
     with write_folder(settings, table, events) as folder, progress.step("Writing the report"):
         write_events(folder, bundle, table, {**figures, "notices": lines}, command=command)
-    return EvaluationResult(Path(settings.out), figures, lines, bad)
+    return EvaluationResult(Path(settings.out), figures, lines, unusable(table))

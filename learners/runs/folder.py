@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.core.cells import csv_text, write_rows
+from datasets.core.cells import csv_bytes, csv_text, write_rows
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FILE_STATES, FileState, states_of
 from datasets.core.files import write_beside
@@ -214,7 +214,7 @@ def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
         lines = io.StringIO(newline="")
         write_rows(lines, [fields, *rows])
         text = lines.getvalue()
-    write_beside(file, text.encode())
+    write_beside(file, csv_bytes(text))
 
 
 def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settings:

@@ -40,11 +40,13 @@ class Task(Protocol):
     def target(self, classes: Sequence[str]) -> Any:
         """The conversion of labels to targets of the network, a `datasets.loaders.Target`."""
 
-    def objective(self, settings: Any, counts: Sequence[int], background: bool) -> Any:
+    def objective(
+        self, settings: Any, counts: Sequence[int], background: bool, places: float
+    ) -> Any:
         """Loss, metrics, mixup and linear probe, a `learners.training.Objective`.
 
         ``counts`` are the numbers of training items of each class. With ``background`` the last class is the
-        background class.
+        background class. ``places`` as in `learners.training.objectives.class_objective`.
         """
 
     # Uncertainty ------------------------------------------------------------------------------------

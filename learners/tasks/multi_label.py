@@ -81,7 +81,7 @@ class MultiLabel:
         return label_targets(classes)
 
     def objective(
-        self, settings: TrainSettings, counts: Sequence[int], background: bool
+        self, settings: TrainSettings, counts: Sequence[int], background: bool, places: float
     ) -> Objective:
         return training.label_objective(settings)
 

@@ -53,9 +53,9 @@ class SingleLabel:
         return class_target(classes)
 
     def objective(
-        self, settings: TrainSettings, counts: Sequence[int], background: bool
+        self, settings: TrainSettings, counts: Sequence[int], background: bool, places: float
     ) -> Objective:
-        return training.class_objective(settings, counts, background)
+        return training.class_objective(settings, counts, background, places)
 
     def uncalibrated(self, classes: Sequence[str]) -> None:
         return None

@@ -8,15 +8,19 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from fastai.callback.core import Callback
 from fastai.learner import Learner
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from scipy.special import stdtrit
 from torch import Tensor, nn
 
 from datasets.core.errors import BadFile
@@ -41,14 +45,24 @@ TRAINED = "trained.json"
 KEPT = 2
 FORMAT = 1
 
-#: Interpolation coefficients between linear probe (0) and last weights (1) that are tried (arXiv:2109.01903). The
-#: first is preferred: it is best on data from another source and at refusing unknown classes.
-BLENDS = (0.5, 0.25)
-#: With fewer validation files n than this 0.5 n / `FEW` is kept: few files cannot choose, and with few training
-#: files, too, the last weights are worse than the probe (docs/decisions.md).
+#: Shares of the way from the linear probe (0) to the last weights (1), interpolated (WiSE-FT, arXiv:2109.01903). Half
+#: way is best on data from another source and at refusing unknown classes, so only clear evidence replaces it.
+HALF_WAY, OTHERS = 0.5, (0.0, 0.25, 1.0)
+#: With n < FEW validation files the share is 0.5 n / FEW: with as few training files the last weights are worse than
+#: the probe (docs/decisions.md).
 FEW = 30
+#: Level of the one-sided paired test by which another share is clearly better.
+LEVEL = 0.025
 #: A difference of up to this many correct files may be chance (two-sided sign test, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
+
+#: Why weights are kept, in words.
+WHY = {
+    "lowest": "the lowest",
+    "last": "the last epoch (--keep last)",
+    "expected": "no others on the way are clearly better",
+    "better": "clearly lower than half way to the last epoch",
+}
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -60,10 +74,9 @@ class KeepBest(EpochEnd):
     a published fold, an unseen speaker.
 
     The epochs of both phases are candidates. With EMA the averaged weights are validated, and kept. After a fitted
-    head, interpolations between that linear probe and the last weights are candidates too (WiSE-FT,
-    arXiv:2109.01903). An interpolation is kept if its validation loss is within one standard error of the lowest,
-    0.5 before 0.25: few files cannot separate smaller differences. With fewer than `FEW` files their number sets the
-    coefficient, and only the probe is an alternative. Weights that are clearly worse than the probe are never kept.
+    head the choice is another one: the weights half way from that linear probe to the last weights, unless validation
+    shows clearly that others on this way are better (`choose_share`). A few dozen files cannot choose among a dozen
+    candidates.
 
     Parameters
     ----------
@@ -86,11 +99,9 @@ class KeepBest(EpochEnd):
         self._offer(self.figures(), self.model, phase, self.epoch + 1)
 
     def try_blends(self, epochs: int) -> None:
-        """Validate the interpolations `BLENDS`; keep the first within one standard error of the lowest loss.
+        """Validate interpolations between linear probe and last weights, and keep the one of `choose_share`.
 
-        The standard deviation of the loss is about as large as its mean, so the standard error over n items is about
-        mean / sqrt(n). Probe and last weights are read from files that are deleted at the end, so a run that stops
-        here resumes here.
+        Both are read from files that are deleted at the end, so a run that stops here resumes here.
         """
         files = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
         distributed.all_values(None)  # wait until the first process has written the files
@@ -107,28 +118,25 @@ class KeepBest(EpochEnd):
                 for n, t in last.items()
             }
 
-        n = len(self.dls.valid_ds)
-        figures_of, few = {}, n < FEW
-        for share in (BLENDS[0] * n / FEW,) if few else BLENDS:
+        expected = HALF_WAY * min(1.0, len(self.dls.valid_ds) / FEW)
+        figures, losses = dict[float, dict[str, float]](), dict[float, NDArray[np.float64]]()
+        for share in dict.fromkeys((expected, *OTHERS)):
             model.load_state_dict(blend(share))
-            with self.learn.removed_cbs(silent):
+            items = ItemLosses()
+            with self.learn.removed_cbs(silent), self.learn.added_cbs(items):
                 values = map(float, self.learn.validate())
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
-            figures_of[share] = figures = distributed.share(dict(zip(names, values, strict=True)))
-            shown = "  ".join(f"{n} {value:.4f}" for n, value in figures.items())
+            figures[share] = distributed.share(dict(zip(names, values, strict=True)))
+            losses[share] = np.concatenate(distributed.all_values(items.losses))
+            shown = "  ".join(f"{n} {value:.4f}" for n, value in figures[share].items())
             log.debug("Blend, %.0f %% of the way from the head-only model: %s", 100 * share, shown)
-        losses = (figures["valid_loss"] for figures in figures_of.values())
-        lowest = min(self.kept["probe"]["valid_loss"] if few else self.kept["lowest"], *losses)
-        limit = lowest * (1 + 1 / math.sqrt(n))
-        for share, figures in figures_of.items():
-            if figures["valid_loss"] <= limit:
-                model.load_state_dict(blend(share))
-                self._keep(figures, model, f"{100 * share:.0f} % of the way", epochs, lowest)
-                break
-        else:
-            if few:
-                model.load_state_dict(probe)
-                self._keep(self.kept["probe"], model, "frozen", 1, lowest)
+        share = distributed.share(choose_share(losses, expected))
+        phase = {0.0: "frozen", 1.0: "unfrozen"}.get(share, f"{100 * share:.0f} % of the way")
+        model.load_state_dict(blend(share))
+        self._keep(
+            figures[share], model, phase, epochs if share else 1,
+            "expected" if share == expected else "better",
+        )  # fmt: skip
         distributed.all_values(None)  # wait until all processes have read the files
         if distributed.is_first():
             for file in files:
@@ -144,16 +152,16 @@ class KeepBest(EpochEnd):
         """Keep these weights if none has a lower validation loss; of equal ones the later."""
         value = figures["valid_loss"]
         if not self.kept or self.last or value <= self.kept["value"]:
-            self._keep(figures, model, phase, epoch, value)
+            self._keep(figures, model, phase, epoch, "last" if self.last else "lowest")
 
     def _keep(
-        self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int, lowest: float
+        self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int, why: str
     ) -> None:
         reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
         probe = reached if self.fitted and phase == "frozen" else None
         self.kept = {
             "value": figures["valid_loss"],
-            "lowest": lowest,
+            "why": why,
             "epoch": epoch,
             "of": self.n_epoch,
             "phase": phase,
@@ -178,14 +186,7 @@ class KeepBest(EpochEnd):
             what = f"a blend, {kept['phase']} from the head-only model to epoch {kept['epoch']}"
         elif probe == kept["reached"]:
             what = "the head-only model"
-        why = "the lowest"
-        if self.last:
-            why = "the last epoch (--keep last)"
-        elif n < FEW and (kept["phase"].endswith("way") or probe == kept["reached"]):
-            why = f"{n} validation items are too few to choose by"
-        elif kept["value"] > kept["lowest"]:
-            why = f"within one standard error of the lowest ({kept['lowest']:.3g})"
-        sentence = f"{what}: validation loss {kept['value']:.3g}, {why}"
+        sentence = f"{what}: validation loss {kept['value']:.3g}, {WHY[kept['why']]}"
         if "accuracy" not in kept["reached"]:
             return sentence
         right = round(n * kept["reached"]["accuracy"])
@@ -230,6 +231,41 @@ class KeepBest(EpochEnd):
         except (SafetensorError, OSError) as error:
             raise BadFile(file, f"damaged ({error}). Start again with --overwrite") from None
         return True
+
+
+class ItemLosses(Callback):
+    """Notes the loss of each validation item, float64 [items], in the order of the loader."""
+
+    def __init__(self) -> None:
+        self.losses = np.empty(0)
+
+    def after_loss(self) -> None:
+        rows = zip(self.pred, *self.yb, strict=True)
+        values = [float(self.learn.loss_func(pred[None], y[None])) for pred, y in rows]
+        self.losses = np.append(self.losses, values)
+
+
+def choose_share(losses: Mapping[float, NDArray[np.float64]], expected: float) -> float:
+    """Choose a share of the way from the linear probe to the last weights.
+
+    Parameters
+    ----------
+    losses : validation losses by share, each float64 [items], of the same items.
+    expected : the share to keep without evidence against it.
+
+    Returns
+    -------
+    The share of the lowest mean loss among those that a paired t-test at `LEVEL` finds better than ``expected``;
+    ``expected`` if there is none.
+    """
+    clear = {expected: 0.0}
+    for share, of_share in losses.items():
+        gains = losses[expected] - of_share
+        n = len(gains)
+        error = gains.std(ddof=1) / math.sqrt(n) if n > 1 else math.inf
+        if gains.mean() > stdtrit(n - 1, 1 - LEVEL) * error:
+            clear[share] = float(gains.mean())
+    return max(clear, key=lambda share: clear[share])
 
 
 class Improvements(EpochEnd):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,7 +23,7 @@ from torch import nn
 
 from datasets.core.errors import SecondhandError
 from datasets.images import Box, DecodedPictures, PictureOpener, Preprocessing, keep_decoded
-from datasets.items import Loaded, picture_cache, split_units
+from datasets.items import UNKNOWN, Loaded, picture_cache, split_units
 from datasets.loaders import (
     Augmentation,
     PictureBlock,
@@ -93,11 +95,18 @@ def train_members(
     """
     train, network = settings.train, first_member(bundle.network)
     trained_on = items.rows.loc[items.rows["split"].eq("train")]
-    counts = trained_on["label"].value_counts()
+    in_an_epoch = trained_on
+    if "place" in trained_on:
+        in_an_epoch = trained_on.drop_duplicates("place")
+    counts = in_an_epoch["label"].value_counts()
+    known, known_in_an_epoch = (
+        rows["label"].ne(UNKNOWN).sum() for rows in (trained_on, in_an_epoch)
+    )
     objective = task.objective(
         train,
         [int(counts.get(name, 0)) for name in items.labels],
         background=items.labels != items.table.classes,
+        places=known / known_in_an_epoch,
     )
     groups = split_units(trained_on).to_numpy()
     members: list[nn.Sequential] = []
@@ -175,6 +184,7 @@ def train_members(
                 interrupted = True
         if distributed.first_process_value(partial(best.restore, network)):
             log.info("Kept %s", best.summary())
+            log.info("These weights are chosen automatically: you need not do anything")
             members.append(network.eval())
             kept.append(best.summary())
         if interrupted:
@@ -220,7 +230,8 @@ def build_network(
 
     Raises
     ------
-    SecondhandError : the network cannot be loaded, does not suit the items, or does not fit on the disk.
+    SecondhandError : the network cannot be loaded, or does not suit the items.
+    OSError : the run does not fit on the disk.
     """
     with distributed.in_turn():
         if origin is None:
@@ -285,7 +296,9 @@ def _build_loaders(
 ) -> DataLoaders:
     augment = settings.augment
     block: TransformBlock
-    workers = workers_for(settings.speed, device, decoded=decoded.fits)
+    # Validation has batches of twice the size, of one byte for each of three colours.
+    batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
+    workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
     if items.table.kind == "embedding":
         block, workers = VectorBlock(items.table.vectors), 0
     elif items.spectrogram is None:
@@ -357,15 +370,13 @@ def check_disk_space(folder: Path, network: nn.Module, members: int = 1) -> None
 
     Raises
     ------
-    SecondhandError : the disk has less free space.
+    OSError : the disk has less free space.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
     need, free = (4 * members + 12) * size + (16 << 20), shutil.disk_usage(folder).free
     if free < need:
-        raise SecondhandError(
-            f"--out {folder}: the run needs {need >> 20} MiB, but only {free >> 20} MiB are free on this disk. Free "
-            "some space or choose another folder"
-        )
+        what = f"the run needs {need >> 20} MiB, but only {free >> 20} MiB are free on this disk"
+        raise OSError(errno.ENOSPC, what, str(folder))
 
 
 @contextmanager
@@ -383,6 +394,11 @@ def explain_errors() -> Iterator[None]:
             raise SecondhandError(
                 f"A process that opens files died ({_first_line(error)}), perhaps for lack of memory. Use fewer "
                 "--workers, or --workers 0"
+            ) from None
+        if "shared memory" in text:
+            raise SecondhandError(
+                f"The shared memory is full ({_first_line(error)}). Use --workers 0, or give a container more with "
+                "docker run --shm-size"
             ) from None
         if any(
             words in text for words in ("can't allocate memory", "out of memory", "MemoryError")

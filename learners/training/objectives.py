@@ -43,15 +43,19 @@ class Objective(NamedTuple):
 
 
 def class_objective(
-    settings: TrainSettings, counts: Sequence[int] = (), background: bool = False
+    settings: TrainSettings,
+    counts: Sequence[int] = (),
+    background: bool = False,
+    places: float = 1.0,
 ) -> Objective:
     """Objective for one class per item: cross-entropy.
 
     Parameters
     ----------
-    counts : number of training items of each class, for ``settings.class_weights`` and the background class.
+    counts : number of training items of each class in an epoch, for ``settings.class_weights`` and the background class.
     background : the last class is the background class. Its total weight is at most that of an average class, so
         that many background files do not dominate the loss.
+    places : mean number of rows of an item of the other classes, of which the probe sees all, and an epoch one.
     """
     weight, last = None, 1.0
     if settings.class_weights:
@@ -60,7 +64,7 @@ def class_objective(
         *known, background_count = counts
         weight = torch.ones(len(counts))
         weight[-1] = min(1.0, sum(known) / len(known) / background_count)
-        last = float(weight[-1])
+        last = float(weight[-1]) * places
     return Objective(
         loss=CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing),
         plain_loss=CrossEntropyLossFlat(),

@@ -7,10 +7,12 @@ import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import gradio as gr
 import pandas as pd
 import pytest
 
 import app.feedback
+from app.corrected import corrections_tab
 from app.feedback import Feedback
 from datasets.core.errors import SecondhandError
 from datasets.items.splits import groups_from_names
@@ -146,6 +148,58 @@ def test_invalid_labels_are_errors(label, tmp_path, pictures):
         feedback.save(pictures[0], label, kind="picture")
     assert not feedback.table.exists()
     assert not list((tmp_path / "kept" / "files").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("written", "saved"),
+    [("apple", "Apple"), (" A P PLE", "Apple"), ("KIWI ", "kiwi"), ("Unknown", "unknown"), ("pear", "pear")],
+)  # fmt: skip
+def test_a_label_is_spelt_as_the_class_or_the_earlier_label(tmp_path, pictures, written, saved):
+    """Training refuses a table with labels that differ in case or spaces only."""
+    feedback = Feedback(tmp_path / "kept")
+    for file, label in zip(pictures, ("kiwi", "Apple", "Apple", written), strict=False):
+        feedback.save(file, label, kind="picture", classes=["Apple", "pear"])
+    assert feedback.rows()[3]["label"] == saved
+    key = feedback.key(feedback.rows()[1])
+    assert feedback.change(key, written, ["Apple", "pear"]) == saved
+    feedback.save(pictures[4], "kiwi", kind="picture")
+    table = load_table(feedback.table, learned=False)
+    assert {*table.classes} <= {"Apple", "pear", "kiwi"}
+
+
+def test_corrections_are_listed_to_change_or_remove_one(tmp_path, pictures):
+    feedback = Feedback(tmp_path / "kept")
+    for i, file in enumerate(pictures[:4]):
+        feedback.save(file, f"l{i}", kind="picture")
+    tab, names = gr.Blocks(), {}
+    with tab, gr.Tab("Corrections") as part:
+        corrections_tab(part, feedback, ["Apple"])
+    names = {one.fn.__name__: one.fn for one in tab.fns.values()}
+    choices = names["show"]()[1].choices
+    assert [text.partition(": ")[2][:2] for text, _ in choices] == ["l3", "l2", "l1", "l0"]
+    (_, third), (_, second) = choices[1:3]
+    names["changed"](third, "APPLE")
+    assert [row["label"] for row in feedback.rows()] == ["l0", "l1", "l3", "Apple"]
+    file = feedback.folder / feedback.rows()[1]["path"]
+    before = feedback._bytes
+    names["removed"](second)
+    assert [row["label"] for row in feedback.rows()] == ["l0", "l3", "Apple"]
+    assert (file.exists(), before - feedback._bytes) == (False, Path(pictures[1]).stat().st_size)
+    for late in (lambda: feedback.remove(second), lambda: feedback.change(second, "x", [])):
+        with pytest.raises(SecondhandError, match="in the meantime"):
+            late()
+    assert "in the meantime" in str(names["removed"](second)[0])
+    feedback.save(pictures[1], "back", kind="picture")
+    assert file.exists()
+
+
+def test_a_moment_is_removed_without_the_file_of_another(tmp_path):
+    feedback = Feedback(tmp_path / "kept")
+    file = str(strain(tmp_path / "a.hdf5"))
+    saved = [feedback.save(file, c, kind="strain", gps=g) for c, g in (("a", 1.5), ("b", 2.5))]
+    for exists in (True, False):
+        feedback.remove(feedback.key(feedback.rows()[0]))
+        assert saved[0].exists() == exists
 
 
 #: Labels that training accepts. The first is a letter followed by a combining accent.

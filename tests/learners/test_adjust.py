@@ -49,7 +49,10 @@ def test_the_rule_that_was_asked_is_marked(model: Path, capsys) -> None:
     lines = capsys.readouterr().out.splitlines()
     marked = next(line for line in lines if "your rule" in line)
     assert marked.startswith("--keep-known 0.9 <- your rule ")
+    assert not any("switches off" in line for line in lines)
     assert lines[-1].endswith("--keep-known 0.9 --out FOLDER")
+    assert main([str(model), "--keep-known", "1"]) == 0
+    assert "--keep-known 1 switches off " in capsys.readouterr().out
     assert main([str(model), "--keep-known", "0.87"]) == 0
     assert "no row for your rule" in capsys.readouterr().out
 
@@ -70,17 +73,24 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     assert now.own.rule == "--keep-known 0.95"
     assert f"It answered      {before.own.answered} of 60" in output
     assert f"Now it answers   {now.own.answered} of 60" in output
+    assert "Nothing changed" not in output
+    assert "no file is refused as unusual" not in output
     assert copy.metrics["calibration_coverage"] == now.own.answered / 60
     assert copy.metrics["calibration_accuracy"] == origin.metrics["calibration_accuracy"]
     assert "valid_coverage" not in copy.metrics, "which is that of the other rule"
 
     again = tmp_path / "again"
     assert main([str(out), "--threshold", "0.83", "--out", str(again)]) == 0
-    assert "measure the copy with learners.evaluate" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "measure the copy with learners.evaluate" in output
+    assert "--threshold 0.83 switches off " in output
     assert load_bundle(again).decider.threshold_gate.threshold.value == 0.83
     assert "operating_points" not in load_bundle(again).metrics
     with pytest.raises(SecondhandError, match="does not store what other rules would answer"):
         main([str(again)])
+    shutil.rmtree(again)
+    assert main([str(model), "--keep-known", "0.8", "--out", str(again)]) == 0
+    assert "Nothing changed" in capsys.readouterr().out
     shutil.rmtree(again)
     assert main([str(out), "--keep-known", "0.8", "--out", str(again)]) == 0
     assert load_bundle(again).decider.score_gate.floors == origin.decider.score_gate.floors

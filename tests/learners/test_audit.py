@@ -160,6 +160,20 @@ def test_new_class_names_count_as_unknown_classes(table: Path, capsys) -> None:
     assert capsys.readouterr().out == new
 
 
+def test_labels_of_all_files_have_no_limits(
+    world: Path, table: Path, tmp_path: Path, capsys
+) -> None:
+    out = tmp_path / "all.csv"
+    assert main(["run/model", "pool", "--n", "1000", "--out", str(out)]) == 0
+    fill(out)
+    capsys.readouterr()
+    assert main(["run/model", "--labels", str(out)]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert "(all are labelled; other files from here may differ) of its answers" in output
+    lines = output.split("Train with these labels")
+    assert lines[1].startswith(" all the same:" if "is not clearly worth it" in lines[0] else ":")
+
+
 def test_unlabelled_rows_are_left_out(table: Path, capsys) -> None:
     frame = fill(table)
     frame.loc[5:, "label"] = ""

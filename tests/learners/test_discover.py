@@ -78,5 +78,10 @@ def test_bad_calls_and_files(world, tmp_path, capsys):
     assert "24 calibration files are too few" in capsys.readouterr().out
     red = str(world / "pool" / "red")
     assert main([model, red, "--out", str(tmp_path / "none.csv")]) in (0, 3)
+    shown = capsys.readouterr()
+    assert (
+        f"learners.suggest {model} {red}" in shown.out
+        or f"learners.audit {model} {red}" in shown.err
+    )
     with pytest.raises(Exception, match="no file can be used"):
         main([model, str(bad), "--out", str(tmp_path / "never.csv")])

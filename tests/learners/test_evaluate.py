@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -147,6 +148,19 @@ def test_bad_files_are_listed_and_leave_with_3(model, others, capsys):
 
 
 @pytest.mark.parametrize("labels", [True, False])
+def test_files_left_out_before_leave_with_3_and_copies_and_others_with_0(model, others, labels):
+    red, words = others / "data" / "red", [] if labels else ["--no-labels"]
+    (red / "notes.pdf").write_text("of another kind")
+    shutil.copy(red / "red0.png", red / "again.png")
+    (red / ".trash").mkdir()
+    shutil.copy(red / "red0.png", red / ".trash" / "old.png")
+    run_evaluate(model, others, *words)
+    shutil.copy(red / "red1.png", os.fsencode(red) + b"/caf\xe9.png")
+    run_evaluate(model, others, *words, out="again", status=3)
+    assert "caf?.png" in (others / "again" / "rejected.csv").read_text()
+
+
+@pytest.mark.parametrize("labels", [True, False])
 def test_repeated_rows_and_copies_count_once(model, others, labels):
     files = sorted((others / "data").rglob("*.png"))
     rows = pd.DataFrame({"path": map(str, files), "label": [file.parent.name for file in files]})
@@ -156,7 +170,8 @@ def test_repeated_rows_and_copies_count_once(model, others, labels):
     more = pd.DataFrame({"path": [str(copy), str(twice)], "label": ["blue", "green"]})
     pd.concat([rows, rows, more]).to_csv(others / "rows.csv", index=False)
     words = [] if labels else ["--no-labels"]
-    answers, report, _ = run_evaluate(model, others, *words, data="rows.csv")
+    status = 3 if labels else 0  # for the file with two labels
+    answers, report, _ = run_evaluate(model, others, *words, data="rows.csv", status=status)
     left_out = pd.read_csv(others / "r" / "rejected.csv")
     assert f"a copy of {files[0]}" in left_out["reason"].tolist()
     # Without labels, copies cannot differ in their labels.

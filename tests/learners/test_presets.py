@@ -19,6 +19,7 @@ from learners.cli.settings import Settings
 
 FILES = sorted(PRESETS.glob("*.yaml"))
 KINDS = {
+    "bats": "sound",
     "best": "picture",
     "birds": "sound",
     "esc50": "sound",
@@ -97,6 +98,17 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
         ),
         ("esc50", {"window": 5.0, "samples": 5 * 44_100}),
         ("urbansound8k", {"window": 4.0, "samples": 4 * 44_100}),
+        (
+            "bats",
+            {
+                "rate": 256_000,
+                "window": 0.256,
+                "samples": 512 * 128,
+                "n_fft": 512,
+                "hop": 128,
+                "fmin": 10_000.0,
+            },
+        ),
         (
             "birds",
             {"rate": 48_000, "window": 3.0, "fmin": 150.0, "fmax": 15_000.0, "level": "pcen"},

@@ -74,6 +74,36 @@ def test_a_table_is_read_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     assert load_table(tmp_path / "a.txt").classes == ["grive", "mésange"]
 
 
+def test_frequency_limits_are_carried_along(field: Path) -> None:
+    frame = load_table(field).frame
+    limits = {
+        (Path(path).name, label): (low, high)
+        for path, label, low, high in frame[["path", "label", "low_hz", "high_hz"]].to_numpy()
+    }
+    assert limits[("a.wav", "robin")] == limits[("b.wav", "wren")] == (500, 4000)
+    assert all(np.isnan(limits[("b.wav", "robin")])), "Audacity's second label has none"
+
+
+def test_ravens_columns_may_be_in_any_case(field: Path) -> None:
+    expected = spans(load_table(field))
+    table = field / "a.Table.1.selections.txt"
+    header, _, rows = table.read_text().partition("\n")
+    for changed in (header.lower(), header.upper(), header.title()):
+        write(table, f"{changed}\n{rows}")
+        assert spans(load_table(field)) == expected
+    named = load_table(table, label_column="annotation", learned=False)
+    assert spans(named) == {row for row in expected if row[0] == "a.wav"}
+
+
+@pytest.mark.parametrize("label", ["nocall", "NoCall"])
+def test_birdnets_nocall_is_no_class(field: Path, label: str) -> None:
+    raven(field / "alone.BirdNET.selections.txt", (0, 0.03, label), column="Common Name")
+    table = load_table(field)
+    assert table.classes == ["robin", "wren"]
+    assert "nocall" in listed(table)["alone.BirdNET.selections.txt, line 2"]
+    assert "--background" in listed(table)["alone.BirdNET.selections.txt, line 2"]
+
+
 def test_the_column_of_the_labels_is_chosen(tmp_path: Path) -> None:
     sound(tmp_path / "a.wav")
     rows = [(0.01 * n, 0.01 * n + 0.01, "AB"[n % 2]) for n in range(4)]

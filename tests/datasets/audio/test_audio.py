@@ -532,6 +532,13 @@ def test_windows_that_cannot_be(arguments):
         windows(*arguments)
 
 
+def test_a_faint_call_of_a_bat_is_a_signal():
+    rate = 384_000
+    call = np.zeros(rate // 2, "f")
+    call[1000:][: rate // 200] = tone(0.005, rate, 45e3, level=0.005)
+    assert loudness(call, rate) == pytest.approx(-52.0, abs=0.1), "half of 10 ms at -49 dBFS"
+
+
 def test_loudness():
     assert loudness(tone(level=1.0), RATE) == pytest.approx(-3.01, abs=0.01)
     signal = np.zeros(10 * RATE, "f")

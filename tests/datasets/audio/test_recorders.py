@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.audio import probe, recorder_notes
+from datasets.audio import probe, recorder_notes, time_expansion
 from tests.datasets.audio.recordings import recording
 
 
@@ -40,6 +40,28 @@ def test_wamd_is_read_as_guano_py_reads_it(tmp_path, position, expected):
     fields = {0: b"\1\0", 1: b"SM4BAT", 5: b"2014-04-02 22:59:14-05:00", 6: position, 0x0D: b"RIFF"}
     file = recording(tmp_path / "a.wav", wamd=fields)
     assert notes(file) == [("WAMD", "2014-04-02 22:59:14-05:00", expected)]
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks", "expected"),
+    [
+        ("a.wav", {}, 1),
+        ("a.wav", {"guano": "GUANO|Version: 1.0\nTE: 10\n"}, 10),
+        ("a_TE10.wav", {"guano": "GUANO|Version: 1.0\nTE: 1\n"}, 1),
+        ("a.wav", {"guano": "GUANO|Version: 1.0\nTE: often\n"}, 1),
+        ("a.wav", {"wamd": {1: b"EM", 15: b"\x0a\0"}}, 10),
+        ("a.wav", {"wamd": {1: b"EM", 15: b"\x20\0"}}, 32),
+        ("a.wav", {"wamd": {1: b"EM", 15: b"\0\0"}}, 1),
+        ("bat_TE10_20190604_221500.wav", {}, 10),
+        ("bat-te10x.wav", {}, 10),
+        ("site10.wav", {}, 1),
+        ("site_10.wav", {}, 1),
+        ("forte10.wav", {}, 1),
+        ("TE104.wav", {}, 1),
+    ],
+)
+def test_time_expansion_is_recognised(tmp_path, name, chunks, expected):
+    assert time_expansion(recording(tmp_path / name, **chunks)) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,12 @@ import pandas as pd
 import pytest
 
 from datasets.core.cells import (
+    check_not_spreadsheet,
     column_names,
+    csv_bytes,
     csv_text,
     guard,
+    mark_csv,
     read_cells,
     read_csv,
     read_dicts,
@@ -25,7 +28,7 @@ from datasets.core.cells import (
     with_points,
     write_rows,
 )
-from datasets.core.errors import BadFile
+from datasets.core.errors import BadFile, SecondhandError
 
 #: All texts of up to four of these, and some that occur in practice.
 ALPHABET = ("=", "+", "-", "@", "\t", "\r", "'", "1", ".", "x")
@@ -143,6 +146,25 @@ def test_a_decimal_comma_is_a_point_unless_it_may_mark_thousands(
 ) -> None:
     numbers = pd.to_numeric(with_points(pd.Series(written)), errors="coerce")
     assert numbers.tolist() == pytest.approx(read, nan_ok=True)
+
+
+@pytest.mark.parametrize("text", ["path\na\n", "path\nä\n", "path\n\udce9\n"])
+def test_a_csv_file_has_a_mark_where_excel_needs_one(tmp_path: Path, text: str) -> None:
+    """Excel takes UTF-8 without a mark for the encoding of the country; a name's own bytes stay."""
+    plain = text.encode("utf-8", "surrogateescape")
+    expected = b"\xef\xbb\xbf" + plain if "ä" in text else plain
+    assert csv_bytes(text) == expected
+    file = tmp_path / "a.csv"
+    file.write_bytes(plain)
+    mark_csv(file)
+    assert file.read_bytes() == expected
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "XLS", "ods"])
+def test_no_csv_is_written_under_the_name_of_a_spreadsheet(ending: str) -> None:
+    with pytest.raises(SecondhandError, match=rf"--out t\.{ending}: .*t\.csv"):
+        check_not_spreadsheet(Path(f"t.{ending}"))
+    check_not_spreadsheet(Path("t.csv"))
 
 
 def test_there_is_no_other_way_to_write_a_table() -> None:

@@ -147,6 +147,45 @@ def test_palette_becomes_its_colours() -> None:
         np.testing.assert_array_equal(opened[0], [[255, 0, 0], [0, 255, 0], [7, 8, 9]])
 
 
+def four_bit_runs(rows: np.ndarray) -> bytes:
+    """A bitmap of four-bit pixels in runs, copied stretches and jumps over zeros, chosen at random."""
+    body = b""
+    for row in rows[::-1]:
+        x = 0
+        while x < len(row):
+            rest = row[x:]
+            zeros = len(rest) if not rest.any() else int((rest != 0).argmax())
+            choice = RNG.integers(3)
+            if choice == 0 and zeros:
+                body, n = body + bytes((0, 2, zeros, 0)), zeros
+            elif choice == 1 and len(rest) > 2:
+                n = int(RNG.integers(3, len(rest) + 1))
+                packed = np.resize(np.append(rest[:n], 0), 2 * ((n + 1) // 2)).reshape(-1, 2)
+                packed = (packed[:, 0] << 4 | packed[:, 1]).astype(np.uint8).tobytes()
+                body += bytes((0, n)) + packed + bytes(len(packed) % 2)
+            else:  # a run of one or of two alternating values
+                n = next((i for i in range(2, len(rest)) if rest[i] != rest[i - 2]), len(rest))
+                body += bytes((n, rest[0] << 4 | rest[min(1, n - 1)]))
+            x += n
+        body += b"\0\0"
+    palette = b"".join(bytes((10 * i, 0, 255 - i, 0)) for i in range(16))
+    sizes = (40, rows.shape[1], rows.shape[0], 1, 4, 2, len(body) + 2, 0, 0, 16, 16)
+    head = b"BM" + struct.pack("<IHHI", 0, 0, 0, 54 + 64) + struct.pack("<IiiHHIIiiII", *sizes)
+    return head + palette + body + b"\0\1"
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 40, 255])
+def test_four_bit_runs_are_decoded_as_they_were_coded(width: int) -> None:
+    for most in (1, 3, 16):
+        rows = RNG.integers(0, most, (9, width), dtype=np.uint8)
+        rows[3] = np.resize([0, 0, 5], width)
+        data = four_bit_runs(rows)
+        expected = np.stack([255 - rows, 0 * rows, 10 * rows], -1)
+        np.testing.assert_array_equal(np.asarray(open_picture(data)), expected)
+        with pytest.raises(BadFile, match="damaged or truncated"):
+            open_picture(data[: 54 + 64 + 5])
+
+
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "TIFF big endian", "PGM"])
 def test_16_bit_grey_is_divided_by_257(kind: str) -> None:
     values = RNG.integers(20_000, 40_000, (5, 7), dtype=np.uint16)

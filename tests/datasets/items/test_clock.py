@@ -32,6 +32,14 @@ def time_of(path: object) -> str:
         ("20190604_221500.WAV", "2019-06-04T22:15:00"),
         ("20190604_221500T.WAV", "2019-06-04T22:15:00"),
         ("20190604_221500Z.WAV", "2019-06-04T22:15:00+00:00"),
+        ("20190604T221500+1000.wav", "2019-06-04T22:15:00+10:00"),
+        ("S2_20190604T221500-0700_REC.flac", "2019-06-04T22:15:00-07:00"),
+        ("20190604T000000+10:00.wav", "2019-06-04T00:00:00+10:00"),
+        ("S20190604T221500.123+1000_E20190604T231500.456+1000.wav", "2019-06-04T22:15:00+10:00"),
+        ("20190604_221500+0545.wav", "2019-06-04T22:15:00+05:45"),
+        ("20190604_221500-0001.wav", "2019-06-04T22:15:00"),  # a number in a series
+        ("20190604_221500-12345.wav", "2019-06-04T22:15:00"),
+        ("20190604T221500+1700.wav", "2019-06-04T22:15:00"),
         ("5CF6EA04.WAV", iso(datetime.fromtimestamp(0x5CF6EA04, UTC))),
         ("site7_20190604_221500.wav", "2019-06-04T22:15:00"),
         ("S4A01234_20190604$221500.wav", "2019-06-04T22:15:00"),
@@ -47,6 +55,14 @@ def time_of(path: object) -> str:
 )
 def test_names_of_recorders_tell_the_time(tmp_path, name, expected):
     assert time_of(tmp_path / name) == expected
+
+
+def test_a_slowed_recording_passes_slower_than_the_clock(tmp_path: Path) -> None:
+    file = recording(tmp_path / "20190604_221500Z.wav", guano="TE: 10\n")
+    clock = Clock()
+    assert clock.columns(file, 20.0)["time"] == "2019-06-04T22:15:02+00:00"
+    (line,) = clock.remarks()
+    assert f"time expansion): 1 of 1, such as {file}, 10 times" in line
 
 
 def test_a_zone_inside_the_file_counts_before_its_name(tmp_path: Path) -> None:
@@ -120,7 +136,7 @@ def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
     )
     record = Clock(read_deployments(file)).of(str(tmp_path / "north/20190604_221500.WAV"))
     assert iso(record.time) == "2019-06-04T22:15:00+02:00"
-    assert record[1:] == (52.5, -4.25, "north")
+    assert record[1:4] == (52.5, -4.25, "north")
     for missing in ("", "NA", "NaN", "nan"):
         file.write_text(
             "deploymentID,latitude,longitude,deploymentStart,deploymentEnd\n"

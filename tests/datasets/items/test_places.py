@@ -61,7 +61,7 @@ def test_the_picture_of_a_span_is_that_of_its_window(path: str, level: str) -> N
 )
 def test_training_shows_a_span_at_other_places(path: str, start: float, end: float) -> None:
     rows = table(path, ("a", start, end))
-    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=3)
+    varied = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=3)
     assert varied.rows["place"].tolist() == [0] * PLACES
     assert varied.rows[["start", "end"]].to_numpy().tolist()[0] == [start, end]
     begins = varied.rows["start"].to_numpy()[1:]
@@ -73,9 +73,9 @@ def test_training_shows_a_span_at_other_places(path: str, start: float, end: flo
         inside = min(until, end) - max(begin, start)
         whole = end - start < 3.0
         assert inside >= (end - start) * (1 if whole else 0.5) - 1e-9
-    again = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=3)
+    again = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=3)
     assert again.rows.equals(varied.rows)
-    other = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=4)
+    other = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=4)
     assert not other.rows.equals(varied.rows)
 
 
@@ -84,13 +84,22 @@ def test_what_is_not_trained_on_and_what_is_not_a_span_stays(tmp_path: Path, pat
         table(path, ("a", 10.0, 10.5), split="valid"),
         table(path, ("a", NAN, NAN)),
     ])  # fmt: skip
-    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=0)
-    assert varied.rows[["start", "end"]].equals(rows.reset_index(drop=True)[["start", "end"]])
+    varied = vary_places(
+        rows.reset_index(drop=True), Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=0
+    )
+    windows = SETTINGS.spans(path, overlap=0.25)
     assert varied.rows["place"].tolist() == [0, 1]
+    begin, until = varied.rows[["start", "end"]].to_numpy()[0]
+    assert (
+        begin,
+        until,
+    ) in windows  # that of a prediction, in which the span is nearest to the middle
+    assert abs((begin + until) / 2 - 10.25) == min(abs(sum(w) / 2 - 10.25) for w in windows)
+    assert varied.rows.loc[1, ["start", "end"]].isna().all()
     short = tmp_path / "short.wav"
     soundfile.write(short, np.zeros(RATE), RATE)
     rows = table(str(short), ("a", 0.2, 0.5))
-    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=0)
+    varied = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=0)
     assert len(varied.rows) == 1  # all windows are the whole file
 
 
@@ -102,7 +111,7 @@ def test_no_training_window_holds_another_class(path: str) -> None:
         ("a", 15.5, 16.0), ("b", 15.0, 16.8),  # never without
         ("a", 15.2, 15.4),  # of the same class
     )  # fmt: skip
-    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=True, seed=0)
+    varied = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=0)
     spans = rows[["label", "start", "end"]].to_numpy().tolist()
     for row in varied.rows.itertuples():
         begin, until = SETTINGS.shown(path, start=row.start, end=row.end)
@@ -117,7 +126,7 @@ def test_no_training_window_holds_another_class(path: str) -> None:
 
 def test_a_multi_label_window_has_all_labels_in_it(path: str) -> None:
     rows = table(path, ("a", 5.0, 5.5), ("b|?c", 6.0, 6.4), ("d", 6.6, 8.6), ("e", 15.0, 16.0))
-    varied = vary_places(rows, Spans(rows), SETTINGS, exclusive=False, seed=0)
+    varied = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=False, seed=0)
     assert varied.crowded.empty
     labels = [
         label

@@ -18,6 +18,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items.table import load_table, summary
+from datasets.spectrograms import render_rows
 from datasets.spectrograms.pictures import PictureCache
 from tests.datasets.files import picture, reasons, root, sound, write
 from tests.phones import avif, heic, m4a
@@ -33,7 +34,7 @@ def test_a_folder_of_class_folders(root: Path) -> None:
     assert table.kind == "picture"
     assert table.frame["label"].value_counts().to_dict() == {"cat": 3, "dog": 4}
     assert list(table.frame.columns) == [
-        *("path", "label", "group", "split", "fold", "deployment", "time", "sequence"),
+        *("path", "label", "group", "split", "fold", "deployment", "time", "sequence", "complete"),
         *("start", "end", "gps", "x", "y", "width", "height"),
     ]
     assert table.frame[["group", "split", "fold"]].eq("").all(axis=None)
@@ -504,6 +505,29 @@ def test_a_span_too_short_to_be_heard_is_listed_with_its_row(tmp_path):
             "0.200000 to 0.200082 s: a span of 82 µs is too short (at least 1 ms) (row 3 of t.csv)",
         )
     ]
+
+
+def test_spans_of_a_recording_that_was_cut_off_are_used_as_far_as_it_goes(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    for name in "abc":
+        soundfile.write(tmp_path / f"{name}.wav", rng.uniform(-0.1, 0.1, 16_000), 8000)
+    for name in "ab":
+        content = (tmp_path / f"{name}.wav").read_bytes()
+        (tmp_path / f"{name}.wav").write_bytes(content[: len(content) // 2])
+    (tmp_path / "t.csv").write_text(
+        "path,label,start,end\na.wav,x,0,0.4\na.wav,y,0.5,0.9\na.wav,y,1.2,1.6\n"
+        "b.wav,x,,\nc.wav,x,0.1,0.5\nc.wav,y,1,1.4\n"
+    )
+    table = load_table(tmp_path / "t.csv", learned=False)
+    assert sorted(Path(path).stem for path in table.frame["path"]) == [*"aaacc"]
+    assert "the last 1 of 2 s are missing" in reasons(table)["b.wav"]
+    rows, bad = render_rows(
+        table.frame,
+        MelSettings(rate=8000, window=0.4, size=(32, 32)),
+        PictureCache(tmp_path / "cache"),
+    )
+    assert len(rows) == 4
+    assert ["1.2 s is outside" in reason for _, reason in bad] == [True]
 
 
 def test_what_phones_save(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ import pandas as pd
 import pytest
 
 from datasets.core import progress
+from datasets.core.files import write_beside
 from learners.cli import console, live, result
 
 METRICS = {
@@ -29,6 +32,67 @@ METRICS = {
     "unknown_items": 158,
     "unknown_accepted": 33 / 158,
 }
+
+
+#: A command that prints a line to each stream, opens a file, or asks for a standard output.
+COMMAND = """
+import sys
+from learners.cli import console
+
+def main():
+    if sys.argv[1:]:
+        console.require_output()
+    print("a result")
+    print("a message", file=sys.stderr)
+    return 0
+
+console.run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "status", "out", "err"),
+    [
+        ("", "", 0, "a result\n", "a message\n"),
+        (">&-", "", 0, "", "a message\n"),
+        ("2>&-", "", 0, "a result\n", ""),
+        ("<&- >&- 2>&-", "", 0, "", ""),
+        (">&-", "x", 2, "", "error: standard output is closed. Name a file with --out\n"),
+        ("> /dev/null", "x", 0, "", "a message\n"),
+    ],
+)
+def test_closed_streams_mix_nothing_and_lose_no_result(closed, words, status, out, err) -> None:
+    call = f'exec "$0" -c "$1" {words} {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", call, sys.executable, COMMAND], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status, out, err)
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("file/below/x.csv", 2), ("x" * 300, 2), ("full", 1)],
+)
+def test_a_path_that_cannot_be_is_a_wrong_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, status: int
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    out = tmp_path / name
+
+    def main() -> int:
+        if name == "full":
+            raise OSError(errno.ENOSPC, "the run needs 9 MiB", str(out))
+        write_beside(out, b"")
+        return 0
+
+    with pytest.raises(SystemExit) as end:
+        console.run(main)
+    error = capsys.readouterr().err
+    assert end.value.code == status
+    assert error.startswith(f"error: {out}")
+    assert "--out" in error
+    assert ("the run needs 9 MiB" in error) == (name == "full")
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 class Screen(io.StringIO):
@@ -321,3 +385,18 @@ def test_limits_that_are_wide_because_of_groups_are_explained() -> None:
     line = "The limits are wide because files of one group count together."
     assert line not in result.sentences(METRICS)
     assert line in result.sentences({**METRICS, "calibration_accuracy_interval": [0.03, 1.0]})
+
+
+@pytest.mark.parametrize(
+    ("calibration", "uncalibrated", "words"),
+    [
+        (100, [], []),
+        (99, [], ["99 calibration files of 150 files in all: too few to show how sure"]),
+        (1, ["a"], ["1 calibration file of 150 files in all", "No calibration file of a: "]),
+        (0, [*"abcdefg"], ["0 calibration files of 150", "of a, b, c, d, e and 2 more: "]),
+    ],
+)
+def test_the_result_says_what_few_files_do_not_show(calibration, uncalibrated, words) -> None:
+    lines = result.small_data({"calibration_items": calibration}, 150, uncalibrated)
+    assert len(lines) == len(words)
+    assert all(text in line for text, line in zip(words, lines, strict=True))

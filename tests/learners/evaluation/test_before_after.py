@@ -44,7 +44,7 @@ def test_what_was_gained_and_forgotten() -> None:
     assert classes.loc["gone"].drop(["change", "items"]).isna().all()
     assert result.message == (
         "Held-out files of classes that both models know: 10. Wrong before and right now: 1. Right before and wrong "
-        "now: 7."
+        "now: 7. Answers lost: 0, won: 1 (answered by only one of the models)."
     )
     changes = result.changed.set_index("row")["change"]
     assert changes.to_dict() == {

@@ -81,7 +81,7 @@ def test_each_row_is_answered_in_its_place(model, frames, table, capsys):
     rows_before = list(csv.DictReader(table.open()))
     assert [*rows[0]] == [
         "event_time", "ifo", "snr", "gravityspy_id", "given_ml_label", "given_ml_confidence",
-        "ml_label", "ml_confidence", "label", "reason",
+        "ml_label", "ml_confidence", "label", "reason", "offset",
     ]  # fmt: skip
     for row, before, (_, _, reason) in zip(
         rows, rows_before, [*ROWS, (0, "", "not a GPS time")], strict=True

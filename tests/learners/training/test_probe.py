@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fastai.data.core import DataLoaders
+from fastai.learner import Learner
+from fastai.losses import CrossEntropyLossFlat
 from safetensors.torch import load_file
+from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
@@ -286,23 +289,28 @@ def ends_and_kept(folder: Path) -> list[dict[str, torch.Tensor]]:
     return [load_file(file.with_suffix(".safetensors")) for file in files]
 
 
-def test_the_weights_kept_are_those_of_the_least_validation_loss(one_run):
-    """Among the probe, the epoch and the blends between them; the log describes the choice."""
+def test_the_weights_kept_lie_on_the_way_from_the_probe_to_the_last(one_run):
+    """The share that the record names, between the probe and the epoch; the log describes the choice."""
     probe, last, kept = ends_and_kept(one_run)
     record = json.loads((one_run / "run/checkpoint/best.json").read_text())
-    history = pd.read_csv(one_run / "run/history.csv")
     items = pd.read_csv(one_run / "run/items.csv")["split"].eq("valid").sum()
-    assert record["value"] <= record["lowest"] * (1 + items**-0.5) + 1e-6
-    part = {"frozen": 0, "15 % of the way": 0.15}[record["phase"]]
+    assert items == 9, "so that 0.5 * 9 / 30 of the way is expected"
+    part = {"frozen": 0, "15 % of the way": 0.15, "25 % of the way": 0.25, "unfrozen": 1}[
+        record["phase"]
+    ]
     for name, tensor in kept.items():
         expected = torch.lerp(probe[name].double(), last[name].double(), part)
         assert torch.allclose(tensor.double(), expected, atol=1e-5)
     assert not list((one_run / "run").rglob("probe.safetensors")), "what only this needs is gone"
     log = (one_run / "run/log.txt").read_text()
-    losses = re.findall(r"of the way from the head-only model: valid_loss ([0-9.]+)", log)
-    assert items == 9
-    assert len(losses) == 1, "9 files cannot choose: 0.5 * 9 / 30 of the way, or the head alone"
-    assert record["lowest"] == pytest.approx(min(history.valid_loss[0], float(losses[0])), abs=1e-4)
+    shares = re.findall(
+        r"Blend, (\d+) % of the way from the head-only model: valid_loss ([0-9.]+)", log
+    )
+    losses = {int(share) / 100: float(loss) for share, loss in shares}
+    assert [*losses] == [0.15, 0, 0.25, 1]
+    assert record["value"] == pytest.approx(losses[part], abs=1e-4)
+    history = pd.read_csv(one_run / "run/history.csv")
+    assert [losses[0], losses[1]] == pytest.approx(history.valid_loss.tolist(), abs=1e-4)
     match = re.search(r"Kept (.*)", log)
     assert match is not None
     assert f"validation loss {record['value']:.3g}, " in match[1]
@@ -310,35 +318,37 @@ def test_the_weights_kept_are_those_of_the_least_validation_loss(one_run):
     assert config["provenance"]["kept"].startswith(match[1])
 
 
+def test_the_losses_of_items_average_to_that_of_validation(digits):
+    """Of a network of one layer, by fastai's own validation."""
+    x, y = digits
+    rows = [*zip(x[:50], y[:50], strict=True)]
+    learn = Learner(
+        DataLoaders.from_dsets(rows, rows, bs=8), nn.Linear(x.shape[1], 10), CrossEntropyLossFlat()
+    )
+    items = checkpoints.ItemLosses()
+    with learn.no_bar(), learn.added_cbs(items):
+        (mean,) = learn.validate()
+    assert len(items.losses) == 50
+    assert items.losses.mean() == pytest.approx(mean, abs=1e-5)
+    one = nn.functional.cross_entropy(learn.model(x[49:50]), y[49:50]).item()
+    assert items.losses[49] == pytest.approx(one, abs=1e-5)
+
+
 @pytest.mark.parametrize(
-    ("minimum", "files", "expected"),
-    [(0.0, 30, 0.0), (0.2, 30, 0.25), (0.37, 30, 0.5), (0.45, 30, 0.5), (0.9, 30, 1.0),
-     (0.0, 15, 0.0), (0.2, 15, 0.25), (0.3, 15, 0.25), (0.9, 15, 0.25), (0.1, 6, 0.1)],
+    ("items", "gain", "noise", "expected"),
+    [(50, 0.0, 0.1, 0.5), (50, 0.005, 0.1, 0.5), (50, 0.1, 0.1, 1.0), (50, -0.5, 0.1, 0.0),
+     (5, 0.1, 0.3, 0.5), (1, 5.0, 0.0, 0.5), (20, 0.1, 0.0, 1.0)],
 )  # fmt: skip
-def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, minimum, files, expected):
-    """A network of one weight has its least loss at ``minimum``. Among 30 files a quarter is better
-    than half at 0.37 by less than chance; of fewer, their number limits the step."""
-    network = nn.Linear(1, 1, bias=False)
-
-    def validate() -> list[float]:
-        return [(network.weight.item() - minimum) ** 2, 0.5]
-
-    best = checkpoints.KeepBest(tmp_path, fitted=True)
-    best.learn = SimpleNamespace(
-        model=network, validate=validate, cbs=[], epoch=0, n_epoch=1,
-        dls=SimpleNamespace(valid_ds=range(files)), removed_cbs=lambda cbs: nullcontext(),
-        opt=SimpleNamespace(frozen_idx=1, param_lists=[0, 0]),
-        recorder=SimpleNamespace(metric_names=["epoch", "valid_loss", "accuracy", "time"], values=[]),
-    )  # fmt: skip
-    for weight, frozen in ((0.0, 1), (1.0, 0)):
-        with torch.no_grad():
-            network.weight.fill_(weight)
-        best.learn.opt.frozen_idx = frozen
-        best.learn.recorder.values.append(validate())
-        best.epoch_ends()
-    best.try_blends(1)
-    assert best.restore(network)
-    assert network.weight.item() == pytest.approx(expected)
+def test_only_clear_evidence_moves_the_share(items, gain, noise, expected):
+    """By scipy's paired test: the last weights are better by ``gain``, and those at a quarter by half of it."""
+    rng = np.random.default_rng(0)
+    losses = {0.5: rng.exponential(1.0, items)}
+    for share, part in ((0.0, -1.0), (0.25, 0.5), (1.0, 1.0)):
+        losses[share] = losses[0.5] - part * gain + rng.normal(0, noise, items)
+    assert checkpoints.choose_share(losses, 0.5) == expected
+    if items > 1 and noise:
+        tested = ttest_rel(losses[0.5], losses[1.0], alternative="greater")
+        assert (tested.pvalue < checkpoints.LEVEL) == (expected == 1.0)
 
 
 @pytest.mark.parametrize(
@@ -352,13 +362,13 @@ def test_the_blend_of_the_least_loss_but_for_chance_is_kept(tmp_path, minimum, f
 def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, ending):
     best = checkpoints.KeepBest(tmp_path)
     best.kept = {
-        "value": 0.1, "lowest": 0.1, "epoch": 2, "of": 2, "phase": "50 % of the way", "items": 60,
+        "value": 0.1, "why": "expected", "epoch": 2, "of": 2, "phase": "50 % of the way", "items": 60,
         "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},
     }  # fmt: skip
     summary = best.summary()
     assert summary.startswith(
-        "a blend, 50 % of the way from the head-only model to epoch 2: validation loss 0.1, the lowest; "
-        f"{right} of 60 right. Head-only: loss 0.2, 60 right"
+        "a blend, 50 % of the way from the head-only model to epoch 2: validation loss 0.1, no others on the way are clearly "
+        f"better; {right} of 60 right. Head-only: loss 0.2, 60 right"
     )
     assert summary.endswith(ending)
 

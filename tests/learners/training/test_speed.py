@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.engine import pick_device
 from learners.machine import SpeedSettings
+from learners.training import speed
 from learners.training.speed import check_precision, resolve_precision, resolve_speed, workers_for
 from tests.pictures import write_pictures
 
@@ -100,6 +102,26 @@ def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
     monkeypatch.setattr(processes, "FORKS", forks)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "4")
     assert workers_for(SpeedSettings(workers=requested), device, decoded=decoded) == workers
+
+
+@pytest.mark.parametrize(
+    ("free", "requested", "workers"),
+    [
+        (10**9, 4, 4),
+        (12 * 10**6, 4, 4),
+        (64 << 10, 4, 0),
+        (7 * 10**6, 4, 2),
+        (0, 0, 0),
+    ],
+)
+def test_workers_fit_into_the_shared_memory(
+    tmp_path, monkeypatch, caplog, free, requested, workers
+):
+    monkeypatch.setattr(speed, "SHARED", tmp_path)
+    monkeypatch.setattr(speed.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    chosen = SpeedSettings(workers=requested)
+    assert workers_for(chosen, "cuda", decoded=False, batch=10**6) == workers
+    assert ("--shm-size" in caplog.text) == (workers < requested)
 
 
 @pytest.mark.slow

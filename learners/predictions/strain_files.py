@@ -1,0 +1,115 @@
+"""The strain of a call as the predictor reads it, and its predictions under the names of the user's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from datasets.core.errors import BadFile, Rejected
+from datasets.items import UNKNOWN
+from datasets.spectrograms import Source
+from datasets.strain import (
+    STRIDE,
+    QScanSettings,
+    file_at,
+    lists_to_scan,
+    scan_of,
+    series_of,
+    with_channel,
+)
+from learners.inference import refused_prediction
+
+if TYPE_CHECKING:
+    from learners.inference import Prediction
+
+#: Windows that are held at most, because an event may go on: six hours.
+_MOST_HELD = round(6 * 3600 / STRIDE)
+
+
+@dataclass
+class StrainFiles:
+    """Gives the files of a call to the predictor, and names its predictions after them.
+
+    Attributes
+    ----------
+    spectrogram : settings of the model.
+    channel : channel to read; "" for the calibrated strain.
+    scan : judge windows of all the strain, across the borders of neighbouring files; else one moment of each file.
+    gap : longest interruption of an event, in seconds; None for a row per window.
+    rejected : files that cannot be opened.
+    total, judged : seconds of strain in the files, and in windows that were judged.
+    """
+
+    spectrogram: QScanSettings
+    channel: str = ""
+    scan: bool = False
+    gap: float | None = None
+    rejected: list[Rejected] = field(default_factory=list)
+    total: float = 0.0
+    judged: float = 0.0
+
+    def paths(self, files: Iterable[str]) -> list[str]:
+        """Paths to predict, each for a piece of strain or a file."""
+        if not self.scan:
+            return [with_channel(file, self.channel) for file in files]
+        lists, self.rejected = lists_to_scan(
+            files,
+            together=self.spectrogram.together,
+            channel=self.channel,
+            context=self.spectrogram.context,
+        )
+        spans = [scan_of(path) or (0.0, 0.0) for path in lists]
+        self.total = sum(end - start for start, end in spans)
+        return lists
+
+    def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
+        """Predictions of files or pieces, named after the file with the moment; of events those of whole stretches.
+
+        Neighbouring pieces become one prediction, because an event may cross their border. It ends where no event can go
+        on, so little is held.
+        """
+        for one in self.rejected:
+            yield refused_prediction(Source(one.path), BadFile(*one))
+        held: list[Prediction] = []
+        for piece in predictions:
+            windows = [named(w) for w in piece.windows or (piece,) if not w.reason.failed]
+            self.judged += STRIDE * len(windows)
+            if self.gap is None:
+                yield named(piece)
+                continue
+            if piece.reason.failed:  # its other windows count
+                yield named(piece)._replace(windows=())
+            for window in windows:
+                if held and not self._goes_on(held, window):
+                    yield held[0]._replace(windows=tuple(held))
+                    held = []
+                held.append(window)
+        if held:
+            yield held[0]._replace(windows=tuple(held))
+
+    def _goes_on(self, held: list[Prediction], window: Prediction) -> bool:
+        """Whether the event of the last windows may go on in the next one."""
+        last = held[-1]
+        follows = window.start <= last.end and series_of(window.path) == series_of(last.path)
+        answered = next((one.end for one in reversed(held) if one.label != UNKNOWN), None)
+        quiet = answered is None or last.end - answered > (self.gap or 0.0)
+        return follows and not quiet and len(held) < _MOST_HELD
+
+    def summary(self) -> str:
+        """Sentence on the strain that was scanned; "" without a scan."""
+        if not self.scan:
+            return ""
+        text = f"Strain: {self.judged:.0f} of {self.total:.0f} s judged"
+        if self.total - self.judged < STRIDE:
+            return f"{text}."
+        return (
+            f"{text}. The others are within {self.spectrogram.reach:g} s of a gap or an end, or in less than "
+            f"{self.spectrogram.context:g} s without a gap."
+        )
+
+
+def named(prediction: Prediction) -> Prediction:
+    """The prediction of a list of files under the name of the file with its moment."""
+    path = file_at(prediction.path, prediction.at)
+    return prediction._replace(path=path, windows=tuple(map(named, prediction.windows)))
