@@ -296,7 +296,7 @@ def regress(
                 scaled.grad = unit * (slope + penalties * layer)
                 return cost.detach() + (penalties * layer**2).sum() / 2
 
-            optimizer.step(value_with_slope)  # type: ignore[no-untyped-call]
+            optimizer.step(value_with_slope)
             layer = unit * scaled
     return layer
 
