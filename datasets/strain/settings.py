@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, nan
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,10 @@ from datasets.spectrograms import (
     most_common_rate,
     sample_evenly,
 )
+from datasets.strain.drawing import DRAWN, Scan, figure_png
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain, usable_spans
-from datasets.strain.formats import Wanted, open_strain
-from datasets.strain.frames import STRIDE, read_cache, scan_of
+from datasets.strain.formats import Wanted
+from datasets.strain.frames import STRIDE, open_strain, read_cache, scan_of
 from datasets.strain.qscan import QGram, highest_frequency, qtransform, settling, whiten
 
 log = logging.getLogger(__name__)
@@ -57,15 +58,6 @@ _NEARBY, _LOUD = 1.0, 25.0
 SHIFT = 0.5
 #: Largest step (s) between the energies that are averaged to a pixel; shorter than the shortest glitches.
 _STEP = 1 / 512
-
-
-class Scan(NamedTuple):
-    """Energies [height, width], lowest frequency first, of so many seconds around the trigger in a band (Hz)."""
-
-    duration: float
-    detector: str
-    band: tuple[float, float]
-    energy: NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,9 +252,10 @@ class QScanSettings(SpectrogramSettings):
         return scan_of(path) is not None
 
     def drawn(self, signal: Strain) -> bytes:
-        from datasets.strain.drawing import figure_png  # with matplotlib
-
-        return figure_png(self, signal)
+        title = f"{Path(signal.path).name}\ntrigger at GPS {signal.trigger:.3f}"
+        return figure_png(
+            self.scans(signal, width=DRAWN, height=DRAWN), title, colour=self.colour, clip=self.clip
+        )
 
     def places(
         self,
