@@ -525,6 +525,8 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
         splits = {folder: split for folder, split in splits.items() if split}
     else:
         splits = {root: ""}
+    from datasets.annotations import has_detections
+
     class_files: dict[Path, list[str]] = {}
     for folder, split in splits.items():
         hidden = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_user_file(one)]
@@ -535,6 +537,11 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
             elif not entry.is_dir():
                 if not _names_labels(entry):
                     rejected.append(Rejected(str(entry), "not in a class folder"))
+                    if learned and has_detections(entry):
+                        log.warning(
+                            "%s has the boxes of a detector, but the whole photos are used, because --data names their "
+                            "folder. To train on what is in the boxes: --data %s", entry, entry,
+                        )  # fmt: skip
                 elif learned:
                     _warn_of_unused_table(entry)
             elif not entry.name.strip():

@@ -64,6 +64,8 @@ def sentences(
     if confusions:
         pairs = ", ".join(f"{truth} as {named} ({count})" for truth, named, count in confusions)
         lines.append(f"Mixed up most often: {pairs}.")
+    if metrics.get("events"):
+        lines.append(held_out_events(metrics["events"]))
     if protocol:
         first, *others = protocol.split("; ")
         clauses = [f"Measured on {first}.", *(f"{text[:1].upper()}{text[1:]}." for text in others)]
@@ -110,6 +112,22 @@ def event_sentences(figures: Mapping[str, Any]) -> list[str]:
     return lines + ([f"{rare}."] if (rare := rarely_found(figures["classes"])) else [])
 
 
+def held_out_events(facts: Mapping[str, Any]) -> str:
+    """Sentences on the events in held-out recordings; ``facts`` of `learners.runs.held_out_events`."""
+    low, high = (percent(limit).removesuffix(" %") for limit in facts["recall_interval"])
+    recordings = counted(facts["recordings"], "held-out recording")
+    text = (
+        f"Heard in {recordings}: {facts['found']} of {counted(facts['events'], 'event')} found "
+        f"({percent(facts['recall'])}, 95 % limits {low} to {high} %)."
+    )
+    if facts["false_alarms"] is None:
+        return (
+            f"{text} False alarms are not counted: only you know whether every call in these recordings is labelled "
+            "(then add --labelled-completely)."
+        )
+    return f"{text} False alarms: {false_alarms(facts)}."
+
+
 def false_alarms(figures: Mapping[str, Any]) -> str:
     """The number of false alarms, and how many an hour these are, with limits if there are recordings enough."""
     text = f"{figures['false_alarms']} in {_hours(figures)}"
@@ -139,6 +157,16 @@ def _rounded(value: float) -> str:
     return f"{float(f'{value:.2g}'):g}"
 
 
+def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The flag of a rule that answers more files, and what it answers, if the model answers fewer than half."""
+    from learners.uncertainty import OperatingPoints
+
+    table = OperatingPoints.of(metrics)
+    if table is None or (point := table.offered) is None:
+        return None
+    return point.rule, table.sentence(point, part_name(table.split))
+
+
 def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:
     """Whether the model refuses nearly all files of the part that is reported."""
     part = part_with(metrics, "coverage")
@@ -158,6 +186,9 @@ def _single(
         lines.append(f"Answers {answered} of the {items}, {share} ({limits}).")
     refused = f"{items - answered} of the {items}" if answered else f"all {items}"
     lines.append(f"Refuses {refused}{_unknown(metrics, 'accepted')}.")
+    looser = looser_rule(metrics)
+    if looser:
+        lines.append(f"That is fewer than half. With {looser[0]} it answers {looser[1]}")
     if not answers_almost_nothing(metrics):
         return lines
     learnt = int(metrics.get("calibration_items", items))
@@ -168,6 +199,8 @@ def _single(
             f"It has only {learnt} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
             "files to every class and train again."
         )
+    elif looser:
+        remedy = "A looser rule answers more: see below."
     else:
         remedy = "No lower threshold is accurate enough: add files, or ask for less with --target-accuracy."
     return [f"This model will answer almost nothing: it says 'unknown'. {remedy}", *lines]
@@ -224,7 +257,9 @@ def next_commands(
     part = part_with(metrics, "coverage")
     lines = [f"Look at the report:  {report}", f"Predict:             {predict} FILE..."]
     if part is not None and metrics[f"{part}_coverage"] < 1 and f"{part}_accuracy" in metrics:
-        lines.append(f"Answer more files:   {adjust}")
+        looser = looser_rule(metrics)
+        chosen = f" {looser[0]} --out adjusted" if looser else ""
+        lines.append(f"Answer more files:   {adjust}{chosen}")
     return lines
 
 
