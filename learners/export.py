@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.model import load_bundle, model_folder
 
     model = model_folder(settings.model)
-    file = settings.out or model.resolve().with_name(f"{model.resolve().name}.onnx")
+    file = settings.out or Path(os.path.realpath(model) + ".onnx")
     if file.suffix != ".onnx":
         raise SecondhandError(
             f"--out {file} does not end with .onnx. Give a file such as {file.name}.onnx"

@@ -23,7 +23,7 @@ _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
 _SPAN = ("eventStart", "eventEnd")
 _OBSERVATIONS = ("deploymentID", "mediaID", "eventStart", "eventEnd", "observationType", "scientificName")  # fmt: skip
 #: A version in the address of the profile.
-_OLD = re.compile(r"/(0\.\d+[^/]*)/")
+_OLD = re.compile(r"/(0\.\d+[^/]*)(?:/|$)")
 _ZONE = r"(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
 #: Types of observation that are labels; the label of an animal is its name.
 _TYPES = ("human", "vehicle", "blank")
@@ -55,8 +55,14 @@ def read_package(
         kind, name = observations["observationType"], observations["scientificName"]
         label = name.where(name.ne(""), kind.where(kind.isin(_TYPES), ""))
     observations = observations.assign(label=label)
-    twice = media["mediaID"].duplicated()
+    nameless = media["mediaID"].eq("")  # as the observations of events
     rejected = [
+        Rejected(row, f"no mediaID of {quoted(file)}")
+        for row, file in media.loc[nameless, ["row", "filePath"]].itertuples(index=False)
+    ]
+    media = media.loc[~nameless]
+    twice = media["mediaID"].duplicated()
+    rejected += [
         Rejected(file, f"media.csv has the mediaID {quoted(name)} twice")
         for file, name in media.loc[twice, ["filePath", "mediaID"]].itertuples(index=False)
     ]
@@ -135,16 +141,20 @@ def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
             package, f"no resource {name!r} with the path of a file, so it is not Camtrap DP 1.0"
         )
     schema, dialect = resource.get("schema"), resource.get("dialect")
-    stated = schema.get("missingValues", ()) if isinstance(schema, dict) else ()
-    delimiter = dialect.get("delimiter") if isinstance(dialect, dict) else None
-    tables = []
+    stated = schema.get("missingValues") if isinstance(schema, dict) else None
+    stated = [one.get("value", "") if isinstance(one, dict) else one for one in stated or ()]
+    options = {
+        "encoding": resource.get("encoding"),
+        "separator": dialect.get("delimiter") if isinstance(dialect, dict) else None,
+    }
+    if any(not isinstance(value, str | None) for value in options.values()):
+        raise BadFile(package, f"the encoding or delimiter of the resource {name!r} is not a text")
+    tables: list[pd.DataFrame] = []
     for file in files:
-        try:
-            cells = read_csv(folder / file, encoding=resource.get("encoding"), separator=delimiter)
-        except LookupError:
-            raise BadFile(
-                package, f"the encoding {quoted(resource['encoding'])} of {file} is not known"
-            ) from None
+        cells = read_csv(folder / file, **options)
+        if tables and not {*columns} & {*cells.columns}:  # only the first part has a header
+            names = [*tables[0].columns.drop("row")]
+            cells = read_csv(folder / file, names=names, **options)
         if missing := [column for column in columns if column not in cells]:
             has = ", ".join(map(str, cells.columns[:40]))
             old_names = {"media_id", "deployment_id"} & {*cells.columns}

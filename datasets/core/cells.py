@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from io import TextIOWrapper
 from itertools import islice
@@ -201,17 +201,22 @@ def span_error(start: float, end: float) -> str:
 
 
 def read_csv(
-    path: Path, *, encoding: str | None = None, separator: str | None = None
+    path: Path,
+    *,
+    encoding: str | None = None,
+    separator: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Read a text table as any spreadsheet saves it, with all cells as text; its name may have any ending.
 
-    Cells are separated by commas, semicolons, tabs or bars: by whatever gives the header most columns, unless a
-    first line ``sep=;`` says it. The encoding is UTF-8, UTF-16 or, with a warning, Windows-1252. A ``.gz`` is
+    Cells are separated by commas, semicolons, tabs or bars: by whatever gives the header most columns, of those that
+    give the rows as many, unless a first line ``sep=;`` says it. The encoding is UTF-8, UTF-16 or, with a warning, Windows-1252. A ``.gz`` is
     unpacked. Numbers stay as they are written: see `with_points`.
 
     Parameters
     ----------
     encoding, separator : those that a description of the table states; None if there is none.
+    names : names of the columns of a table without a header.
 
     Raises
     ------
@@ -230,7 +235,13 @@ def read_csv(
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return read_frame(
-                path, sep=separator, encoding=encoding, index_col=False, skiprows=stated
+                path,
+                sep=separator,
+                encoding=encoding,
+                index_col=False,
+                skiprows=stated,
+                header="infer" if names is None else None,
+                names=names,
             )
     except pd.errors.ParserWarning:
         raise BadFile(
@@ -287,10 +298,16 @@ def _header(path: Path, encoding: str, separator: str | None = None) -> tuple[st
         lines = [file.readline(1 << 20) if stated else first, *islice(file, 20)]
     usual = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
     separators = separator or (stated[1] if stated else usual)
-    # The first of the longest: a header of one column has the separator that the ending promises.
-    headers = {one: next(filter(None, csv.reader(lines, delimiter=one)), []) for one in separators}
-    separator = max(headers, key=lambda one: len(headers[one]))
-    return separator, int(stated is not None), headers[separator]
+    tables = {one: [*filter(None, csv.reader(lines, delimiter=one))] or [[]] for one in separators}
+
+    def columns(one: str) -> tuple[bool, int]:
+        # The last line may end within quotes.
+        header, *rows = map(len, tables[one])
+        return header > 1 and {*rows[:-1]} <= {header}, header
+
+    # The first of the best: a header of one column has the separator that the ending promises.
+    separator = max(tables, key=columns)
+    return separator, int(stated is not None), tables[separator][0]
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -7,6 +7,7 @@ of the umask (safetensors would make them readable by the owner only).
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -111,7 +112,17 @@ def _give_umask(folder: Path) -> None:
             file.chmod(mode)
 
 
+def is_replaceable(file: Path) -> bool:
+    """Whether a file can be written by renaming: it is an ordinary one, or there is none.
+
+    A device or pipe would be gone, for every other program, too; ``/dev/stdout`` is a link to an open file.
+    """
+    return file.absolute().parent != Path("/dev") and (file.is_file() or not file.exists())
+
+
 def _move_into_place(beside: Path, file: Path, durable: bool) -> None:
+    if not is_replaceable(file):
+        raise FileExistsError(errno.EEXIST, "it is a folder, a pipe or a device", str(file))
     if durable:
         with open(beside, "rb") as stream:
             os.fsync(stream.fileno())

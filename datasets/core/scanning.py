@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,8 +32,11 @@ SYSTEM = "hidden folder, or one of the system"
 #: Files and folders of operating systems and network drives, in lower case; others begin with a dot.
 _OF_SYSTEM = {
     "thumbs.db", "desktop.ini", "$recycle.bin", "recycler", "system volume information", "lost+found", "__macosx",
-    "@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp", "__pycache__",
+    "@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp", "@sharebin", "@__thumb", "~snapshot",
+    "recycled", "lost.dir", "msdownld.tmp", "network trash folder", "temporary items", "__pycache__",
 }  # fmt: skip
+#: Folders in which Windows puts what it finds on a damaged disk or card.
+_RESCUED = re.compile(r"found\.\d{3}")
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
@@ -167,7 +171,8 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
 def is_user_file(path: Path) -> bool:
     """Whether a file or folder is the user's: neither hidden nor of the operating system (``.DS_Store``,
     ``._photo.jpg``, ``Thumbs.db``, ``.Trash-1000``, ``@eaDir``)."""
-    return not path.name.startswith(".") and path.name.lower() not in _OF_SYSTEM
+    name = path.name.lower()
+    return not (name.startswith(".") or name in _OF_SYSTEM or _RESCUED.fullmatch(name))
 
 
 def in_any_form(path: str) -> str:

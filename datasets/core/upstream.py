@@ -66,8 +66,11 @@ def rle4_decoded(picture: Image.Image, file: BinaryIO) -> Image.Image:
             x, y = 0, y + 1
             if value == 1 or y == height:
                 break
+    palette = picture.palette  # getpalette would decode the picture
+    if palette is None:  # black and white, or all grey
+        return Image.fromarray(pixels[::-1] * np.uint8(255 if picture.mode == "1" else 1))
     decoded = Image.fromarray(pixels[::-1])
-    decoded.putpalette(picture.getpalette() or [])
+    decoded.putpalette(palette.palette, palette.rawmode)
     return decoded
 
 

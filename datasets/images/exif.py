@@ -101,25 +101,26 @@ def _original_time(photo_tags: Mapping[int, Any]) -> datetime:
 
 
 #: What cameras write for the half of the globe: a letter, or its word.
-_SIGNS = {"N": 1, "NORTH": 1, "S": -1, "SOUTH": -1, "E": 1, "EAST": 1, "W": -1, "WEST": -1}
+_LATITUDES = {"N": 1, "NORTH": 1, "S": -1, "SOUTH": -1}
+_LONGITUDES = {"E": 1, "EAST": 1, "W": -1, "WEST": -1}
 
 
 def _place(gps: Mapping[int, Any]) -> tuple[float, float] | None:
     """Latitude and longitude from degrees, minutes and seconds; None without the half of the globe."""
     tags = ExifTags.GPS
     return valid_place(
-        _degrees(gps[tags.GPSLatitude], gps[tags.GPSLatitudeRef]),
-        _degrees(gps[tags.GPSLongitude], gps[tags.GPSLongitudeRef]),
+        _degrees(gps[tags.GPSLatitude], _LATITUDES[_word(gps[tags.GPSLatitudeRef])]),
+        _degrees(gps[tags.GPSLongitude], _LONGITUDES[_word(gps[tags.GPSLongitudeRef])]),
     )
 
 
-def _degrees(parts: Sequence[Any], reference: Any) -> float:
-    """Signed degrees; KeyError for a reference that names no half of the globe.
-
-    Minutes and seconds of 0/0 are none: the part before them has decimals.
-    """
+def _word(reference: Any) -> str:
     word = reference.decode("ascii") if isinstance(reference, bytes) else str(reference)
-    sign = _SIGNS[word.strip(" \0").upper()]
+    return word.strip(" \0").upper()
+
+
+def _degrees(parts: Sequence[Any], sign: int) -> float:
+    """Signed degrees. Minutes and seconds of 0/0 are none: the part before them has decimals."""
     degrees, *rest = map(float, parts)
     return sign * (degrees + sum(p / 60**n for n, p in enumerate(rest, 1) if not math.isnan(p)))
 

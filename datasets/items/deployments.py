@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from datasets.core.cells import MISSING, read_cells, with_points
+from datasets.core.cells import MISSING, read_cells
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.recorded import valid_place
 from datasets.core.scanning import absolute_path
@@ -116,7 +116,7 @@ def read_deployments(file: Path) -> Deployments:
             f"--deployments {file}: only one of the columns latitude and longitude. Add the other one. {has}"
         )
     places = {
-        name: with_points(cells[name])
+        name: cells[name].astype(str).str.replace(",", ".", regex=False)  # no thousands
         for name in (columns["latitude"], columns["longitude"])
         if name
     }
@@ -128,6 +128,8 @@ def read_deployments(file: Path) -> Deployments:
             for field, name in columns.items()
         }
         values |= {field: "" for field in values if field != "name" and values[field] in MISSING}
+        if not any(values.values()):  # as spreadsheets leave below a table
+            continue
         where = f"--deployments {file}, row {number}"
         if not values["name"]:
             raise SecondhandError(f"{where}: the name of the deployment is empty. Fill it in")

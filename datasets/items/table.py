@@ -15,6 +15,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,8 +27,8 @@ import pandas as pd
 from datasets.audio import BAND_COLUMNS
 from datasets.core.cells import (
     ENDINGS,
+    MISSING,
     SHORTEST_SPAN,
-    column_names,
     file_named,
     read_cells,
     span_error,
@@ -536,7 +537,13 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
                 rejected.append(Rejected(str(entry), LINK_LOOP))
             elif not entry.is_dir():
                 if not _names_labels(entry):
-                    rejected.append(Rejected(str(entry), "not in a class folder"))
+                    reason = "not in a class folder"
+                    if learned and entry.suffix.lower() in (".csv", ".tsv"):
+                        try:
+                            read_rows(entry)
+                        except SecondhandError as error:
+                            reason += f", and not read as a table of labels: {error}"
+                    rejected.append(Rejected(str(entry), reason))
                     if learned and has_detections(entry):
                         log.warning(
                             "%s has the boxes of a detector, but the whole photos are used, because --data names their "
@@ -563,7 +570,7 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
 
 
 #: Endings of tables that are not read, or only if a detector wrote them.
-_OTHER_TABLES = (".json", ".jsonl", ".xlsx", ".xls", ".ods")
+_OTHER_TABLES = (".csv.gz", ".tsv.gz", ".json", ".jsonl", ".xlsx", ".xls", ".ods", ".xml", ".ddb")
 
 
 def _no_class_folder(root: Path) -> SecondhandError:
@@ -571,7 +578,9 @@ def _no_class_folder(root: Path) -> SecondhandError:
     files = [entry for entry in _entries(root) if entry.is_file()]
     above = root.absolute().parent
     kinds = {kind_of(file) for file in files} - {None}
-    tables = [file for file in files if file.suffix.lower() in (*ENDINGS, *_OTHER_TABLES)]
+    # Files of text may be strain.
+    endings = (*ENDINGS, *_OTHER_TABLES, *([".txt"] if kinds - {"strain"} else []))
+    tables = [file for file in files if file.name.lower().endswith(endings)]
     tables = sorted(tables, key=lambda file: not _names_labels(file))
     one_class = any(
         file.parent != root.absolute() and is_user_file(file.parent) and kind_of(file) in kinds
@@ -948,6 +957,7 @@ def _with_boxes(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Re
 
 def _seconds(cells: pd.Series, source: str) -> pd.Series:
     """Numbers, NaN for empty cells."""
+    cells = cells.mask(cells.isin(MISSING), "")
     numbers = pd.to_numeric(with_points(cells).replace("", "nan"), errors="coerce").astype(float)
     unit = "" if cells.name in Box._fields else " of seconds"
     for row in cells.index[~np.isfinite(numbers) & cells.ne("") & cells.notna()][:1]:
@@ -1054,11 +1064,13 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool)
         (one, other), (label, other_label) = distinct.index[:2], distinct[:2]
         part = span_text(dict.fromkeys(PART_COLUMNS, np.nan) | rows.iloc[0].to_dict())
         remedy = f"Write its labels into one row, joined by {JOIN}" if multi_label else "Keep one"
-        times = [] if part else _time_columns(column_names(Path(source)))
+        times: list[str] = []
+        with suppress(SecondhandError):
+            times = [] if part else _time_columns(read_cells(Path(source)).columns)
         if times:
             remedy += (
                 f", or, if each row is a part of the file, rename {' and '.join(map(quoted, times))} to start and "
-                "end (seconds)"
+                "end (seconds; the end is start plus duration)"
             )
         raise SecondhandError(
             f"{source}: {rows['path'].iloc[0]}{', ' if part else ''}{part} has two labels: {label!r} in row {one + 2} "
@@ -1066,11 +1078,12 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool)
         )
 
 
-#: Other names of the columns start and end, in seconds (BirdNET-Analyzer, opensoundscape, DCASE, crowsetta, Raven).
+#: Words for start and end in the names of columns, which may add a unit: "Start (s)", start_time, startSec, onset_s,
+#: "Begin Time (s)" (BirdNET-Analyzer, opensoundscape, DCASE, crowsetta, Raven).
 _SPANS = (
-    ("start (s)", "end (s)"), ("start_time", "end_time"), ("onset", "offset"), ("onset_s", "offset_s"),
-    ("start_s", "end_s"), ("begin time (s)", "end time (s)"),
+    ("start", "end"), ("start", "stop"), ("begin", "end"), ("begin", "stop"), ("onset", "offset"), ("tmin", "tmax"),
 )  # fmt: skip
+_UNITS = {"time", "s", "sec", "secs", "second", "seconds"}
 #: Words in the name of a column of times in a file.
 _TIME_WORDS = {
     "start", "begin", "end", "stop", "onset", "offset", "duration", "starttime", "endtime", "begintime",
@@ -1080,8 +1093,12 @@ _TIME_WORDS = {
 
 def _time_columns(names: Iterable[object]) -> list[str]:
     """Names of columns that look like times in a file, such as ``offset_ms`` or ``BeginTime``."""
-    words = {str(n): re.sub(r"([a-z])([A-Z])", r"\1 \2", str(n)).lower() for n in names}
-    return [name for name, text in words.items() if _TIME_WORDS & {*re.split(r"[^a-z]+", text)}]
+    return [name for name in map(str, names) if _TIME_WORDS & _words(name)]
+
+
+def _words(name: object) -> set[str]:
+    text = re.sub(r"([a-z])([A-Z])", r"\1 \2", str(name)).lower()
+    return {*re.findall(r"[^\W_]+", text)}
 
 
 def _span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
@@ -1089,17 +1106,25 @@ def _span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
 
     A warning names columns that only look like times.
     """
-    for names in _SPANS:
-        start, end = (_column(path, cells, name) for name in names)
+    for words in _SPANS:
+        start, end = (
+            min((n for n in map(str, cells) if _words(n) - _UNITS == {word}), key=len, default="")
+            for word in words
+        )
         if start and end:
-            numbers = (pd.to_numeric(with_points(cells[n]), errors="coerce") for n in (start, end))
-            if all((column.notna() | cells[start].eq("")).all() for column in numbers):
+            columns = [cells[name].mask(cells[name].isin(MISSING), "") for name in (start, end)]
+            if all(
+                (pd.to_numeric(with_points(c), errors="coerce").notna() | c.eq("")).all()
+                for c in columns
+            ):
                 log.info("%s: the columns %s and %s are read as start and end", path, start, end)
                 return {"start": start, "end": end}
     times = _time_columns(cells.columns.drop(["start", "end"], errors="ignore"))
-    if {name.strip().lower() for name in times} - {"duration"}:  # which the whole file has, too
+    whole = set() if _column(path, cells, "start") else {"duration"}  # which a whole file has, too
+    if {name.strip().lower() for name in times} - whole:
         log.warning(
             "%s: columns that look like times in the recordings are not read: %s. If each row is a part of its "
-            "recording, call them start and end (seconds)", path, ", ".join(map(quoted, times)),
+            "recording, call them start and end (seconds; the end is start plus duration)", path,
+            ", ".join(map(quoted, times)),
         )  # fmt: skip
     return {}

@@ -76,7 +76,7 @@ def run(main: Callable[[], int]) -> None:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if not full and error.errno not in (*_OF_MACHINE, *_OF_PATH):
             raise
-        name = error.filename or "the run folder"
+        name = error.filename or "the output"
         remedy = "Free some space or choose another --out" if full else "Choose another --out"
         message = f"{name}: {error.strerror or os.strerror(error.errno or 0)}. {remedy}"
         print(coloured("error:", _RED), message, file=sys.stderr)

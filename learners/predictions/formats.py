@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from datasets.core.cells import check_not_spreadsheet, mark_csv, write_rows
 from datasets.core.errors import SecondhandError, one_line
-from datasets.core.files import file_beside, write_beside
+from datasets.core.files import file_beside, is_replaceable, write_beside
 from datasets.core.scanning import below
 from datasets.images import Box
 from datasets.items import JOIN, TIME_AND_PLACE, UNKNOWN
@@ -230,6 +230,8 @@ def check_out(format: str, kind: str, out: Path | None, *, overwrite: bool) -> N
         raise SecondhandError(
             f"--out {out} is a file, but --format {format} writes a folder. Give a folder"
         )
+    if not out.is_dir() and not is_replaceable(out):
+        raise SecondhandError(f"--out {out} is a pipe or a device. Give a file")
     if format in _TEXTS:
         check_not_spreadsheet(out)
     occupied = any(out.iterdir()) if out.is_dir() else out.exists()

@@ -73,6 +73,19 @@ def test_the_page_starts_on_a_slow_machine(slow, monkeypatch):
     assert sys.getswitchinterval() == before
 
 
+def test_the_page_is_never_asked_through_a_proxy(slow, monkeypatch):
+    """A proxy that the environment names does not know this machine's addresses; this one is dead."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    slow.predictor.go.set()
+    with serve({"slow": slow}) as url:
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{url}health")
+        assert httpx.get(f"{url}health", trust_env=False).json()["status"] == "ok"
+
+
 def wait_until_started(served: Served) -> None:
     end = time.monotonic() + 10
     while served.waiting and time.monotonic() < end:

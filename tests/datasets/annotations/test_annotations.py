@@ -330,6 +330,58 @@ def test_camtrap_dp_as_its_description_says(
     assert table.rejected == []
 
 
+STATED = [
+    ({"schema": {"missingValues": None}}, ""),
+    ({"schema": {"missingValues": [{"value": "-", "label": "not given"}]}}, "-"),
+    ({"schema": "https://example.org/media.json", "dialect": None}, "NA"),
+]
+
+
+@pytest.mark.parametrize(("described", "missing"), STATED)
+@pytest.mark.parametrize("headers", [1, 2])
+def test_camtrap_dp_of_other_shapes(
+    tmp_path: Path, described: dict[str, object], missing: str, headers: int
+) -> None:
+    """What a description may leave out; and parts of which only the first has a header."""
+    media = [MEDIA, *(f"m{n},d,2024-05-01T06:0{n}:00Z,{n}.jpg,{missing}\n" for n in range(2))]
+    seen = "o,d,m{0},{1},{1},animal,Lynx{0},human\n"
+    observations = [SEEN, *(seen.format(n, missing) for n in range(2))]
+    resources = []
+    for name, (head, one, two) in {"media": media, "observations": observations}.items():
+        write(tmp_path / f"{name}0.csv", head + one)
+        write(tmp_path / f"{name}1.csv", head * (headers - 1) + two)
+        resources.append({"name": name, "path": [f"{name}{n}.csv" for n in (0, 1)], **described})
+    write(tmp_path / "datapackage.json", json.dumps({"resources": resources}))
+    for n in range(2):
+        picture(tmp_path / f"{n}.jpg")
+    table = load_table(tmp_path, learned=False)
+    assert [*table.frame["label"]] == ["Lynx0", "Lynx1"]
+    assert table.rejected == []
+
+
+def test_media_without_an_id_have_no_events(tmp_path: Path) -> None:
+    """An empty mediaID marks the observations of events, of any deployment."""
+    folder = tmp_path / "package"
+    for n in range(2):
+        picture(folder / f"{n}.jpg")
+    media = "NA,a,2024-05-01T06:00:00Z,0.jpg,\nm1,b,2024-05-01T06:00:00Z,1.jpg,\n"
+    event = "o,b,NA,2024-05-01T06:00:00Z,2024-05-01T06:00:00Z,animal,Lynx,human\n"
+    table = load_table(package(folder, media, event), learned=False)
+    assert [Path(path).name for path in table.frame["path"]] == ["1.jpg"]
+    assert [item.reason for item in table.rejected] == ["no mediaID of '0.jpg'"]
+    assert table.rejected[0].path.endswith("media.csv, row 2")
+
+
+def test_a_delimiter_that_is_no_text_names_the_package(tmp_path: Path) -> None:
+    resources = [
+        {"name": n, "path": f"{n}.csv", "dialect": {"delimiter": 5}}
+        for n in ("media", "observations")
+    ]
+    write(tmp_path / "datapackage.json", json.dumps({"resources": resources}))
+    with pytest.raises(SecondhandError, match=r"datapackage\.json: .*'media'"):
+        load_table(tmp_path)
+
+
 def test_times_with_and_without_a_zone_are_not_compared(tmp_path: Path) -> None:
     """02:00 without a zone may be any of the events'; with none at all the table is clear."""
     folder = tmp_path / "package"

@@ -111,6 +111,26 @@ def test_a_table_is_read_as_any_spreadsheet_saves_it(
         assert column_names(file) == [*expected]
 
 
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ('path;label;"a,b,c,d"', ["1.png", "fox", "x"]),
+        ("path;label;Notes (a, b, c, d)", ["1.png", "fox", "x"]),
+        ("path,label,a;b;c;d", ["1.png", "fox", "x"]),
+        ("path\tlabel\ta,b;c,d|e,f", ["1.png", "fox", "x, y"]),
+    ],
+)
+def test_a_name_of_a_column_that_holds_separators_does_not_choose_one(
+    tmp_path: Path, header: str, row: list[str]
+) -> None:
+    separator = header[4]
+    text = "\n".join([header, separator.join(row), separator.join(row)])
+    (tmp_path / "a.csv").write_text(text)
+    cells = read_csv(tmp_path / "a.csv")
+    assert cells[["path", "label"]].to_numpy().tolist() == [row[:2]] * 2
+    assert cells.shape == (2, 3)
+
+
 def test_a_table_of_one_column_has_no_separator_to_find(tmp_path: Path) -> None:
     for name in ("a.csv", "a.tsv"):
         (tmp_path / name).write_text('\npath\n"x, y; z.png"\n')

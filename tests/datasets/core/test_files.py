@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core import files
-from datasets.core.files import file_beside, folder_beside, write_beside
+from datasets.core.files import file_beside, folder_beside, is_replaceable, write_beside
 
 ROOT = Path(__file__).parents[3]
 MOVES = {("os", "replace"), ("os", "rename"), ("os", "renames"), ("shutil", "move")}
@@ -175,6 +175,26 @@ def renames_file(path: Path) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("write", [by_bytes, by_library])
+def test_a_pipe_is_never_replaced(tmp_path, write):
+    """Nor a device: it would be gone for all programs."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError) as error:
+        write(pipe, b"x")
+    assert error.value.filename == str(pipe)
+    assert pipe.is_fifo()
+    assert [*tmp_path.iterdir()] == [pipe]
+
+
+@pytest.mark.parametrize(
+    ("name", "replaceable"),
+    [("/dev/null", False), ("/dev/stdout", False), ("/dev/x.csv", False), ("x.csv", True)],
+)
+def test_names_in_the_folder_of_devices_are_not_for_files(tmp_path, name, replaceable):
+    assert is_replaceable(tmp_path / name) == replaceable
+
+
 def test_there_is_no_other_way_to_write():
     """Except for runs, which grow in place."""
     ours = [

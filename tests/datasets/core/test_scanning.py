@@ -17,7 +17,8 @@ __all__ = ["root"]
 #: Folders of desktops, notebooks, version control, network drives and Windows.
 HIDDEN = (
     ".ipynb_checkpoints", ".Trash-1000", ".thumbnails", ".git", "@eaDir", "#recycle", "$RECYCLE.BIN", "$Recycle.Bin",
-    "lost+found", "__MACOSX", "System Volume Information",
+    "lost+found", "__MACOSX", "System Volume Information", "FOUND.000", "LOST.DIR", "Recycled", "@sharebin", "~snapshot",
+    "Network Trash Folder", "Temporary Items",
 )  # fmt: skip
 
 

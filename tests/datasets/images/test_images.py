@@ -293,6 +293,22 @@ def test_every_truncation_is_a_bad_file_or_a_picture() -> None:
                 assert open_picture(data[:end]).size == (9, 6)
 
 
+@pytest.mark.parametrize(
+    ("palette", "colours"),
+    [
+        (bytes((0, 0, 255, 0, 0, 255, 0, 0)), [(255, 0, 0), (0, 255, 0)]),
+        (bytes((0, 0, 0, 0, 255, 255, 255, 0)), [(0, 0, 0), (255, 255, 255)]),
+    ],
+)
+def test_four_bit_runs_may_end_in_their_last_row(palette, colours):
+    """Pillow's decoder, which counts otherwise, takes no part in it; two greys are no palette there."""
+    body = bytes((3, 0x01, 0, 0, 0, 3, 0x10, 0x10, 0, 1))
+    sizes = (40, 3, 2, 1, 4, 2, len(body), 0, 0, 2, 2)
+    head = b"BM" + struct.pack("<IHHI", 0, 0, 0, 54 + 8) + struct.pack("<IiiHHIIiiII", *sizes)
+    opened = np.asarray(open_picture(head + palette + body))
+    np.testing.assert_array_equal(opened, np.asarray(colours)[[[1, 0, 1], [0, 1, 0]]])
+
+
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="no such file"):
         open_picture(tmp_path / "nothing.png")

@@ -100,7 +100,9 @@ def test_a_table_of_deployments_is_read_as_a_spreadsheet_saves_it(tmp_path: Path
     """Semicolons, decimal commas and Windows-1252; the name of the folder has another Unicode form."""
     file = tmp_path / "deployments.csv"
     file.write_bytes(
-        "deploymentID;latitude;longitude\r\nB\u00e4ren;52,125;-4,250\r\n".encode("cp1252")
+        "deploymentID;latitude;longitude\r\nB\u00e4ren;52,125;-4,250\r\nC;52;13,405\r\n;;\r\n".encode(
+            "cp1252"
+        )
     )
     path = str(tmp_path / "Ba\u0308ren" / "20190604_221500.WAV")
     record = Clock(read_deployments(file)).of(path)

@@ -603,7 +603,21 @@ def test_a_note_beside_many_pictures_is_only_left_out(
 
 @pytest.mark.parametrize(
     "names",
-    ["Start (s),End (s)", "start_time,end_time", "onset,offset", "Begin Time (s),End Time (s)"],
+    [
+        "Start (s),End (s)",
+        "start_time,end_time",
+        "onset,offset",
+        "Begin Time (s),End Time (s)",
+        "begin,end",
+        "start,stop",
+        "START,End(s)",
+        "startSec,endSec",
+        "time_start,time_end",
+        "tmin,tmax",
+        "start_seconds,end_seconds",
+        "Start Time,End Time",
+        "onset_s,offset_s",
+    ],
 )
 def test_spans_under_other_programs_names_are_read(tmp_path: Path, names: str) -> None:
     text = f'path,{names},label\na.wav,0.5,1,wren\na.wav,1,"2,25",robin\nb.wav,0,1,robin\n'
@@ -619,6 +633,8 @@ def test_spans_under_other_programs_names_are_read(tmp_path: Path, names: str) -
         ("OFFSET,DURATION", ["'OFFSET'", "'DURATION'"]),
         ("StartSample,stop_ms", ["'StartSample'", "'stop_ms'"]),
         ("start,onset", ["'onset'"]),
+        ("start,duration", ["'duration'"]),
+        ("start_ms,end_ms", ["'start_ms'", "'end_ms'"]),
         ("onset,offset", ["'onset'", "'offset'"]),  # no numbers
         ("friend,duration", []),
         ("start,end", []),
@@ -635,6 +651,28 @@ def test_columns_that_look_like_times_are_never_left_out_without_a_word(
     assert all(name in messages[0] for name in said)
 
 
+@pytest.mark.parametrize("missing", ["", "NA", "NaN", "nan"])
+@pytest.mark.parametrize("names", ["start,end", "start_time,end_time"])
+def test_a_missing_time_is_the_whole_recording(tmp_path: Path, missing: str, names: str) -> None:
+    rows = f"a.wav,0.5,1,wren\nb.wav,{missing},{missing},wren\nc.wav,1,{missing},robin\n"
+    table = write(tmp_path / "t.csv", f"path,{names},label\n{rows}d.wav,0,3,robin\n")
+    frame = load_table(table, check=False).frame
+    nan = float("nan")
+    expected = [[0.5, 1], [nan, nan], [1, nan], [0, 3]]
+    np.testing.assert_array_equal(frame[["start", "end"]], expected)
+
+
+def test_the_labels_of_one_file_in_parquet_name_the_columns_of_times(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "t.parquet"
+    labels = {"path": ["a.wav"] * 2, "label": ["wren", "robin"], "start_ms": [0, 5]}
+    pd.DataFrame(labels).to_parquet(table)
+    with pytest.raises(SecondhandError, match=r"a\.wav has two labels.*'start_ms' to start"):
+        load_table(table, check=False)
+    assert "Windows-1252" not in caplog.text
+
+
 CLASSES = ("fox", "deer")
 #: Label files of other programs that are not read: name, content of eight pictures, and what the message names.
 UNREAD = [
@@ -643,6 +681,8 @@ UNREAD = [
     ("truth.csv", "path,fox,deer,fold\n0.png,1,0,0\n1.png,0,1,1\n", "--labels fox,deer\\."),
     ("metadata.jsonl", '{"file_name": "0.png"}\n', "CSV .*path,label"),
     ("labels.xlsx", "PK", "CSV .*path,label"),
+    ("labels.xml", "<annotation/>", "CSV .*path,label"),
+    ("train.txt", "0.png fox\n", "CSV .*path,label"),
     ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', r"COCO.*\(CSV\).*path,label"),
 ]  # fmt: skip
 
@@ -660,6 +700,15 @@ def test_an_unread_table_in_a_folder_is_named_before_the_folder_above(
         load_table(table)
     with pytest.raises(SecondhandError, match=rf"in {name}\? .*{remedy}.*survey is one class"):
         load_table(table.parent)
+
+
+def test_a_table_beside_the_only_folder_says_what_it_lacks(tmp_path: Path) -> None:
+    """``images/`` and a table of labels is a usual layout, and one folder is one class."""
+    for n in range(3):
+        picture(tmp_path / "images" / f"{n}.png")
+    write(tmp_path / "labels.csv", "file,species\nimages/0.png,fox\n")
+    with pytest.raises(SecondhandError, match=r"labels\.csv.*'file' names the files, rename it"):
+        load_table(tmp_path)
 
 
 def test_a_list_of_files_and_names_without_ending_get_a_remedy(tmp_path: Path) -> None:

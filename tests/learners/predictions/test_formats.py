@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 from datetime import datetime
 from pathlib import Path
 
@@ -118,6 +119,15 @@ def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
     write("raven", recordings, RowSettings(windows=True, names=(str(folder),)), folder)
     assert {path: path.read_bytes() for path in before} == before
     assert len(list(folder.rglob("*.selections.txt"))) == 3
+
+
+def test_a_pipe_or_device_is_refused_before_anything_is_predicted(tmp_path):
+    """Renaming a finished table to it would replace it for all programs."""
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    for out in (pipe, Path("/dev/null"), Path("/dev/stdout")):
+        with pytest.raises(SecondhandError, match=f"--out {out} "):
+            check_out("csv", "sound", out, overwrite=True)
 
 
 def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
