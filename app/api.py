@@ -50,7 +50,7 @@ PREDICTIONS = {
         "type": "object",
         "properties": {
             **dict.fromkeys(("file", "label", "best", "reason"), _TEXT),
-            **dict.fromkeys(("probability", "distance_p", "start", "end", "at"), _NUMBER),
+            **dict.fromkeys(("probability", "distance_p", "start", "end", "at", "offset"), _NUMBER),
             **{key: {"type": "array", "items": _TOP} for key in ("top", "branch")},
             "windows": {"type": "array", "items": {"type": "object"}},
             "set": {"type": "array", "items": _TEXT},

@@ -10,6 +10,7 @@ import gradio as gr
 
 from app.about import about_html
 from app.api import add_api, raw
+from app.bursts import bursts_html
 from app.corrected import corrections_tab
 from app.dial import Dial, dial_of
 from app.feedback import check_label
@@ -147,7 +148,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served, dial = site.models[name], dial_of(site, name)
     words = f"Choose a file. {classes_words(served.predictor.classes)}"
     if served.predictor.bundle.of_boxes:
-        words += f" {WHOLE}: choose one that shows little else."
+        words += f" {WHOLE}: choose a photo of one animal and little else."
     waiting = no_answer_html(words, "")
     query = gr.State(Query(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
@@ -274,7 +275,10 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     def table(answers: list[Any], labels: dict[int, str], by_model: bool, threshold: float) -> str:
         rule = rules.dial.rule(None if by_model else threshold)
         judged = [judge(answer, rule) for answer in answers]
-        return table_html(judged, rule, labels) if answers else ""
+        if not answers:
+            return ""
+        shown = [answer._replace(top=answer.top[: served.top]) for answer in judged]
+        return bursts_html(judged, rule, served.predictor) + table_html(shown, rule, labels)
 
     async def predict(
         paths: list[str], moment: float | None, by_model: bool, threshold: float
@@ -283,7 +287,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         if not paths:
             return [], {}, none, None, "", ""
         try:
-            answers = await site.predict_many(name, paths, moment or None)
+            answers = await site.predict_many(name, paths, moment or None, every=True)
         except SecondhandError as error:
             return [], {}, none, None, "", no_answer_html(without_paths(str(error), paths[0]))
         rows = [

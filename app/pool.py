@@ -28,10 +28,11 @@ from app.views import UNKNOWN, Query, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
 from datasets.images import open_picture
+from datasets.items import Clock
 from datasets.spectrograms import Source
 from learners.active import TIMES, Embeddings, Suggestion, labelled_in, read_audit, suggest
 from learners.cli.console import as_typed
-from learners.inference import Predictor
+from learners.inference import Predictor, events_of
 from learners.report import Pictures, flac, page_picture, time_span
 from learners.templates import data_uri, render
 
@@ -140,7 +141,8 @@ class Pool(ABC):
 class Labelling(Pool):
     """The files to label next, and the labels, in a table: ``new-labels.csv`` for ``new/``.
 
-    Nothing else is stored, so labelling continues where it stopped. Skipped files come again last.
+    Nothing else is stored, so labelling continues where it stopped. Skipped files come again last. The photos of a burst
+    (`events_of`) get one label at once.
 
     Parameters
     ----------
@@ -158,6 +160,7 @@ class Labelling(Pool):
         self.table.rows()  # an error if it is another table
         self.order: list[Suggestion] = []
         self.candidates = 0  # of which `order` has the most useful
+        self._bursts: dict[int, list[int]] = {}  # by each of their files
         self._labels: dict[tuple[str, ...], str] = {}
         self._skipped: set[int] = set()
         log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
@@ -176,8 +179,14 @@ class Labelling(Pool):
         _, rows = self.table.rows()
         self._labels = {self.table.key(row): row["label"] for row in rows if row["label"]}
         self.order = self._in_order(files, MOST + len(rows))
+        self._bursts = {number: burst for burst in self._find_bursts() for number in burst}
         if not self.order:
             self.failed = "Every file of the pool has a label."
+
+    def _find_bursts(self) -> list[list[int]]:
+        if self.predictor.kind != "picture":
+            return []
+        return events_of([suggestion.source.path for suggestion in self.order], Clock())
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
@@ -203,45 +212,68 @@ class Labelling(Pool):
         count = len(self.order)
         turns = (*range(number + 1, count), *range(min(number + 1, count)))
         for other in sorted(turns, key=self._skipped.__contains__):
-            exists = os.path.exists(self.order[other].source.path)
-            if exists and self._item(other) not in self._labels:
+            if self._is_left(other):
                 return other
         return None
 
-    def skip(self, number: int) -> None:
-        """Leave a file for the end."""
-        self._skipped.add(number)
+    def _is_left(self, number: int) -> bool:
+        exists = os.path.exists(self.order[number].source.path)
+        return exists and self._item(number) not in self._labels
 
-    def save(self, number: int, label: object) -> None:
-        """Save the label of a file.
+    def burst(self, number: int) -> list[int]:
+        """The files without a label of a file's burst, in the order of their times; itself, if it is alone."""
+        return [other for other in self._bursts.get(number, ()) if self._is_left(other)] or [number]
+
+    def beside(self, number: int, step: int) -> int:
+        """The file so many steps later in the burst of a file; its first and last file have no others beside them."""
+        burst = self.burst(number)
+        place = burst.index(number) + step if number in burst else 0
+        return burst[min(max(place, 0), len(burst) - 1)]
+
+    def skip(self, number: int) -> list[int]:
+        """Leave a file and its burst for the end; returns their numbers."""
+        skipped = self.burst(number)
+        self._skipped.update(skipped)
+        return skipped
+
+    def save(self, number: int, label: object, *, alone: bool = False) -> list[int]:
+        """Save the label of a file and, unless it is for it ``alone``, of its burst; returns their numbers.
 
         Raises
         ------
         SecondhandError : the label is not valid, or the table cannot be written.
         """
-        others = [name for item, name in self._labels.items() if item != self._item(number)]
-        row = self._row(number) | {
-            "label": check_label(label, [*self.classes, *others]),
-            "predicted": self.order[number].guess,
-            "model": self.model_name,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        self._write(row)
-        self._labels[self.table.key(row)] = row["label"]
-        self._skipped.discard(number)
+        saved = [number] if alone else self.burst(number)
+        items = {self._item(other) for other in saved}
+        others = [name for item, name in self._labels.items() if item not in items]
+        given = check_label(label, [*self.classes, *others])
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        for other in saved:
+            row = self._row(other) | {
+                "label": given,
+                "predicted": self.order[other].guess,
+                "model": self.model_name,
+                "time": time,
+            }
+            self._write(row)
+            self._labels[self.table.key(row)] = row["label"]
+            self._skipped.discard(other)
+        return saved
 
-    def undo(self, number: int) -> None:
-        """Remove the label of a file, or undo its skip."""
-        if number in self._skipped:
-            self._skipped.remove(number)
-            return
-        self._write(self._row(number), drop=True)
-        self._labels.pop(self._item(number), None)
+    def undo(self, *numbers: int) -> None:
+        """Remove the labels of files, or undo their skips."""
+        for number in numbers:
+            if number in self._skipped:
+                self._skipped.remove(number)
+                continue
+            self._write(self._row(number), drop=True)
+            self._labels.pop(self._item(number), None)
 
     def html(self, number: int, turn: int) -> str:
         """A file to label, as HTML; ``turn`` tells the page that it has changed."""
         suggestion = self.order[number]
         source, panels, player, error_message = suggestion.source, [], "", ""
+        burst = self.burst(number)
         try:
             if self.predictor.spectrogram is None:
                 picture = open_picture(source.path, at_least=SIDE)
@@ -256,7 +288,8 @@ class Labelling(Pool):
             "app", "label.html", file=self.name(source), panels=panels, player=player, error=error_message,
             plain=self.predictor.spectrogram is None, guess=suggestion.guess, why=suggestion.why,
             labelled=self.labelled, skipped=len(self._skipped), again=number in self._skipped,
-            count=len(self.order), candidates=self.candidates, turn=turn,
+            count=len(self.order), candidates=self.candidates, turn=turn, photos=len(burst),
+            photo=1 + burst.index(number) if number in burst else 1,
         )  # fmt: skip
 
     def _row(self, number: int) -> dict[str, str]:
@@ -309,6 +342,9 @@ class Auditing(Labelling):
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         self.candidates = len(self._audit.sources)
         return [Suggestion(source, 0.0, "", "") for source in self._audit.sources]
+
+    def _find_bursts(self) -> list[list[int]]:
+        return []  # each file was drawn by itself
 
     def _row(self, number: int) -> dict[str, str]:
         return self._audit.rows[number] | {"label": ""}
@@ -383,13 +419,13 @@ class Alike(Pool):
 
 @dataclass(frozen=True)
 class Turn:
-    """State of one visitor: the file's number, the files labelled before it, and a counter of changes."""
+    """State of one visitor: the file's number, the files of each turn before it, and a counter of changes."""
 
     number: int | None = None
-    done: tuple[int, ...] = ()
+    done: tuple[Sequence[int], ...] = ()
     count: int = 0
 
-    def to(self, number: int | None, done: tuple[int, ...]) -> Turn:
+    def to(self, number: int | None, done: tuple[Sequence[int], ...]) -> Turn:
         return Turn(number, done, self.count + 1)
 
 
@@ -405,9 +441,13 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
     """Fill the tab *Label*; ``rendering`` is a context that is entered while a file is rendered."""
     turn = gr.State(Turn(), time_to_live=3600)
     small: dict[str, Any] = {"min_width": 130, "size": "sm"}
+    bursts = labelling.predictor.kind == "picture"
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             shown = gr.HTML(note_html("Loading."), elem_id="label-shown", elem_classes="sh-page")
+            with gr.Row(visible=bursts):
+                before = gr.Button("←  previous photo", elem_id="label-ArrowLeft", **small)
+                later = gr.Button("→  next photo", elem_id="label-ArrowRight", **small)
         with gr.Column(scale=2, min_width=300):
             with gr.Row():
                 key_of = {name: key for key, name in keys_of(labelling.classes).items()}
@@ -421,6 +461,9 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
             with gr.Row():
                 skip = gr.Button("s  skip", elem_id="label-s", **small)
                 back = gr.Button("z  undo", elem_id="label-z", **small)
+            alone = gr.Checkbox(
+                label="This photo only, not all of its burst", visible=bursts, elem_id="label-alone"
+            )
             other = gr.Dropdown(
                 labelling.classes, value=None, allow_custom_value=True, label="/  Another class",
                 info="Type to find it, or write a new one.", elem_id="label-other",
@@ -455,42 +498,50 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
 
     def stay(turn: Turn, why: str) -> tuple[Any, ...]:
         turn = turn.to(turn.number, turn.done)  # a key may be pressed again
-        return turn, show(turn), gr.skip(), note_html(labelling.without_folders(why), status=True)
+        message = note_html(labelling.without_folders(why), status=True) if why else ""
+        return turn, show(turn), gr.skip(), message, gr.skip()
 
-    def save(turn: Turn, label: object) -> tuple[Any, ...]:
+    def save(turn: Turn, alone: bool, label: object) -> tuple[Any, ...]:
         if turn.number is None:
             return stay(turn, "There is no file to label.")
         try:
-            labelling.save(turn.number, label)
+            saved = labelling.save(turn.number, label, alone=alone)
         except SecondhandError as error:
             return stay(turn, str(error))
-        return onward(turn, turn.number)
+        # What else is left of its burst comes next.
+        left = [number for number in labelling.burst(turn.number) if number not in saved]
+        return onward(turn, turn.number, saved, *left[:1])
 
     def leave(turn: Turn) -> tuple[Any, ...]:
         if turn.number is None:
             return stay(turn, "There is no file to skip.")
-        labelling.skip(turn.number)
-        return onward(turn, turn.number)
+        return onward(turn, turn.number, labelling.skip(turn.number))
 
-    def onward(turn: Turn, number: int) -> tuple[Any, ...]:
-        turn = turn.to(labelling.after(number), (*turn.done, number))
-        return turn, show(turn), None, ""
+    def onward(turn: Turn, number: int, done: Sequence[int], *left: int) -> tuple[Any, ...]:
+        turn = turn.to(left[0] if left else labelling.after(number), (*turn.done, done))
+        return turn, show(turn), None, "", False
+
+    def turn_to(turn: Turn, step: int) -> tuple[Any, ...]:
+        number = None if turn.number is None else labelling.beside(turn.number, step)
+        return stay(turn.to(number, turn.done), "")
 
     def undo(turn: Turn) -> tuple[Any, ...]:
         if not turn.done:
             return stay(turn, "There is nothing to undo.")
         try:
-            labelling.undo(turn.done[-1])
+            labelling.undo(*turn.done[-1])
         except SecondhandError as error:
             return stay(turn, str(error))
-        turn = turn.to(turn.done[-1], turn.done[:-1])
-        return turn, show(turn), None, ""
+        turn = turn.to(turn.done[-1][0], turn.done[:-1])
+        return turn, show(turn), None, "", False
 
-    out = [turn, shown, other, message]
+    out = [turn, shown, other, message, alone]
     tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
     for name, button in keys.items():
-        button.click(partial(save, label=name), turn, out, **QUIET)
-    use.click(save, [turn, other], out, **QUIET)
+        button.click(partial(save, label=name), [turn, alone], out, **QUIET)
+    use.click(save, [turn, alone, other], out, **QUIET)
+    for step, button in ((-1, before), (1, later)):
+        button.click(partial(turn_to, step=step), turn, out, **QUIET)
     skip.click(leave, turn, out, **QUIET)
     back.click(undo, turn, out, **QUIET)
 

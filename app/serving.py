@@ -117,6 +117,8 @@ class Served:
     ) -> None:
         self.name, self.predictor, self.folder = name, predictor, folder
         self.limits = limits or Limits()
+        #: Number of classes of an answer that are shown.
+        self.top = predictor.top
         self.kind = predictor.kind
         self._waiting: deque[tuple[Source, Future[Prediction]]] = deque()
         self._ready = threading.Condition()
@@ -224,7 +226,10 @@ def load(
         )
     if not predictor.confidence.exclusive:
         predictor.top = len(predictor.classes)  # another threshold may select any of them
-    return Served(unused, predictor, resolved, limits=limits)
+    served = Served(unused, predictor, resolved, limits=limits)
+    if predictor.confidence.events is not None:
+        predictor.top = len(predictor.classes)  # the answer to an event depends on all of them
+    return served
 
 
 def load_each(
@@ -395,9 +400,14 @@ class Site:
         )
 
     async def predict(
-        self, name: str, file: str, at: float | None, *, admitted: bool = False
+        self, name: str, file: str, at: float | None, *, admitted: bool = False, every: bool = False
     ) -> Prediction:
         """The model's prediction for an uploaded file, after waiting in the queue.
+
+        Parameters
+        ----------
+        admitted : as in `Served.submit`.
+        every : list all classes, not only those that are shown.
 
         Raises
         ------
@@ -422,10 +432,13 @@ class Site:
                 "Send a shorter file, or try again when the page is less busy."
             ) from None
         why, detail = prediction.reason.why, prediction.reason.detail
-        return prediction._replace(reason=Reason(why, without_paths(detail, file)))
+        top = prediction.top if every else prediction.top[: served.top]
+        return prediction._replace(reason=Reason(why, without_paths(detail, file)), top=top)
 
-    async def predict_many(self, name: str, files: list[str], at: float | None) -> list[Prediction]:
-        """Predictions for several files: one place in the queue for all, a batch at a time."""
+    async def predict_many(
+        self, name: str, files: list[str], at: float | None, *, every: bool = False
+    ) -> list[Prediction]:
+        """Predictions for several files: one place in the queue for all, a batch at a time. ``every`` : as in `predict`."""
         limits = self.models[name].limits
         if len(files) > limits.files:
             raise SecondhandError(
@@ -437,7 +450,7 @@ class Site:
 
         async def one(file: str) -> Prediction:
             async with at_once:
-                return await self.predict(name, file, at, admitted=True)
+                return await self.predict(name, file, at, admitted=True, every=every)
 
         return await asyncio.gather(*map(one, files))
 

@@ -311,6 +311,7 @@ def answers_csv(
     out = io.StringIO()
     hidden = {"windows", "set", "known", "box", "detection"}
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
+    hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
     fields = [name for name in answers[0]._fields if name not in hidden]
     rows: list[list[object]] = [[*fields]]
     for number, answer in enumerate(answers):

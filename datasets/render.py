@@ -1,7 +1,7 @@
 """Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
 
-A recording longer than the window gives one picture per window. The pictures have no axes; the web page draws
-them. The folders below the files' common folder are kept below --out, so files of two places keep most of their
+A recording longer than the window gives one picture per window. The pictures have no axes unless you give --axes
+(strain). The folders below the files' common folder are kept below --out, so files of two places keep most of their
 paths. Standard output lists file and picture, separated by a tab; standard error lists the files that were left
 out, and why. Exit status: 0; 3 if some files could not be rendered; 2 for a wrong call.
 """
@@ -13,7 +13,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,12 +27,12 @@ from datasets.core.program import installed_commands, use_utf8_output
 from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:
-    from datasets.spectrograms import PictureCache, Source
+    from datasets.spectrograms import PictureCache, Source, SpectrogramSettings
 
 SIGNALS = ("sound", "strain")
 EXAMPLES = (
     "python -m datasets.render calls/*.wav --out pictures/",
-    "python -m datasets.render strain/*.hdf5 --at 1126259462.4 --out pictures/",
+    "python -m datasets.render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/",
 )
 
 
@@ -46,6 +47,9 @@ def render(
     workers: int | None = None,
     cache: PictureCache | None = None,
     cluster: str | None = None,
+    spectrogram: str | None = None,
+    channel: str = "",
+    axes: bool = False,
     **mel_settings: Any,
 ) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
     """Render files to PNG pictures in a folder; subfolders of the files' common folder are kept.
@@ -61,6 +65,9 @@ def render(
     workers : number of processes, also of a local cluster; None for one per core.
     cache : cache of spectrograms; None for the user's.
     cluster : address of a Dask scheduler whose workers render, such as "tcp://10.0.0.1:8786", or "local".
+    spectrogram : settings as for ``learners.finetune --spectrogram``; they must be for all kinds of the files.
+    channel : channel to read of strain files that have several.
+    axes : draw the Q-scans of strain with axes and a colour bar, for people.
     mel_settings : settings of `datasets.audio.MelSettings` for sound; the others are inferred from the files.
 
     Returns
@@ -73,10 +80,16 @@ def render(
     """
     import pandas as pd
 
+    from datasets.items import SignalSettings
     from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
     from datasets.spectrograms import PictureCache, cut_windows, source_of
+    from datasets.strain import file_at, with_channel
 
     listed, rejected = _by_kind(files, kind)
+    if axes and "sound" in listed:
+        raise SecondhandError(
+            "--axes draws strain, not sound. Leave it out, or name strain files alone"
+        )
     names = _names([path for paths in listed.values() for path in paths])
     target = Path(out)
     if target.exists() and not target.is_dir():
@@ -93,15 +106,19 @@ def render(
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
-            settings = mel_settings if file_kind == "sound" else {}
-            spectrogram = SPECTROGRAM_KINDS[file_kind].infer(paths, **settings)
+            settings = SignalSettings(spectrogram=spectrogram).of(file_kind)
+            settings |= mel_settings if file_kind == "sound" else {}
+            if channel and file_kind == "strain":
+                named = {with_channel(path, channel): names[path] for path in paths}
+                names, paths = names | named, [*named]
+            rendering = SPECTROGRAM_KINDS[file_kind].infer(paths, **settings)
             gps = math.nan if at is None else at
             frame = pd.DataFrame({"path": paths, "label": "", "gps": gps})
-            windows, bad = cut_windows(frame, spectrogram, overlap=overlap)
+            windows, bad = cut_windows(frame, rendering, overlap=overlap)
             rejected += bad
             sources = [source_of(row) for row in windows.to_dict("records")]
             copies = [target / _picture_name(names[source.path], source) for source in sources]
-            planned.append((sources, copies, spectrogram))
+            planned.append((sources, copies, rendering))
     existing = (copy for _, copies, _ in planned for copy in copies if copy.exists())
     if not overwrite and (first := next(existing, None)) is not None:
         raise SecondhandError(
@@ -114,17 +131,28 @@ def render(
             from datasets.cluster import connect
 
             connected = stack.enter_context(connect(cluster, workers=workers))
-        for sources, copies, spectrogram in planned:
-            pictures, failed = cache.render_all(
-                sources, spectrogram, workers=workers, cluster=connected
-            )
+        for sources, copies, rendering in planned:
+            pictures: Sequence[Path | bytes | Rejected | None]
+            if axes:
+                draw = partial(_drawn, rendering, at)
+                pictures = check_files_isolated(draw, [one.path for one in sources], workers)
+                failed = [one for one in pictures if isinstance(one, Rejected)]
+            else:
+                pictures, failed = cache.render_all(
+                    sources, rendering, workers=workers, cluster=connected
+                )
             rejected += failed
             for source, copy, picture in zip(sources, copies, pictures, strict=True):
-                if picture is not None:
+                if isinstance(picture, Path | bytes):
+                    data = picture if isinstance(picture, bytes) else picture.read_bytes()
                     copy.parent.mkdir(parents=True, exist_ok=True)
-                    write_beside(copy, picture.read_bytes(), durable=False)
-                    rendered.append((Path(source.path), copy))
+                    write_beside(copy, data, durable=False)
+                    rendered.append((Path(file_at(source.path, math.nan)), copy))
     return rendered, rejected
+
+
+def _drawn(rendering: SpectrogramSettings, at: float | None, path: str) -> bytes:
+    return rendering.drawn(rendering.read(path, at=at))
 
 
 def _by_kind(
@@ -227,6 +255,12 @@ def main(argv: list[str] | None = None) -> int:
     add("--cluster", type=str | None, metavar="ADDRESS", help=text)
     text = "Cache folder. Default: $SECONDHAND_CACHE, or your cache folder (~/.cache/secondhand on Linux)."
     add("--cache-dir", type=str | None, metavar="FOLDER", help=text)
+    text = "Settings for all the files: a YAML file, text such as '{durations: [1, 4]}', or a preset, as for finetune."
+    add("--spectrogram", type=str | None, metavar="FILE|TEXT|PRESET", help=text)
+    text = "Strain: channel to read where files have several, such as H1:GDS-CALIB_STRAIN."
+    add("--channel", type=str, default="", metavar="NAME", help=text)
+    text = "Strain: draw the Q-scans with axes and a colour bar, for people."
+    add("--axes", action="store_true", help=text)
     text = "Sound: overlap of neighbouring windows, as a fraction of the window."
     add("--overlap", type=float, default=0.0, metavar="X", help=text)
     text = "Sound: sample rate in Hz. Default: inferred from the files."
@@ -256,6 +290,9 @@ def main(argv: list[str] | None = None) -> int:
             workers=options.workers,
             cache=PictureCache(options.cache_dir),
             cluster=options.cluster,
+            spectrogram=options.spectrogram,
+            channel=options.channel,
+            axes=options.axes,
             **sound,
         )
     except SecondhandError as error:

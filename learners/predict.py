@@ -145,7 +145,7 @@ def _top(settings: Any) -> int:
 
 def _detections(settings: Any, bundle: Bundle) -> Detections | None:
     """The results of a detector, if the call names such a file; raises SecondhandError for settings without one."""
-    from datasets.annotations import detections_in, is_detections, read_detections
+    from datasets.annotations import has_detections, is_detections, read_detections
 
     files = [Path(path) for path in settings.paths if is_detections(Path(path))]
     if not files:
@@ -158,7 +158,7 @@ def _detections(settings: Any, bundle: Bundle) -> Detections | None:
                 f"{given[0]} needs the JSON of MegaDetector as the file to predict. Give it, or leave {given[0]} out"
             )
         folders = [Path(path) for path in settings.paths if bundle.of_boxes and os.path.isdir(path)]
-        for file in chain.from_iterable(map(detections_in, folders)):
+        for file in filter(has_detections, chain.from_iterable(map(Path.iterdir, folders))):
             log.warning("%s has the boxes of a detector. To predict them, name it instead", file)
         return None
     if len(settings.paths) > 1:

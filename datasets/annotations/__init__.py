@@ -7,7 +7,7 @@ from datasets.core.lazy import lazy_names
 if TYPE_CHECKING:
     from datasets.annotations.megadetector import (
         Detections,
-        detections_in,
+        has_detections,
         is_detections,
         items_of_detections,
         read_detections,

@@ -94,7 +94,7 @@ def read_package(
         sequence=rows.get("eventID", ""),
     )
     sound = rows["path"].map(kind_of).eq("sound")
-    unclear_span = sound & rows[[*_SPAN]].ne("").all(axis=1) & ~_same_zones(rows)
+    unclear_span = sound & rows["eventStart"].ne("") & rows["eventEnd"].ne("") & ~_same_zones(rows)
     rejected += [
         Rejected(
             path, f"its time {time!r} and those of its observation do not all have a time zone"

@@ -113,14 +113,14 @@ def is_detections(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.name != PACKAGE and path.is_file()
 
 
-def detections_in(folder: Path) -> list[Path]:
-    """The results of a detector directly in a folder, by their beginning: they may be large."""
-    found = []
-    for path in sorted(filter(is_detections, folder.iterdir())):
-        with suppress(OSError), path.open("rb") as file:
-            head = file.read(1 << 16)
-            found += [path] if b'"images"' in head and b'"file"' in head else []
-    return found
+def has_detections(path: Path) -> bool:
+    """Whether a file is the results of a detector, by its beginning: it may be large."""
+    if not is_detections(path):
+        return False
+    with suppress(OSError), path.open("rb") as file:
+        head = file.read(1 << 16)
+        return b'"images"' in head and b'"file"' in head
+    return False
 
 
 def read_detections(file: Path, min_confidence: float | None = None) -> Detections:

@@ -339,11 +339,12 @@ def is_annotated(path: Path) -> bool:
 
 
 def read_annotations(
-    path: Path, label_column: str | None = None
+    path: Path, label_column: str | None = None, *, learned: bool = True
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Read annotations: rows with path, label, start, end (s), and group for a data package.
 
-    Spans with several labels are left out, because an item has one.
+    Items with several labels are left out, because an item has one. Spans that are not to be ``learned`` have a row for
+    each label.
 
     Returns
     -------
@@ -361,7 +362,7 @@ def read_annotations(
         frame, note = pd.DataFrame(rows), ""
     key = ["path", "start", "end"]
     frame = frame.drop_duplicates([*key, "label"])
-    several = frame.duplicated(key, keep=False)
+    several = frame.duplicated(key, keep=False) & (learned | frame["start"].isna())
     for (file, start, end), same in frame.loc[several].groupby(key, dropna=False):
         span = "" if start != start else f"{start:g} to {end:g} s: "
         labels = " and ".join(sorted(same["label"]))

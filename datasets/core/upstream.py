@@ -218,12 +218,14 @@ def wait_for_gradio_server() -> Iterator[None]:
             time.sleep(1e-3)
 
     def get(url: str, **options: Any) -> Any:
-        itself = {"trust_env": False} if str(url).endswith("/startup-events") else {}
+        itself: dict[str, Any] = (
+            {"trust_env": False} if str(url).endswith("/startup-events") else {}
+        )
         return original_get(url, **options, **itself)
 
     original, original_get = Server.run_in_thread, httpx.get
     Server.run_in_thread = run_in_thread  # type: ignore[method-assign]
-    httpx.get = get
+    httpx.get = get  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -257,7 +257,7 @@ def opened(
             # whole process. libheif applies the orientation and resets it in the EXIF data.
             from pillow_heif import HeifImageFile
 
-            picture = HeifImageFile(file)
+            picture: Image.Image = HeifImageFile(file)
             _check_size(picture, name)
             yield picture, file
         else:

@@ -144,7 +144,7 @@ class Clock:
         places = [deployment.place] if deployment else []
         places += [source.place for source in sources]
         latitude, longitude = next(filter(None, places), (NAN, NAN))
-        name = deployment.name if deployment else self._of_folder(path)
+        name = deployment.name if deployment else self.folder_name(path)
         expansion = 1.0
         if kind_of(path) == "sound":
             from datasets.audio import expansion_of
@@ -154,8 +154,9 @@ class Clock:
             self._note("expansion", f"{path}, {expansion:g} times")
         return TimeAndPlace(time, latitude, longitude, name, expansion)
 
-    def _of_folder(self, path: str) -> str:
-        """The deployment that a folder is: its path below the folder of the call, or its name, and a number if taken."""
+    def folder_name(self, path: str) -> str:
+        """The deployment that the folder of a file is: its path below the folder of the call, or its name, and a number
+        if taken; "" if folders are none."""
         if self._folders is None:
             return ""
         folder = os.path.dirname(path)

@@ -232,6 +232,7 @@ def _place_in_recordings(
             f"--labelled-completely: {table.source} names no calls with start and end in recordings. Leave it out"
         )
     complete &= data.labelled_completely | table.frame["complete"].str.lower().isin(COMPLETE)
+    table.frame = table.frame.assign(complete=np.where(complete, "1", ""))
     places = rows.drop_duplicates("place")
     classes = len(table.classes)
     most = {

@@ -494,7 +494,7 @@ def _read_source(
         if is_detections(path):
             return *items_of_detections(path, min_box_confidence, labels.label), note
         if is_annotated(path):
-            return read_annotations(path, labels.column)
+            return read_annotations(path, labels.column, learned=learned)
         if path.is_dir() and labels.label:
             files, rejected = files_below(path)  # other kinds of file, such as notes, are ignored
             matching = [file for file in files if kind_of(file) == kind]
@@ -525,6 +525,8 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
         splits = {folder: split for folder, split in splits.items() if split}
     else:
         splits = {root: ""}
+    from datasets.annotations import has_detections
+
     class_files: dict[Path, list[str]] = {}
     for folder, split in splits.items():
         hidden = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_user_file(one)]
@@ -535,6 +537,11 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
             elif not entry.is_dir():
                 if not _names_labels(entry):
                     rejected.append(Rejected(str(entry), "not in a class folder"))
+                    if learned and has_detections(entry):
+                        log.warning(
+                            "%s has the boxes of a detector, but the whole photos are used, because --data names their "
+                            "folder. To train on what is in the boxes: --data %s", entry, entry,
+                        )  # fmt: skip
                 elif learned:
                     _warn_of_unused_table(entry)
             elif not entry.name.strip():
@@ -705,7 +712,7 @@ def read_rows(
         online = frame["path"].str.match(r"\s*(?!(?i:file))[A-Za-z][A-Za-z0-9+.-]*://")
         rejected += [
             Rejected(cell, f"an address, not a file: download it (row {row + 2} of {path.name})")
-            for row, cell in frame["path"][online].items()
+            for row, cell in zip(frame.index[online], frame["path"][online], strict=True)
         ]
         no_path |= online
     no_label = ~no_path & frame["label"].eq("" if classes is None else NOT_KNOWN)
@@ -1044,7 +1051,7 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool)
         distinct = labels[rows.index].drop_duplicates()
         if len(distinct) < 2:
             continue
-        (one, label), (other, other_label) = [*distinct.items()][:2]
+        (one, other), (label, other_label) = distinct.index[:2], distinct[:2]
         part = span_text(dict.fromkeys(PART_COLUMNS, np.nan) | rows.iloc[0].to_dict())
         remedy = f"Write its labels into one row, joined by {JOIN}" if multi_label else "Keep one"
         times = [] if part else _time_columns(column_names(Path(source)))

@@ -113,6 +113,10 @@ class SpectrogramSettings:
         """
         return np.asarray(self.image(signal).convert("RGB"))
 
+    def drawn(self, signal: Any) -> bytes:
+        """PNG of a signal with axes, for people."""
+        raise NotImplementedError
+
     def moment(self, signal: Any) -> float | None:
         """GPS time in seconds that the picture is centred on; None for signals without a clock."""
         return None

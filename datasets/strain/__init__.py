@@ -7,7 +7,6 @@ from datasets.strain.formats import (
     check_chunks,
     find_dataset,
     numeric_dataset,
-    open_strain,
 )
 from datasets.strain.frames import (
     STRIDE,
@@ -16,6 +15,7 @@ from datasets.strain.frames import (
     Stream,
     file_at,
     lists_to_scan,
+    open_strain,
     read_cache,
     read_frames,
     scan_of,

@@ -9,7 +9,8 @@ from os import PathLike
 import numpy as np
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.strain.formats import Floats, StrainFile, Wanted, open_strain
+from datasets.strain.formats import Floats, StrainFile, Wanted
+from datasets.strain.frames import open_strain
 from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
 
 #: Shortest context in seconds: whitening needs it to estimate the noise.

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -34,8 +33,6 @@ Floats = NDArray[np.float64]
 #: Lowest and highest plausible sampling rate, Hz.
 RATES = (64.0, 131072.0)
 _BLOCK = 1 << 20  # bytes read at a time
-#: Suffix of the lists of files that `datasets.strain.frames.write_cache` writes.
-CACHE = ".together"
 #: Largest number of samples: 4096 s at 16 384 Hz, the largest published strain file.
 MAX_SAMPLES = 1 << 26
 
@@ -110,21 +107,14 @@ def is_strain(channel: str) -> bool:
 
 
 @contextmanager
-def open_strain(path: str | PathLike[str], wanted: Wanted = DEFAULT, /) -> Iterator[StrainFile]:
-    """Open a strain file: HDF5, GWF, or text, plain or gzip, by its first bytes; or a list of `datasets.strain.frames`.
+def open_file(path: Path, wanted: Wanted = DEFAULT) -> Iterator[StrainFile]:
+    """Open a strain file: HDF5, GWF, or text, plain or gzip. The first bytes decide.
 
     Raises
     ------
     BadFile : not strain, damaged, or implausible; or the file does not hold what is ``wanted``.
     SecondhandError : a GWF frame, but the library for it is missing.
     """
-    path = Path(path)
-    if path.suffix == CACHE:
-        from datasets.strain.frames import open_joined  # which opens each file with this function
-
-        with open_joined(path, wanted.detector) as source:
-            yield source
-        return
     with _open_file(path, wanted) as source:
         _check_channel(path, wanted, source.channel)
         yield source

@@ -29,9 +29,11 @@ from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below, kind_of
 from datasets.spectrograms import cache_root
-from datasets.strain.formats import CACHE, DEFAULT, Floats, StrainFile, Wanted, open_strain
+from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
 
 Span = tuple[float, float]
+#: Suffix of the lists of files that `write_cache` writes.
+CACHE = ".together"
 
 _NAME = re.compile(
     r"(?P<site>[A-Z]+)-(?P<what>[^-]+)-(?P<start>\d{1,10}(\.\d+)?)-(?P<length>\d{1,6}(\.\d+)?)"
@@ -345,6 +347,15 @@ def _read_list(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
+def open_strain(path: str | os.PathLike[str], wanted: Wanted = DEFAULT, /) -> Iterator[StrainFile]:
+    """Open a strain file, as `datasets.strain.formats.open_file`, or a list of `write_cache`, as `open_joined`."""
+    path = Path(path)
+    opened = open_joined(path, wanted.detector) if path.suffix == CACHE else open_file(path, wanted)
+    with opened as source:
+        yield source
+
+
+@contextmanager
 def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
     """Open the files of a list as one strain file, with NaN where there is no file or it cannot be read.
 
@@ -375,7 +386,7 @@ def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
             if outside and len(frames) > 1:  # names are rounded to seconds
                 continue
             try:
-                with open_strain(frame.path, wanted) as source:
+                with open_file(Path(frame.path), wanted) as source:
                     if source.rate != rate:
                         raise BadFile(
                             frame.path,
@@ -395,7 +406,7 @@ def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
 def _opened(path: str, wanted: Wanted, problems: dict[str, str]) -> StrainFile | None:
     """Header of a file; None, with the reason in ``problems``, if it cannot be read."""
     try:
-        with open_strain(path, wanted) as source:
+        with open_file(Path(path), wanted) as source:
             return source
     except BadFile as error:
         problems[path] = error.reason

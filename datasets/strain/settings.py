@@ -27,9 +27,10 @@ from datasets.spectrograms import (
     most_common_rate,
     sample_evenly,
 )
+from datasets.strain.drawing import DRAWN, Scan, figure_png
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain, usable_spans
-from datasets.strain.formats import Wanted, open_strain
-from datasets.strain.frames import STRIDE, read_cache, scan_of
+from datasets.strain.formats import Wanted
+from datasets.strain.frames import STRIDE, open_strain, read_cache, scan_of
 from datasets.strain.qscan import QGram, highest_frequency, qtransform, settling, whiten
 
 log = logging.getLogger(__name__)
@@ -250,6 +251,12 @@ class QScanSettings(SpectrogramSettings):
     def is_cut(self, path: AnyPath) -> bool:
         return scan_of(path) is not None
 
+    def drawn(self, signal: Strain) -> bytes:
+        title = f"{Path(signal.path).name}\ntrigger at GPS {signal.trigger:.3f}"
+        return figure_png(
+            self.scans(signal, width=DRAWN, height=DRAWN), title, colour=self.colour, clip=self.clip
+        )
+
     def places(
         self,
         path: AnyPath,
@@ -307,18 +314,27 @@ class QScanSettings(SpectrogramSettings):
         return [detectors[n % len(detectors)][n] for n in range(len(self.durations))]
 
     def _levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
-        height, width = self._height, self.size[1] // self._rows_and_columns[1]
+        width = self.size[1] // self._rows_and_columns[1]
+        scans = self._energies(signal, width, self._rows(signal))
+        return [self._grey(energy, self._height) for energy in scans]
+
+    def _energies(self, signal: Strain, width: int, height: int) -> list[NDArray[np.float32]]:
         centre = signal.trigger - signal.start
+        spans = [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations]
         try:
-            scans = self._gram(signal).images(
-                [(centre - seconds / 2, centre + seconds / 2) for seconds in self.durations],
-                width=width,
-                height=self._rows(signal),
-                step=_STEP,
-            )
+            return self._gram(signal).images(spans, width=width, height=height, step=_STEP)
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
-        return [self._grey(energy, height) for energy in scans]
+
+    def scans(self, signal: Strain, *, width: int, height: int) -> list[Scan]:
+        """The energies that `levels` shows, at another size."""
+        signals = [signal, *signal.others]
+        energies = [self._energies(one, width, height) for one in signals]
+        return [
+            Scan(seconds, one.detector, self._gram(one).frange, energies[n % len(signals)][n])
+            for n, seconds in enumerate(self.durations)
+            for one in [signals[n % len(signals)]]
+        ]
 
     @property
     def _height(self) -> int:

@@ -400,6 +400,7 @@ def _scratch_body(
 ) -> tuple[nn.Module, Preprocessing]:
     """A network of :mod:`learners.scratch` with torchvision's weights or those of a file."""
     from timm import get_pretrained_cfg
+    from timm.layers.pos_embed import resample_abs_pos_embed
     from torchvision.models.vision_transformer import interpolate_embeddings
 
     from learners.scratch import convnets, vit
@@ -428,15 +429,13 @@ def _scratch_body(
     if pretrained or weights is not None:
         with weights_errors(name, weights):
             own_state, state = body.state_dict(), _state(published, weights)
-            if arch == "vit_b_16":
-                if "pos_embed" in state:
-                    # timm's weights were trained with pixels from -1 to 1, unlike torchvision's.
-                    config = get_pretrained_cfg("vit_base_patch16_224")
-                    assert config is not None
-                    preprocessing = _timm_preprocessing(config.to_dict())
-                state = vit.from_torchvision(state)
-                positions = {"encoder.pos_embedding": state["pos_embed"]}
-                positions = interpolate_embeddings(size, 16, positions)
-                state["pos_embed"] = positions["encoder.pos_embedding"]
+            if arch == "vit_b_16" and "pos_embed" in state:
+                # timm's weights were trained with pixels from -1 to 1, unlike torchvision's.
+                config = get_pretrained_cfg("vit_base_patch16_224")
+                assert config is not None
+                preprocessing = _timm_preprocessing(config.to_dict())
+                state["pos_embed"] = resample_abs_pos_embed(state["pos_embed"], [size // 16] * 2)
+            elif arch == "vit_b_16":
+                state = vit.from_torchvision(interpolate_embeddings(size, 16, OrderedDict(state)))
             _fill(body, state, own_state)
     return body, preprocessing

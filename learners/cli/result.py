@@ -64,6 +64,8 @@ def sentences(
     if confusions:
         pairs = ", ".join(f"{truth} as {named} ({count})" for truth, named, count in confusions)
         lines.append(f"Mixed up most often: {pairs}.")
+    if metrics.get("events"):
+        lines.append(held_out_events(metrics["events"]))
     if protocol:
         first, *others = protocol.split("; ")
         clauses = [f"Measured on {first}.", *(f"{text[:1].upper()}{text[1:]}." for text in others)]
@@ -108,6 +110,22 @@ def event_sentences(figures: Mapping[str, Any]) -> list[str]:
         f"False alarms: {false_alarms(figures)}.",
     ]
     return lines + ([f"{rare}."] if (rare := rarely_found(figures["classes"])) else [])
+
+
+def held_out_events(facts: Mapping[str, Any]) -> str:
+    """Sentences on the events in held-out recordings; ``facts`` of `learners.runs.held_out_events`."""
+    low, high = (percent(limit).removesuffix(" %") for limit in facts["recall_interval"])
+    recordings = counted(facts["recordings"], "held-out recording")
+    text = (
+        f"Heard in {recordings}: {facts['found']} of {counted(facts['events'], 'event')} found "
+        f"({percent(facts['recall'])}, 95 % limits {low} to {high} %)."
+    )
+    if facts["false_alarms"] is None:
+        return (
+            f"{text} False alarms are not counted: only you know whether every call in these recordings is labelled "
+            "(then add --labelled-completely)."
+        )
+    return f"{text} False alarms: {false_alarms(facts)}."
 
 
 def false_alarms(figures: Mapping[str, Any]) -> str:

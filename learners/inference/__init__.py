@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from learners.inference.bursts import GAP, Bursts, fit_event_threshold
+    from learners.inference.bursts import GAP, Bursts, events_of, fit_event_threshold
     from learners.inference.cluster import model_digest, predict_on
     from learners.inference.embedding import embed, features_of
     from learners.inference.engine import pick_device

@@ -509,7 +509,7 @@ class Predictor:
             path = os.fspath(paths)
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
         check_moment(self.kind, at)
-        files = (as_source(path, at) for path in paths)
+        files: Iterator[Source] = (as_source(path, at) for path in paths)
         if self._warn_of_whole:
             files = self._warned(files)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))

@@ -29,7 +29,7 @@ from learners.uncertainty import Why
 
 log = logging.getLogger(__name__)
 
-_SCHEMAS = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0"
+_SCHEMAS = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0.2"
 #: All columns in the standard's order, which validators compare with the header.
 TABLES = {
     "deployments": (

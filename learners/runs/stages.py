@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -22,11 +23,13 @@ from learners.evaluation import (
     read_learning_curve,
     reference_rows,
 )
+from learners.files import jsonable
 from learners.inference import REFERENCE, Predictor, write_network
 from learners.model import Bundle, add_onnx, save_bundle
 from learners.report import write_report
 from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
+from learners.runs.held_out_events import held_out_events
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
 from learners.training import PREDICTIONS, train_members
@@ -104,6 +107,10 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle, reference)
     tables, bundle.metrics = evaluation.tables, evaluation.metrics
+    listing_all = Predictor(bundle, device=run.settings.speed.device, top=sys.maxsize)
+    if (events := held_out_events(listing_all, table, train.bs)) is not None:
+        bundle.metrics["events"] = jsonable(events)
+    listing_all.close()
     bundle.provenance["headline"] = evaluation.headline
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")

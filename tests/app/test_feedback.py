@@ -76,7 +76,9 @@ def test_the_last_correction_of_a_file_counts(tmp_path, pictures):
     copy = tmp_path / "again.png"
     copy.write_bytes(Path(pictures[0]).read_bytes())
     added = pd.read_csv(feedback.table, dtype=str, keep_default_na=False).assign(note="mine")
-    added.to_csv(feedback.table, index=False, encoding="utf-8-sig")  # as a spreadsheet saves it
+    added.to_csv(
+        feedback.table, index=False, sep=";", encoding="utf-16"
+    )  # as a spreadsheet saves it
     feedback.save(pictures[0], "cat", kind="picture")
     feedback.save(str(copy), "cow", kind="picture")
     rows = pd.read_csv(feedback.table, dtype=str, keep_default_na=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from app.pool import Alike, Labelling, Pool, keys_of, name_here, open_labelling
 from app.serving import Served
@@ -18,6 +20,7 @@ from learners.active import Embeddings
 from learners.audit import main as audit
 from learners.inference import Predictor
 from tests.app.sites import colours, write_run
+from tests.datasets.images.test_capture_time import photo
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -42,6 +45,18 @@ def pool(tmp_path: Path) -> Path:
     return tmp_path / "new"
 
 
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    """A burst of three photos, two minutes later one of two, and a photo without a time."""
+    noon = datetime(2024, 5, 1, 12)
+    for n, second in enumerate((0, 2, 4, 124, 126)):
+        scene = Image.effect_noise((48, 48), 20 + 10 * n).convert("RGB")
+        photo(tmp_path / f"card/IMG_{n}.jpg", noon + timedelta(seconds=second), scene=scene)
+    (tmp_path / "card/x").mkdir()
+    write_pictures(tmp_path / "card/x", per_class=1, unknown=0)
+    return tmp_path / "card"
+
+
 OPENED: list[Pool] = []
 
 
@@ -56,6 +71,33 @@ def ready(pool: Pool) -> None:
     OPENED.append(pool)
     pool.begin()
     assert pool.ready.wait(60)
+
+
+def test_a_burst_is_labelled_at_once(card: Path, served: Served) -> None:
+    """Its photos are turned over by previous and next; one of them may have another label."""
+    labelling = Labelling(served, card, card.parent)
+    ready(labelling)
+    number = {Path(one.source.path).name: n for n, one in enumerate(labelling.order)}
+    first, second, third, fourth, fifth = (number[f"IMG_{n}.jpg"] for n in range(5))
+    assert labelling.burst(second) == [first, second, third]
+    assert [labelling.beside(second, step) for step in (-1, 1)] == [first, third]
+    assert [labelling.beside(first, -1), labelling.beside(third, 1)] == [first, third]
+    assert "photo 2 of a burst of 3" in labelling.html(second, 1)
+    alone = [n for n in range(len(labelling.order)) if n not in (first, second, third, fourth, fifth)]  # fmt: skip
+    assert all(labelling.burst(n) == [n] for n in alone)
+    assert labelling.save(third, "unknown", alone=True) == [third]
+    assert labelling.burst(first) == [first, second]
+    assert labelling.save(second, "red") == [first, second]
+    assert labelling.skip(fifth) == [fourth, fifth]
+    _, rows = labelling.table.rows()
+    labels = {Path(row["path"]).name: row["label"] for row in rows}
+    assert labels == {"IMG_0.jpg": "red", "IMG_1.jpg": "red", "IMG_2.jpg": "unknown"}
+    labelling.undo(first, second)
+    assert labelling.labelled == 1
+    assert labelling.burst(second) == [first, second]
+    again = Labelling(served, card, card.parent)
+    ready(again)
+    assert again.labelled == 1
 
 
 def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, served: Served) -> None:

@@ -9,6 +9,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
+from tests.datasets.annotations.strain import BURST, START, frame
 
 RATE = 8000
 
@@ -103,6 +104,29 @@ def test_strain_files_that_cannot_be_read_leave_the_others(tmp_path, options, ca
     output = capsys.readouterr()
     assert output.out == f"{good}\t{tmp_path / 'out' / 'good.png'}\n"
     assert f"left out: {tmp_path / 'no.hdf5'}: " in output.err
+
+
+@pytest.mark.slow
+def test_strain_takes_settings_and_axes_for_people(tmp_path, options, capsys):
+    file = str(frame(tmp_path / "frames"))
+    call = [file, "--at", str(START + BURST), *options]
+    settings = "{durations: [1], picture: [64, 96], context: 16}"
+    assert main([*call, "--spectrogram", settings]) == 0
+    source, picture = capsys.readouterr().out.strip().split("\t")
+    assert source == file
+    plain = pixels(picture)
+    assert plain.shape[:2] == (64, 96)
+    assert main([*call, "--spectrogram", settings, "--axes", "--overwrite"]) == 0
+    drawn = pixels(picture).astype(int)
+    assert min(drawn.shape[:2]) > 300
+    # Around the plot the figure is white.
+    assert (drawn[-3:] > 250).all()
+    assert (drawn[:, -3:] > 250).all()
+    assert main([*call, "--spectrogram", "{window: 3}", "--overwrite"]) == 2
+    assert "--spectrogram window" in capsys.readouterr().err
+    write(tmp_path / "a.wav")
+    assert main([str(tmp_path / "a.wav"), "--axes", *options]) == 2
+    assert "--axes" in capsys.readouterr().err
 
 
 def test_pictures_are_replaced_only_on_request(tmp_path, options, capsys):

@@ -121,7 +121,10 @@ def test_what_a_spreadsheet_does_to_the_table_is_read(table: Path, capsys) -> No
     frame["probability"] = [f"{float(p):g}" for p in frame["probability"]]
     frame["files"] += ".0"
     frame["path"] = "moved/" + frame["path"].map(lambda path: Path(path).name)
-    frame.sample(frac=1, random_state=0).to_csv(table, index=False, quoting=csv.QUOTE_ALL)
+    shuffled = frame.sample(frac=1, random_state=0)
+    for name in ("probability", "files", "expected"):
+        shuffled[name] = shuffled[name].str.replace(".", ",")
+    shuffled.to_csv(table, index=False, quoting=csv.QUOTE_ALL, sep=";", encoding="cp1252")
     assert main(["run/model", "--labels", str(table)]) == 0
     assert "Labelled: 16 of the 16 files drawn from 30." in capsys.readouterr().out
 

@@ -315,7 +315,7 @@ def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys
 
 def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
     table = tmp_path / "thresholds.csv"
-    table.write_text("label,threshold\nred,1\ngreen,0\n")
+    table.write_bytes("label;threshold\r\nred;1,0\r\ngreen;0,0\r\n".encode("utf-16"))  # of Excel
     call = [model, str(folder), "--threshold-per-class", str(table)]
     main([*call, "--threshold", "0"])
     rows = rows_of(capsys)
@@ -329,14 +329,14 @@ def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):
         "label,cut\nred,1\n": "columns label, cut; it needs the columns label and threshold",
         "label,threshold\ngrey,1\n": "no class grey. Its classes are blue, green, red",
         "label,threshold\nred,1\nred,0\n": "'red' has two rows",
-        'label,threshold\nred,"0,5"\n': "'0,5' of 'red' is not a number from 0 to 1",
+        'label,threshold\nred,"1,5"\n': "'1.5' of 'red' is not a number from 0 to 1",
         "label,threshold\nred,nan\n": "'nan' of 'red' is not a number",
     }.items():
         table.write_text(text)
         with pytest.raises(SecondhandError, match=message):
             main(call)
     table.write_bytes(b"label,threshold\nr\xe9d,1\n")
-    with pytest.raises(SecondhandError, match="cannot be read as text in UTF-8"):
+    with pytest.raises(SecondhandError, match="has no class réd"):
         main(call)
 
 

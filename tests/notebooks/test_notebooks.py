@@ -12,6 +12,7 @@ import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 
+from tests.datasets.files import picture
 from tests.forks import ROOT, Program
 from tests.notebooks.execute import NOTEBOOKS, execute, names
 
@@ -73,6 +74,26 @@ def test_it_runs_from_its_first_line_to_its_last(name: str) -> None:
     printed, errors = script.communicate(timeout=800)
     assert script.returncode == 0, errors
     assert "drawn" in printed.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_first_one_reads_photos_of_ones_own_and_leaves_them_alone(tmp_path: Path) -> None:
+    """Seven classes of few pictures, a damaged one among them, are not those that it makes."""
+    folder = tmp_path / "photos"
+    for c in "abcdefg":
+        for n in range(3):
+            picture(folder / c / f"{n}.png")
+    (folder / "a" / "broken.jpg").write_bytes(b"no picture")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    text = (NOTEBOOKS / "01_pictures.py").read_text()
+    assert text.count('\nown = ""') == 1
+    (tmp_path / "own.py").write_text(text.replace('own = ""', f"own = {str(folder)!r}", 1))
+    script = Program("-c", DRAWN, str(tmp_path / "own.py"), cwd=ROOT)
+    printed, errors = script.communicate(timeout=280)
+    assert script.returncode == 0, errors
+    assert "21 pictures of 7 classes" in printed
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 SCRIPT = """# %% [markdown]

@@ -137,6 +137,9 @@ def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
     for line, reason in enumerate(wrong.values(), start=6):
         assert reason in reasons[f"a.selections.txt, line {line}"]
     assert reasons["a.wav"] == "0 to 0.04 s: several labels, A and B, but one is needed"
+    judged = load_table(file, learned=False)
+    assert sorted(judged.frame["label"]) == [*"AAABBB"]
+    assert "a.wav" not in listed(judged)
 
 
 def test_a_selection_listed_twice_and_a_table_of_two_recordings(tmp_path: Path) -> None:

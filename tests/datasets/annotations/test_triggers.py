@@ -84,6 +84,12 @@ def times(path: Path) -> list[tuple[str, float]]:
     return list(zip(triggers.detector, triggers.gps, strict=True))
 
 
+def test_triggers_are_read_as_a_spreadsheet_saves_them(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes(f"event_time;ifo\r\n{START},25;H1\r\n{START + 1};L1\r\n".encode("utf-16"))
+    assert times(file) == [("H1", START + 0.25), ("L1", START + 1)]
+
+
 def test_omicrons_hdf5_is_read_of_one_data_set_or_of_many(tmp_path: Path) -> None:
     values = {"time": [START + 1.5, START + 2.25], "frequency": [100.0, 50.0], "snr": [8.0, 9.0]}
     table = np.rec.fromarrays([*values.values()], names=[*values])

@@ -96,6 +96,18 @@ def test_a_photo_tells_time_zone_and_place(tmp_path: Path) -> None:
     assert f"without a zone: 1 of 1, such as {plain}" in line
 
 
+def test_a_table_of_deployments_is_read_as_a_spreadsheet_saves_it(tmp_path: Path) -> None:
+    """Semicolons, decimal commas and Windows-1252; the name of the folder has another Unicode form."""
+    file = tmp_path / "deployments.csv"
+    file.write_bytes(
+        "deploymentID;latitude;longitude\r\nB\u00e4ren;52,125;-4,250\r\n".encode("cp1252")
+    )
+    path = str(tmp_path / "Ba\u0308ren" / "20190604_221500.WAV")
+    record = Clock(read_deployments(file)).of(path)
+    assert (record.latitude, record.longitude) == (52.125, -4.25)
+    assert record.deployment == "B\u00e4ren"
+
+
 def test_a_table_of_deployments_gives_place_zone_and_name(tmp_path: Path) -> None:
     file = table(
         tmp_path,

@@ -10,7 +10,9 @@ import pytest
 import soundfile
 
 from datasets.audio import MelSettings
-from datasets.items.places import PLACES, Spans, vary_places
+from datasets.core.errors import SecondhandError
+from datasets.items import DataSettings, SignalSettings, read_items, render_items
+from datasets.items.places import PLACES, Spans, rest_of_recordings, vary_places
 
 RATE, LENGTH = 8000, 20.0
 SETTINGS = MelSettings(rate=RATE, window=3.0, size=(32, 32), n_mels=16)
@@ -146,3 +148,76 @@ def test_a_multi_label_window_has_all_labels_in_it(path: str) -> None:
             expected = name if share >= 0.5 else f"?{name}" if share > 0 else ""
             named = [part for part in row.label.split("|") if part.lstrip("?") == name]
             assert named == [expected] * bool(expected), (row, name)
+
+
+def test_the_rest_of_a_recording_has_no_call(path: str) -> None:
+    rows = table(path, ("a", 4.0, 4.5), ("b", 12.0, 14.0), ("unknown", 17.0, 17.5))
+    spans = Spans(rows)
+    frame = rows.loc[rows["label"].ne("unknown")].assign(group="g")
+    rest = rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"train": 99}, seed=0)
+    free = [
+        window for window in SETTINGS.spans(path, overlap=0.25)
+        if all(window[1] <= start or end <= window[0] for start, end in zip(rows["start"], rows["end"], strict=True))
+    ]  # fmt: skip
+    assert 0 < len(free) < len(SETTINGS.spans(path, overlap=0.25))
+    assert [*rest[["start", "end"]].itertuples(index=False, name=None)] == free
+    assert {*rest["label"]} == {"unknown"}
+    assert {*rest["group"]} == {"g"}
+    few = rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"train": 2}, seed=0)
+    assert len(few) == 2
+    none = rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"valid": 2}, seed=0)
+    assert none.empty
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> Path:
+    """A table of eight recordings of 9 s with three calls each, of two classes in turn; half are said to be complete."""
+    rng, lines = np.random.default_rng(0), ["path,label,start,end,complete"]
+    for number in range(8):
+        soundfile.write(tmp_path / f"{number}.wav", rng.uniform(-0.3, 0.3, 9 * RATE), RATE)
+        for call in range(3):
+            label, start = "ab"[(number + call) % 2], 3 * call + 1.1
+            lines.append(
+                f"{number}.wav,{label},{start},{start + 0.4},{'yes' if number % 2 else ''}"
+            )
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    return tmp_path / "labels.csv"
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("labels", [None, "multi"])
+def test_complete_recordings_give_windows_without_a_call(
+    recordings: Path, tmp_path: Path, flag: bool, labels: str | None
+) -> None:
+    text = recordings.read_text()
+    recordings.write_text(text.replace("yes", "") if flag else text)
+    data = DataSettings(data=str(recordings), labelled_completely=flag, labels=labels)
+    signal = SignalSettings(spectrogram="{window: 1.5}", cache_dir=tmp_path / "cache")
+    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    table, rows = loaded.table, loaded.rows
+    name = "" if labels else "unknown"
+    rest = rows.loc[rows["label"].eq(name)]
+    listed = table.frame.loc[table.frame["label"].eq("")] if labels else table.background
+    assert "train" in {*rest["split"]}
+    splits = table.frame.groupby("path")["split"].first()
+    for row in pd.concat([rest, listed]).itertuples():
+        assert row.split == splits[row.path]
+        assert flag or int(Path(row.path).stem) % 2
+        for start in (1.1, 4.1, 7.1):
+            assert row.end <= start or start + 0.4 <= row.start
+    assert rest["place"].is_unique
+    assert not {*rest["place"]} & {*rows.loc[rows["label"].ne(name), "place"]}
+    assert loaded.labels == (["a", "b"] if labels else ["a", "b", "unknown"])
+
+
+def test_without_the_word_of_the_user_nothing_is_background(
+    recordings: Path, tmp_path: Path
+) -> None:
+    recordings.write_text(recordings.read_text().replace("yes", ""))
+    data, signal = DataSettings(data=str(recordings)), SignalSettings(cache_dir=tmp_path / "cache")
+    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    assert loaded.table.background.empty
+    assert loaded.labels == ["a", "b"]
+    whole = DataSettings(data="demo:sounds", labelled_completely=True)
+    with pytest.raises(SecondhandError, match="--labelled-completely"):
+        render_items(read_items(whole, signal, 0), whole, signal, 0)

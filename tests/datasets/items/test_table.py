@@ -102,6 +102,16 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
     assert load_table(file).frame["group"].ne("").all()
 
 
+def test_a_detectors_json_beside_class_folders_is_told_how_to_be_used(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(root / "detections.json", '{"images": [{"file": "a/0.jpg", "detections": []}]}')
+    write(root / "notes.json", '{"a": 1}')
+    load_table(root)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(f"--data {file}")
+
+
 def test_a_folder_above_the_class_folders_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

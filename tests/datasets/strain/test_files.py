@@ -13,7 +13,7 @@ import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.strain.files import read_strain
-from datasets.strain.formats import open_strain
+from datasets.strain.frames import open_strain
 
 START = 1_000_000_000.0
 RATE = 4096

@@ -190,3 +190,16 @@ def test_moments_of_whole_seconds_are_refused(tmp_path: Path) -> None:
             load_table(file, strain=str(tmp_path), learned=False)
     assert len(read_frames(str(tmp_path)).files) == 1
     assert isinstance(read_frames(str(tmp_path)).find("V1", START), Rejected)
+
+
+def test_training_shifts_a_trigger_within_what_the_durations_show() -> None:
+    rng = np.random.default_rng(0)
+    for durations, limit in (((0.5, 1.0, 2.0, 4.0), 0.5), ((1.0,), 0.25)):
+        settings = QScanSettings(durations=durations)
+        places = settings.places("a.hdf5", at=START + 0.125, count=40, rng=rng)
+        shifts = np.array([at - START - 0.125 for _, _, at in places if at is not None])
+        assert len(shifts) == 40
+        assert np.abs(shifts).max() <= limit
+        assert shifts.min() < -0.9 * limit
+        assert shifts.max() > 0.9 * limit
+    assert settings.places("a.hdf5", start=1.0, end=2.0, count=3, rng=rng) == []

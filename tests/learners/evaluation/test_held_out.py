@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from datasets.items import ItemTable
 from datasets.items.places import Spans, vary_places
 from datasets.items.table import with_columns
 from datasets.loaders.blocks import OpenSpectrogram
 from datasets.spectrograms import PictureCache, Source, item_rows
 from learners.evaluation.held_out import as_predicted, sources
 from learners.inference import Predictor
+from learners.runs.held_out_events import held_out_events
 from tests.app import sites
 
 
@@ -57,4 +59,29 @@ def test_a_held_out_span_has_the_answer_of_its_window_in_the_recording(spans: pd
         assert np.allclose(by_start[start], answer.logits, atol=1e-5)
         middle = (row.start + row.end) / 2
         assert abs(start + 0.5 - middle) == min(abs(s + 0.5 - middle) for s in by_start)
+    predictor.close()
+
+
+@pytest.mark.parametrize("complete", ["1", ""])
+def test_events_of_held_out_recordings(tmp_path: Path, complete: str) -> None:
+    rows = []
+    for number in range(3):
+        path = str(sites.tone(tmp_path / f"{number}.wav", "high", "low", "low", "high", "high"))
+        rows += [
+            (path, "low", 1.2, 2.8),
+            (path, "high", 0.2, 0.6),
+        ]  # the tones from 3 s on are not labelled
+    frame = with_columns(pd.DataFrame(rows, columns=["path", "label", "start", "end"]))
+    frame = frame.assign(split="calibration", complete=complete)
+    predictor = Predictor(sites.tones(), device="cpu", top=9, threshold=0.5)
+    facts = held_out_events(predictor, ItemTable(frame, frame.iloc[:0], "sound", ""), bs=8)
+    assert facts is not None
+    assert (facts["recordings"], facts["events"], facts["found"]) == (3, 6, 6)
+    if complete:
+        assert facts["false_alarms"] == 3
+        assert facts["false_alarms_per_hour"] == pytest.approx(3 * 3600 / 15)
+    else:
+        assert facts["false_alarms"] is None
+    trained = ItemTable(frame.assign(split="train"), frame.iloc[:0], "sound", "")
+    assert held_out_events(predictor, trained, bs=8) is None
     predictor.close()

@@ -28,7 +28,7 @@ from tests.datasets.images.test_capture_time import photo as exif_photo
 from tests.learners.inference.test_predictions import tone
 from tests.learners.predictions.test_formats import answer
 
-URI = {"type": "string", "pattern": "^https://.*/1\\.0/"}
+URI = {"type": "string", "pattern": "^https://.*/1\\.0\\.2/"}
 NAMES = ["deployments", "media", "observations"]
 PROFILE = {
     "type": "object",

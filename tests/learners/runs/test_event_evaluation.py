@@ -81,19 +81,12 @@ def test_a_span_of_two_classes_contradicts_itself_where_an_item_has_one(world, t
     rows = ["0,3,high", "0,3,low", "3,6,low"]
     lines = ["path,start,end,label", *(f"{world}/hours/a.wav,{row}" for row in rows)]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    assert (
-        main(
-            [str(world / "model"), "--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "r")]
-        )
-        == 0
-    )
+    call = [str(world / "model"), "--data", str(tmp_path / "t.csv")]
+    assert main([*call, "--out", str(tmp_path / "r")]) == 3
     assert len(pd.read_csv(tmp_path / "r" / "predictions.csv")) == 1
-    assert (
-        pd.read_csv(tmp_path / "r" / "rejected.csv")["reason"]
-        .str.contains("'high' and 'low'")
-        .tolist()
-        == [True] * 2
-    )
+    reasons = pd.read_csv(tmp_path / "r" / "rejected.csv")["reason"]
+    assert len(reasons) == 2
+    assert reasons.str.contains("'high' and 'low'").all()
     (tmp_path / "t.csv").write_text("\n".join(lines[:3]))
     with pytest.raises(
         SecondhandError,

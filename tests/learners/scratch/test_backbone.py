@@ -138,17 +138,22 @@ def test_vit_b_16_says_what_torchvisions_says(tmp_path, shallow, size):
     assert sizes[0] == sizes[1]
 
 
-def test_timms_vit_brings_its_own_preprocessing(tmp_path, shallow):
-    theirs = randomise(timm.create_model("vit_base_patch16_224", **shallow)).eval()
-    save_file(theirs.state_dict(), tmp_path / "timm.safetensors")
-    spec = NetworkSpec("scratch/vit_b_16", 3)
+@pytest.mark.parametrize("size", [224, 64])
+def test_timms_vit_brings_its_own_preprocessing(tmp_path, shallow, size):
+    published = randomise(timm.create_model("vit_base_patch16_224", **shallow))
+    save_file(published.state_dict(), tmp_path / "timm.safetensors")
+    overlay = {"file": str(tmp_path / "timm.safetensors")}
+    theirs = timm.create_model(
+        "vit_base_patch16_224", img_size=size, pretrained=True, pretrained_cfg_overlay=overlay, **shallow
+    ).eval()  # fmt: skip
+    spec = NetworkSpec("scratch/vit_b_16", 3, size=size)
     network, _, preprocessing = build(spec, weights=tmp_path / "timm.safetensors")
     _, _, expected = build(
-        NetworkSpec("vit_tiny_patch16_224", 3), pretrained=False
+        NetworkSpec("vit_tiny_patch16_224", 3, size=size), pretrained=False
     )  # as the base's
     assert preprocessing == expected
     assert preprocessing.mean == (0.5, 0.5, 0.5)
-    x = pictures(224)
+    x = pictures(size)
     features = theirs.forward_head(theirs.forward_features(x), pre_logits=True)
     close(network.eval()[0](x), features, 1e-5, "features")
 

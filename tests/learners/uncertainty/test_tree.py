@@ -86,6 +86,14 @@ def test_items_are_named_as_by_walking_down(seed: int) -> None:
     ]
 
 
+def test_a_tree_is_read_as_a_spreadsheet_saves_it(tmp_path: Path) -> None:
+    file = written(tmp_path, FRUIT)
+    tree = read_tree(file, CLASSES)
+    file.write_bytes(file.read_text().replace(",", ";").encode("utf-16"))
+    again = read_tree(file, CLASSES)
+    assert (again.names, again.parents.tolist()) == (tree.names, tree.parents.tolist())
+
+
 def test_a_tree_is_written_as_it_is_read(tmp_path: Path) -> None:
     tree = read_tree(written(tmp_path, FRUIT), CLASSES)
     assert tree.names == (*CLASSES, "food", "fruit")

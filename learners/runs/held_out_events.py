@@ -1,0 +1,92 @@
+"""Events in the held-out recordings of a run whose items are labelled spans."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from datasets.audio import probe
+from datasets.core import progress
+from datasets.items import ItemTable
+from datasets.spectrograms import Source
+from learners.evaluation import fraction
+from learners.inference import Predictor
+from learners.runs.event_counts import events_of, joined, matches, rate_limits
+
+#: The parts of the items; the first with labelled spans is predicted.
+PARTS = ("test", "calibration")
+#: Largest number of windows that are predicted: some minutes of work. Recordings beyond them are left out.
+MOST_WINDOWS = 3000
+
+
+def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str, Any] | None:
+    """Events found in held-out recordings, and false alarms an hour, with 95 % limits between recordings.
+
+    Of a recording that is labelled completely all windows are predicted. Of another, those with a labelled span are,
+    and no false alarms are counted: an event elsewhere may be a call that nobody labelled.
+
+    Parameters
+    ----------
+    predictor : lists all classes.
+
+    Returns
+    -------
+    None without labelled spans in recordings, or with a tree of classes; ``false_alarms`` is None if no recording is
+    labelled completely.
+    """
+    spans = table.frame.loc[table.frame[["start", "end"]].notna().all(axis=1)]
+    part = next((part for part in PARTS if spans["split"].eq(part).any()), None)
+    if part is None or predictor.kind != "sound" or predictor.confidence.tree is not None:
+        return None
+    spans = spans.loc[spans["split"].eq(part) & spans["label"].ne("")]
+    windows = _windows(predictor, spans)
+    predicted = progress.counted(
+        predictor.predict(windows, bs=bs), "Hearing held-out recordings", len(windows), "windows"
+    )
+    heard = []
+    for _, group in groupby(predicted, attrgetter("path")):
+        of_recording = tuple(one for one in group if not one.reason.failed)
+        heard += [one._replace(windows=of_recording) for one in of_recording[:1]]
+    paths = [one.path for one in heard]
+    truth = joined(spans.loc[spans["path"].isin(paths)])
+    if truth.empty:
+        return None
+    events = events_of(heard, gap=0.0, exclusive=predictor.confidence.exclusive)
+    of_event = matches(events, truth)
+    found = truth.index.isin(of_event)
+    value, low, high = fraction(found, pd.factorize(truth["path"])[0])
+    facts = {
+        "part": part, "recordings": len(paths), "events": len(truth), "found": int(found.sum()),
+        "recall": value, "recall_interval": (low, high), "false_alarms": None,
+    }  # fmt: skip
+    complete = spans.loc[spans["complete"].ne("") & spans["path"].isin(paths), "path"].unique()
+    if len(complete):
+        wrong = events.loc[of_event.eq(-1), "path"].value_counts()
+        counts = [int(wrong.get(path, 0)) for path in complete]
+        hours = [probe(path).duration / 3600 for path in complete]
+        facts |= {
+            "false_alarms": sum(counts),
+            "hours": float(np.sum(hours)),
+            "false_alarms_per_hour": sum(counts) / float(np.sum(hours)),
+            "false_alarms_per_hour_interval": rate_limits(counts, hours),
+        }
+    return facts
+
+
+def _windows(predictor: Predictor, spans: pd.DataFrame) -> list[Source]:
+    """Windows of the recordings, at most about `MOST_WINDOWS`."""
+    assert predictor.spectrogram is not None
+    windows = list[Source]()
+    for path, of_it in spans.groupby("path", sort=False):
+        if len(windows) > MOST_WINDOWS:
+            break
+        complete = of_it["complete"].ne("").any()
+        for start, end in predictor.spectrogram.spans(path, overlap=predictor.bundle.overlap):
+            first, last = start or 0.0, np.inf if end is None else end
+            if complete or (of_it["start"].lt(last) & of_it["end"].gt(first)).any():
+                windows.append(Source(path, start, end))
+    return windows
