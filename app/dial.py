@@ -82,6 +82,11 @@ class PointsDial:
             f" As a flag of predict, evaluate and adjust: {point.rule}." if point.overrides else ""
         )
         effect = note_html(f"It answers {counts} Training used none of them.", status=True)
+        if point is self.table.own and (more := self.table.offered) is not None:
+            looser = self.table.sentence(more, part_name(self.table.split))
+            effect += note_html(
+                f"That is fewer than half. With {more.rule} (move the slider to the right) it answers {looser}"
+            )
         return effect + note_html(f"{rule_words(self.rule(value))}{flags}")
 
 

@@ -232,6 +232,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
     from learners.inference import Predictor, stack_outputs
     from learners.model import load_bundle, save_with_confidence
     from learners.uncertainty import Outputs, refitted
+    from learners.uncertainty.refitting import CERTAIN
 
     bundle = load_bundle(settings.model)
     predictor = Predictor(bundle, device=settings.device, engine=settings.engine)
@@ -279,10 +280,15 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
             }
         ),
     )
+    reached = (
+        f"the strictest that these labels suggest: {threshold.message}. Label more files."
+        if threshold.message
+        else f"the lowest at which at least {100 * target:.3g} % of the answers are right here, with a probability of "
+        f"{100 * CERTAIN:.0f} %."
+    )
     print(
         f"Temperature: {before.value:.2f} before, {confidence.calibrator.temperature.value:.2f} here.\n"
-        f"Threshold: {threshold.value:.3g}, the lowest at which {100 * target:.3g} % of the answers are right here. It "
-        f"answers about {100 * threshold.coverage:.0f} % of these files.\n"
+        f"Threshold: {threshold.value:.3g}, {reached} It answers about {100 * threshold.coverage:.0f} % of these files.\n"
         f"Model for this site:  {settings.out}"
     )
     return 3 if len(usable) < len(detailed) else 0

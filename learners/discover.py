@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from datasets.core.errors import counted
 from datasets.core.scanning import some_files
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
@@ -115,7 +116,10 @@ def _sure(cluster: Cluster) -> str:
     """How sure it is that a cluster is of a new class, as text."""
     best, _ = Counter(row.prediction.best for row in cluster.rows).most_common(1)[0]
     verdict = f"a new class, most like {best}" if cluster.new else f"{best} or a new class"
-    return f"{len(cluster.rows)} files, {cluster.far} far (expected {cluster.known_far:.0f}): {verdict}"
+    files = f"{len(cluster.rows)} files"
+    if cluster.groups < len(cluster.rows):
+        files += f" in {counted(cluster.groups, 'scene')}"
+    return f"{files}, {cluster.far} far (expected {cluster.known_far:.0f}): {verdict}"
 
 
 def _lines(found: Discoveries, fdr: float) -> list[str]:

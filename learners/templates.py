@@ -57,7 +57,7 @@ def flags(text: str) -> Markup:
         re.sub(
             r"(?<!\S)(\(?)(--[a-z-]+)",
             r'\1<code class="flag">\2</code>',
-            escape(str(_printable(text))),
+            str(escape(str(_printable(text)))),  # Markup would escape the replacement
         )
     )
 

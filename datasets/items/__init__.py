@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from datasets.items.splits import (
         SPLITS,
         assign_splits,
+        components,
         fold_names,
         split_units,
         stratified_folds,

@@ -1,8 +1,9 @@
 """Finds files of classes that a model does not know: which files these are, and which of them belong together.
 
 Single files: a conformal p-value (arXiv:2104.08279) for each, and the procedure of Benjamini and Hochberg over all.
-Groups: HDBSCAN on the features of the refused files together with the training files, which keep refused files of
-known classes with their class.
+Clusters: HDBSCAN on the features of the refused files together with the training files, which keep refused files of
+known classes with their class. Frames of one scene count as one file (`scenes_of`): a burst of a known animal that looks
+odd once would otherwise look like many odd files.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN
+from datasets.items import UNKNOWN, Clock, components
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
-from learners.inference import Floats, Prediction, Predictor
-from learners.uncertainty import BACKGROUND, Confidence, normalise
+from learners.inference import Floats, Prediction, Predictor, events_of
+from learners.uncertainty import (
+    BACKGROUND,
+    Confidence,
+    Groups,
+    Ints,
+    effective_counts,
+    group_sums,
+    normalise,
+)
 
 #: Smallest number of files in a cluster, the default of scikit-learn.
 SMALLEST = 5
@@ -52,13 +61,15 @@ class Cluster:
     Attributes
     ----------
     rows : the files.
+    groups : number of groups of the files: scenes, recordings or bursts.
     far : number of files with a p-value of at most `FAR`.
     known_far : number of files that would be as far if they were refused files of known classes.
     new : whether there are too many far files for a known class (binomial test at `ERROR`, divided by the number of
-        clusters).
+        clusters; files of a group count as fewer, `effective_counts`).
     """
 
     rows: list[Found]
+    groups: int
     far: int
     known_far: float
     new: bool
@@ -124,13 +135,27 @@ def discover(
                 # Copied, because a view would keep the features of its whole batch in memory.
                 refused.append(window.features.copy())
     features = np.stack(refused) if refused else np.empty((0, 0), np.float32)
-    return discoveries_of(confidence, predictions, features, fdr)
+    paths = [one.path for one in predictions if one.label == UNKNOWN]
+    together = np.unique(paths, return_inverse=True)[1]  # windows of one recording
+    if predictor.kind == "picture":
+        names, clock = [*dict.fromkeys(paths)], Clock()
+        event_of = {names[n]: k for k, event in enumerate(events_of(names, clock)) for n in event}
+        together = np.array([event_of[path] for path in paths], np.int64)
+    return discoveries_of(confidence, predictions, features, fdr, together)
 
 
 def discoveries_of(
-    confidence: Confidence, predictions: Sequence[Prediction], features: Floats, fdr: float
+    confidence: Confidence,
+    predictions: Sequence[Prediction],
+    features: Floats,
+    fdr: float,
+    together: Groups = None,
 ) -> Discoveries:
-    """`discover` for files that are predicted already; ``features`` [r, d] are those of the r refused files."""
+    """`discover` for files that are predicted already.
+
+    ``features`` [r, d] are those of the r refused files; ``together`` [r] numbers those that are known to be of one
+    recording or burst. Files of one scene (`scenes_of`) belong together as well.
+    """
     if not 0 < fdr < 1:
         raise SecondhandError(f"--fdr {fdr:g}: expected a fraction between 0 and 1, such as 0.1")
     p = confidence.known_p(np.array([prediction.known for prediction in predictions]))
@@ -145,11 +170,19 @@ def discoveries_of(
         raise SecondhandError(
             "the model stores no features of its training files, which separate clusters of known classes. Train it again"
         )
-    groups = clusters_of(features, reference) if found else []
+    scenes = scenes_of(features, max(confidence.distance.copy, _usual_distance(reference)))
+    clusters_rows = clusters_of(features, reference, scenes) if found else []
+    units = scenes
+    if together is not None and len(scenes):
+        units = components(scenes, scenes.max() + 1 + together, scenes.max() + 2 + together.max())
+        units = units[scenes]
     refused = 1 - confidence.threshold_gate.threshold.coverage
-    clusters = [_cluster([found[i] for i in group], refused, len(groups)) for group in groups]
+    clusters = [
+        _cluster([found[i] for i in rows], units[rows], refused, len(clusters_rows))
+        for rows in clusters_rows
+    ]
     clusters.sort(key=lambda cluster: (-cluster.new, -cluster.far, -len(cluster.rows)))
-    clustered = {i for group in groups for i in group}
+    clustered = {i for rows in clusters_rows for i in rows}
     others = [row for i, row in enumerate(found) if i not in clustered]
     others.sort(key=lambda row: row.p_value)
     calibration = len(confidence.score_gate.calibration)
@@ -178,37 +211,82 @@ def calibration_needed(files: int, new: int, fdr: float) -> int:
     return math.ceil(files / (fdr * new) - 1 - 1e-9)
 
 
-def clusters_of(features: Floats, reference: Floats) -> list[list[int]]:
+def scenes_of(features: Floats, apart: float) -> Ints:
+    """Number of the scene of each row of ``features`` [n, d], so that a burst or a copied file is one scene.
+
+    Rows of length 1 whose mean distance is at most ``apart`` are joined (average linkage). Files of different scenes are
+    rarely as close if this is the usual distance of a training file to its nearest neighbour, or the distance within
+    which a file counts as a copy of a training file.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from sklearn.neighbors import radius_neighbors_graph
+
+    if not len(features):
+        return np.empty(0, np.int64)
+    x = normalise(features)
+    first, second = radius_neighbors_graph(x, apart).nonzero()
+    parts = components(first, second, len(x))
+    scenes = np.zeros(len(x), np.int64)
+    for rows in np.split(np.argsort(parts, kind="stable"), np.cumsum(np.bincount(parts))[:-1]):
+        number = np.ones(1, np.int64)
+        if len(rows) > 1:
+            number = fcluster(linkage(x[rows], "average"), apart, "distance")
+        scenes[rows] = scenes.max() + number
+    return scenes - 1
+
+
+def _usual_distance(reference: Floats) -> float:
+    """Median distance of the training files to the nearest other one."""
+    from sklearn.neighbors import NearestNeighbors
+
+    if len(reference) < 2:
+        return 0.0
+    near, _ = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(reference).kneighbors()
+    return float(np.median(near))
+
+
+def clusters_of(features: Floats, reference: Floats, scenes: Ints) -> list[list[int]]:
     """Rows of ``features`` [n, d] in each cluster, the most typical first.
 
-    HDBSCAN (Campello et al. 2013) with the leaves of its tree, on rows of length 1, together with the training files
-    ``reference`` [m, d]. A cluster with as many training files as others is one of a known class and is left out.
+    HDBSCAN (Campello et al. 2013) with the leaves of its tree, on the means of ``scenes`` [n], rows of length 1, together
+    with the training files ``reference`` [m, d]. A cluster with as many training files as scenes is one of a known
+    class and is left out. A scene in no cluster is one by itself if it has enough files.
     """
     from sklearn.cluster import HDBSCAN
 
-    x = np.vstack([normalise(features), reference])
+    means = normalise(group_sums(normalise(features), scenes)).astype(np.float32)
+    x = np.vstack([means, reference])
     if len(x) < SMALLEST:
         return []
     fitted = HDBSCAN(min_cluster_size=SMALLEST, cluster_selection_method="leaf", copy=True).fit(x)
-    ours, groups = fitted.labels_[: len(features)], []
+    ours, groups = fitted.labels_[: len(means)], []
     for label in range(fitted.labels_.max() + 1):
-        rows = np.flatnonzero(ours == label)
-        if 2 * len(rows) > (fitted.labels_ == label).sum():
-            typical = np.argsort(-fitted.probabilities_[rows], kind="stable")
+        if 2 * (ours == label).sum() > (fitted.labels_ == label).sum():
+            rows = np.flatnonzero(ours[scenes] == label)
+            typical = np.argsort(-fitted.probabilities_[scenes[rows]], kind="stable")
             groups.append([int(row) for row in rows[typical]])
-    return groups
+    sizes = np.bincount(scenes)
+    alone = np.flatnonzero((ours < 0) & (sizes >= SMALLEST))
+    return groups + [np.flatnonzero(scenes == scene).tolist() for scene in alone]
 
 
-def _cluster(rows: list[Found], refused_share: float, clusters: int) -> Cluster:
+def _cluster(rows: list[Found], units: Ints, refused_share: float, clusters: int) -> Cluster:
     """The cluster of these files.
 
     A refused file of a known class is far with a probability of at most `FAR` divided by ``refused_share``, the
     fraction of calibration files that the model refuses.
     """
-    from scipy.stats import binom
+    from scipy.special import betainc
 
-    far = sum(row.p_value <= FAR for row in rows)
+    is_far = np.array([row.p_value <= FAR for row in rows])
     # NaN where the share is not known: nothing is called new
     share = min(1.0, FAR / refused_share) if refused_share > 0 else 1.0
-    chance = float(binom.sf(far - 1, len(rows), share))
-    return Cluster(rows, far, share * len(rows), chance <= ERROR / clusters)
+    far, n = effective_counts(is_far, units)
+    chance = float(betainc(far, n - far + 1, share)) if far else 1.0  # P(at least far of n)
+    return Cluster(
+        rows,
+        len(np.unique(units)),
+        int(is_far.sum()),
+        share * len(rows),
+        chance <= ERROR / clusters,
+    )

@@ -157,6 +157,16 @@ def _rounded(value: float) -> str:
     return f"{float(f'{value:.2g}'):g}"
 
 
+def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The flag of a rule that answers more files, and what it answers, if the model answers fewer than half."""
+    from learners.uncertainty import OperatingPoints
+
+    table = OperatingPoints.of(metrics)
+    if table is None or (point := table.offered) is None:
+        return None
+    return point.rule, table.sentence(point, part_name(table.split))
+
+
 def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:
     """Whether the model refuses nearly all files of the part that is reported."""
     part = part_with(metrics, "coverage")
@@ -176,6 +186,9 @@ def _single(
         lines.append(f"Answers {answered} of the {items}, {share} ({limits}).")
     refused = f"{items - answered} of the {items}" if answered else f"all {items}"
     lines.append(f"Refuses {refused}{_unknown(metrics, 'accepted')}.")
+    looser = looser_rule(metrics)
+    if looser:
+        lines.append(f"That is fewer than half. With {looser[0]} it answers {looser[1]}")
     if not answers_almost_nothing(metrics):
         return lines
     learnt = int(metrics.get("calibration_items", items))
@@ -186,6 +199,8 @@ def _single(
             f"It has only {learnt} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
             "files to every class and train again."
         )
+    elif looser:
+        remedy = "A looser rule answers more: see below."
     else:
         remedy = "No lower threshold is accurate enough: add files, or ask for less with --target-accuracy."
     return [f"This model will answer almost nothing: it says 'unknown'. {remedy}", *lines]
@@ -242,7 +257,9 @@ def next_commands(
     part = part_with(metrics, "coverage")
     lines = [f"Look at the report:  {report}", f"Predict:             {predict} FILE..."]
     if part is not None and metrics[f"{part}_coverage"] < 1 and f"{part}_accuracy" in metrics:
-        lines.append(f"Answer more files:   {adjust}")
+        looser = looser_rule(metrics)
+        chosen = f" {looser[0]} --out adjusted" if looser else ""
+        lines.append(f"Answer more files:   {adjust}{chosen}")
     return lines
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import scipy  # scipy.sparse is loaded where it is first used
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtri
 
 from datasets.core.errors import SecondhandError
 from learners.uncertainty import (
@@ -21,7 +21,10 @@ from learners.uncertainty import (
     Mask,
     check_labels,
     check_probabilities,
+    design_effects,
     effective_counts,
+    few_groups_factor,
+    group_sums,
 )
 
 #: Number of bins with equal numbers of items (quantiles; ties stay together).
@@ -33,7 +36,7 @@ TAILS = (0.025, 0.975)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its 95 % bootstrap interval."""
+    """A figure and its 95 % limits."""
 
     value: float
     low: float
@@ -48,7 +51,8 @@ class CalibrationFigures:
     ----------
     nll : mean ``-log p[label]`` in nats; a probability of 0 counts as the smallest float.
     brier : mean over items of ``sum((p - onehot)**2)`` over classes, 0 to 2 (Brier 1950).
-    ece : expected calibration error of the top class, 0 to 1 (arXiv:1706.04599, equation 3).
+    ece : expected calibration error of the top class, 0 to 1, in `BINS` bins with equal numbers of items
+        (arXiv:2012.08668, which finds it less biased than the bins of equal width of arXiv:1706.04599).
     classwise_ece : mean calibration error of each class's probability (arXiv:1910.12656), including classes
         that never occur.
     ece_by_chance : mean ECE of a perfectly calibrated network with the same probabilities and number of
@@ -168,25 +172,38 @@ def with_limits(value: float, low: float, high: float) -> str:
 
 
 def calibration_figures(
-    probabilities: ArrayLike, labels: ArrayLike, *, draws: int = 1000, seed: int = 0
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    *,
+    groups: Groups = None,
+    draws: int = 1000,
+    seed: int = 0,
 ) -> CalibrationFigures:
-    """Calibration figures with 95 % bootstrap intervals.
+    """Calibration figures with 95 % limits.
 
-    All figures use the same resamples and the bins of the whole set. Resampling adds noise within bins and
-    raises calibration errors, so the interval is the basic (reflected) one, clipped at 0 and widened to contain
-    the estimate. Near 0 this is not enough, so the lower limit of the ECE is 0 where a perfectly calibrated
-    network would show as much (outcomes sampled from the probabilities, Broecker and Smith 2007). The classwise
-    figure uses fewer resamples for very many items and classes.
+    The limits of means (NLL, Brier) are those of `positive_mean`. Those of calibration errors are from a bootstrap of
+    whole groups with the bins of the whole set, widened for few groups (`few_groups_factor`; Hesterberg 2015, doi
+    10.1080/00031305.2015.1089789). Resampling adds noise within bins and raises calibration errors, so the interval is
+    the basic (reflected) one, widened to contain the estimate. Near 0 this is not enough, so the lower limit of the
+    ECE is 0 where a perfectly calibrated network would show as much (outcomes sampled from the probabilities, Broecker
+    and Smith 2007, as correlated within groups as the errors are). The classwise figure uses fewer resamples for very
+    many items and classes.
     """
     p, y = _check(probabilities, labels)
     n, classes = p.shape
-    top = p.max(axis=1)
-    gap = top - (p.argmax(axis=1) == y)
+    units = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(units)
+    widening = few_groups_factor(n, units) / ndtri(TAILS[1])
+    top, right = p.max(axis=1), p.argmax(axis=1) == y
+    gap = top - right
+    # Probability that an item of the calibrated network has the outcome of its group's common random number.
+    effect, mean_size = design_effects(~right, units)[-1], (sizes**2).sum() / n
+    shared = np.sqrt((effect - 1) / (mean_size - 1)) if mean_size > 1 else 0.0
     member = (_bins(top)[:, None] == np.arange(BINS)).astype(np.float64)
     p_label = p[np.arange(n), y]
     nll = -np.log(np.maximum(p_label, np.finfo(np.float64).tiny))
     brier = (p**2).sum(axis=1) + 1 - 2 * p_label
-    items = np.column_stack([nll, brier, member * gap[:, None]])
+    gaps_of_groups = group_sums(member * gap[:, None], units)
 
     # For each item and class: its cell (class x bin), and probability minus truth.
     cells = np.stack([c * BINS + _bins(column) for c, column in enumerate(p.T)], axis=1)
@@ -199,37 +216,58 @@ def calibration_figures(
     class_draws = int(min(draws, max(50, CLASSWISE_WORK // p.size)))
 
     rng = np.random.default_rng(seed)
-    loss, square, error, per_class, chance = [], [], [], [], []
+    error, per_class, chance = [], [], []
     for start in range(0, draws, 100):
         size = min(100, draws - start)
-        picks = rng.integers(0, n, size=(size, n)) + n * np.arange(size)[:, None]
-        weight = np.bincount(picks.ravel(), minlength=size * n).reshape(size, n) / n
-        sums = weight @ items
-        loss.append(sums[:, 0])
-        square.append(sums[:, 1])
-        error.append(np.abs(sums[:, 2:]).sum(axis=1))
-        right = rng.random((size, n)) < top
-        chance.append(np.abs((top - right) @ member).sum(axis=1) / n)
+        picks = rng.integers(0, len(sizes), size=(size, len(sizes)))
+        picks += len(sizes) * np.arange(size)[:, None]
+        weight = np.bincount(picks.ravel(), minlength=size * len(sizes)).reshape(size, -1)
+        weight = weight / (weight @ sizes)[:, None]
+        error.append(np.abs(weight @ gaps_of_groups).sum(axis=1))
+        uniform = np.where(
+            rng.random((size, n)) < shared,
+            rng.random((size, len(sizes)))[:, units],
+            rng.random((size, n)),
+        )
+        chance.append(np.abs((top - (uniform < top)) @ member).sum(axis=1) / n)
         if start < class_draws:
-            part = weight[: class_draws - start]
+            part = weight[: class_draws - start, units]
             per_class.append(np.abs(by_class @ part.T).sum(axis=0) / classes)
 
     def estimate(value: float, samples: list[Floats]) -> Estimate:
+        if len(sizes) == 1:
+            return Estimate(value, 0.0, 1.0)
         low, high = np.quantile(np.concatenate(samples), TAILS)
-        return Estimate(value, max(0.0, min(value, 2 * value - high)), max(value, 2 * value - low))
+        below, above = (widening * max(0.0, side) for side in (high - value, value - low))
+        return Estimate(value, max(0.0, value - below), min(1.0, value + above))
 
-    top_error = estimate(float(np.abs(items[:, 2:].sum(axis=0)).sum() / n), error)
+    top_error = estimate(float(np.abs(gaps_of_groups.sum(axis=0)).sum() / n), error)
     by_chance = np.concatenate(chance)
     if top_error.value <= np.quantile(by_chance, TAILS[1]):
         top_error = replace(top_error, low=0.0)
+    of_classes = float(np.abs(np.asarray(by_class.sum(axis=1))).sum() / p.size)
     return CalibrationFigures(
         n,
-        estimate(float(items[:, 0].mean()), loss),
-        estimate(float(items[:, 1].mean()), square),
+        positive_mean(nll, groups, -np.log(np.finfo(np.float64).tiny)),
+        positive_mean(brier, groups, 2.0),
         top_error,
-        estimate(float(np.abs(np.asarray(by_class.sum(axis=1))).sum() / p.size), per_class),
+        estimate(of_classes, per_class),
         float(by_chance.mean()),
     )
+
+
+def positive_mean(values: Floats, groups: Groups, most: float) -> Estimate:
+    """Mean of ``values`` [n], from 0 to ``most``, and its 95 % limits, symmetric in its logarithm.
+
+    The variance is that between groups (Taylor linearisation).
+    """
+    n, mean = len(values), float(values.mean())
+    width = few_groups_factor(n, groups)
+    if width == np.inf:
+        return Estimate(mean, 0.0, most)
+    error = np.sqrt((group_sums(values - mean, groups) ** 2).sum()) / n
+    factor = np.exp(min(width * error / mean, 700.0)) if mean else 1.0
+    return Estimate(mean, mean / factor, min(most, mean * factor))
 
 
 def _check(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, Ints]:

@@ -1,7 +1,7 @@
 """A model on data from another source (domain shift): whether its guarantees hold on labelled files, and the
 accuracy to expect on unlabelled ones.
 
-Intervals are 95 %; those of fractions (`fraction`) count groups.
+Intervals are 95 % and count groups, not files.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def _each(
 
 def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
     labels, fitted = known_labels(items), confidence.calibrator.temperature
-    n, best = len(labels), fit_temperature(items.logits, labels, what="file")
+    n, units = len(labels), items.groups
+    best = fit_temperature(items.logits, labels, groups=units, what="file")
     side = ""
     if best.low > fitted.value:
         side = ": the model is overconfident here"
@@ -170,7 +171,9 @@ def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> 
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
     before, after = (
         calibration_figures(
-            softmax(items.logits, t, background=confidence.calibrator.background), labels
+            softmax(items.logits, t, background=confidence.calibrator.background),
+            labels,
+            groups=units,
         )
         for t in (1.0, fitted.value)
     )

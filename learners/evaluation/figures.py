@@ -38,6 +38,7 @@ from learners.uncertainty import (
     Mask,
     Tree,
     aurc,
+    effective_counts,
     make_score,
     risk_coverage,
     softmax,
@@ -54,6 +55,8 @@ WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
 TREE_POINTS = 60  # of a curve of answers by depth
 BINS = 30  # of a histogram of scores
+#: Probability that a class is called worse than the others if all are equal.
+ERROR = 0.05
 
 
 @dataclass(frozen=True)
@@ -251,15 +254,17 @@ def class_table(known: pd.DataFrame, classes: list[str], tree: Tree | None = Non
 def weakest_class(known: pd.DataFrame, tree: Tree | None = None) -> str | None:
     """The class with the smallest share of its items answered rightly, which more labels would help most.
 
-    None if no class has a share whose upper 95 % limit (`part_of`) is below the share of all items: the differences may
-    be chance.
+    None if no class is below the share of all items by more than chance, `ERROR` over all classes: each is tested
+    exactly (binomial), its items counted as in `part_of`, and the classes share the error (Bonferroni).
     """
-    hits = known["label"].ne(UNKNOWN) & is_correct(known, tree)
-    below = {
-        str(name): share[0]
-        for name, rows in known.groupby("truth")
-        if (share := part_of(hits.loc[rows.index], rows))[2] < hits.mean()
-    }
+    from scipy.special import betaincc
+
+    hits, names = known["label"].ne(UNKNOWN) & is_correct(known, tree), known["truth"].astype(str)
+    mean, below = float(hits.mean()), dict[str, float]()
+    for name, rows in known.groupby(names):
+        right, n = effective_counts(hits.loc[rows.index], units_of(rows))
+        if right < n and betaincc(right + 1, n - right, mean) <= ERROR / names.nunique():
+            below[str(name)] = float(hits.loc[rows.index].mean())
     return min(below, key=below.__getitem__, default=None)
 
 
@@ -286,12 +291,13 @@ def _split(
     rows = predictions.loc[predictions["split"].eq(name)]
     in_split = scored.where(predictions["split"].to_numpy()[scored.rows] == name)
     labelled = in_split.where(in_split.labels >= 0)
+    units = units_of(predictions.iloc[labelled.rows])
     return {
         "items": len(rows),
         "scored": len(in_split.rows),
         **{name: named_limits(part_of(hits, rows)) for name, hits in _outcomes(rows, tree).items()},
         "calibration": {
-            when: calibration_figures(getattr(labelled, when), labelled.labels)
+            when: calibration_figures(getattr(labelled, when), labelled.labels, groups=units)
             if len(labelled.rows)
             else None
             for when in WHEN

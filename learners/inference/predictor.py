@@ -117,6 +117,11 @@ def as_source(file: FileOrSource, at: float | None = None) -> Source:
         times = (file.start, file.end, file.at)
         start, end, moment = (None if t is None or t != t else t for t in times)
         return Source(file.path, start, end, moment, file.box)
+    if not isinstance(file, str | os.PathLike):
+        raise SecondhandError(
+            f"a {type(file).__name__} cannot be predicted: expected the name of a file. Save a picture first "
+            "(image.save('a.png')) and predict its name"
+        )
     return Source(os.fspath(file), at=at)
 
 
@@ -471,7 +476,7 @@ class Predictor:
 
         Parameters
         ----------
-        paths : files, or sources with a time span or a moment in a signal.
+        paths : files, or sources with a time span or a moment in a signal; no pictures or arrays in memory.
         at : moment in files for which ``paths`` has none: GPS time in seconds for strain (default: the loudest
             moment), seconds from the start for sound (default: the whole file). An error for pictures.
         bs : items per forward pass.
@@ -509,6 +514,8 @@ class Predictor:
             path = os.fspath(paths)
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
         check_moment(self.kind, at)
+        if not isinstance(paths, Iterable):  # such as a picture in memory, which is refused
+            paths = [paths]
         files: Iterator[Source] = (as_source(path, at) for path in paths)
         if self._warn_of_whole:
             files = self._warned(files)

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.items import UNKNOWN, ItemTable
+from learners.cli.result import held_out_events
 from learners.files import (
     PathShortener,
     data_name,
@@ -117,10 +118,16 @@ def write_report(
     epochs = None if history is None else pd.read_csv(history)
     content = sections(Material(table, names, Pictures(predictor), epochs, _kept(history)))
     done = "Evaluated" if history is None else "Trained"
+    events = None if history is None else bundle.metrics.get("events")
     figures = {
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
         "protocol": names(table.protocol),
-        "notices": [*notices, *bundle.decider.notes, *content.notices],
+        "notices": [
+            *notices,
+            *([held_out_events(events)] if events else []),
+            *bundle.decider.notes,
+            *content.notices,
+        ],
         "checks": checks,
         **content.figures,
         "history": [] if epochs is None else epochs.to_dict("records"),

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from datasets.core.errors import counted
-from learners.cli.result import ALMOST_NOTHING, false_alarms, part_name, rarely_found
+from datasets.core.program import installed_commands
+from learners.cli.result import ALMOST_NOTHING, false_alarms, looser_rule, part_name, rarely_found
 from learners.templates import percent
 
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
@@ -42,8 +43,14 @@ def verdict(
         return Verdict("amber", "No file of a known class could be judged.")
     rows = {str(row["what"]): row for row in checks}
     if "accuracy of accepted" in rows:
-        return _of_checks(rows, problems, copies)
-    return _of_run(figures, problems)
+        found = _of_checks(rows, problems, copies)
+    else:
+        found = _of_run(figures, problems)
+    if (looser := looser_rule(figures)) is None:
+        return found
+    adjust = installed_commands("python -m learners.adjust")
+    more = f"With {looser[0]} it answers {looser[1]} The command: {adjust} MODEL {looser[0]} --out adjusted"
+    return found._replace(message=f"{found.message} {more}")
 
 
 def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:

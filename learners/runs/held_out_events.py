@@ -81,7 +81,8 @@ def _windows(predictor: Predictor, spans: pd.DataFrame) -> list[Source]:
     """Windows of the recordings, at most about `MOST_WINDOWS`."""
     assert predictor.spectrogram is not None
     windows = list[Source]()
-    for path, of_it in spans.groupby("path", sort=False):
+    for name, of_it in spans.groupby("path", sort=False):
+        path = str(name)
         if len(windows) > MOST_WINDOWS:
             break
         complete = of_it["complete"].ne("").any()

@@ -38,6 +38,8 @@ from learners.uncertainty.thresholds import (
     aurc,
     design_effects,
     effective_counts,
+    few_groups_factor,
+    group_sums,
     risk_coverage,
     threshold_for_accuracy,
     threshold_for_coverage,

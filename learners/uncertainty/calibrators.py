@@ -15,7 +15,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.files import jsonable, ranged, read_as
-from learners.uncertainty.arrays import Floats, Ints, Mask, check_labels, check_logits, softmax
+from learners.uncertainty.arrays import (
+    Floats,
+    Groups,
+    Ints,
+    Mask,
+    check_labels,
+    check_logits,
+    softmax,
+)
+from learners.uncertainty.thresholds import (
+    design_effects,
+    effective_counts,
+    few_groups_factor,
+    group_sums,
+)
 
 #: Least number of calibration items for a reliable temperature.
 ENOUGH = 100
@@ -97,15 +111,21 @@ def _temperature_for_confidence(confidence: float, centred: Floats) -> float:
     return float(np.exp(scipy.optimize.brentq(excess, low, 0.0, xtol=1e-6)))
 
 
-def _improves_nll(centred: Floats, labels: Ints) -> bool:
-    """Whether a temperature lowers the NLL of items it was not fitted to (tenfold cross-validation)."""
+def _improves_nll(centred: Floats, labels: Ints, groups: Groups) -> bool:
+    """Whether a temperature lowers the NLL of items it was not fitted to (tenfold cross-validation).
+
+    The items of a group share a fold.
+    """
     n = len(labels)
-    if n < 2:
+    numbers = np.arange(n) if groups is None else groups
+    _, first, group = np.unique(numbers, return_index=True, return_inverse=True)
+    if len(first) < 2:
         return False
-    fold = np.empty(n, dtype=np.int64)
-    fold[np.argsort(labels, kind="stable")] = np.arange(n) % min(FOLDS, n)
+    fold_of_group = np.empty(len(first), dtype=np.int64)
+    fold_of_group[np.argsort(labels[first], kind="stable")] = np.arange(len(first)) % FOLDS
+    fold = fold_of_group[group]
     after = 0.0
-    for k in range(min(FOLDS, n)):
+    for k in range(fold.max() + 1):
         out = fold == k
         t = _minimise(centred[~out], labels[~out])
         after += logits_nll(centred[out], labels[out], t) * out.sum()
@@ -116,6 +136,7 @@ def fit_temperature(
     logits: ArrayLike,
     labels: ArrayLike,
     *,
+    groups: Groups = None,
     paths: Sequence[str] | None = None,
     what: str = "calibration item",
 ) -> Temperature:
@@ -131,6 +152,7 @@ def fit_temperature(
     Parameters
     ----------
     logits : ``[n, classes]``, finite. labels : ``[n]`` integers; a class may be missing.
+    groups : ``[n]`` group numbers, which the limits count; None if items are independent.
     paths : file names, for the error about logits that are not finite. what : name of an item in the message.
 
     Examples
@@ -149,18 +171,22 @@ def fit_temperature(
     centred = z - z.max(axis=1, keepdims=True)
     best = _minimise(centred, y)
     notes = []
-    low, high = _interval(best, centred, y)
+    low, high = _interval(best, centred, y, groups)
     right = centred[np.arange(n), y] == 0
     if right.all():
         best = _temperature_for_confidence((n + 1) / (n + 2), centred)
         every = f"The only {what} is" if n == 1 else f"All {n} {what}s are"
         few = f"; at least {ENOUGH} are needed" if n < ENOUGH else ""
         notes.append(f"{every} predicted correctly, so overconfidence cannot be measured{few}")
-        low, high = TEMPERATURES[0], _temperature_for_confidence(0.025 ** (1 / n), centred)
+        independent = effective_counts(right, groups)[1]
+        low, high = (
+            TEMPERATURES[0],
+            _temperature_for_confidence(0.025 ** (1 / independent), centred),
+        )
     elif n < ENOUGH:
         number = f"1 {what} is" if n == 1 else f"{n} {what}s are"
         few = f"{number} too few to calibrate the probabilities"
-        if not _improves_nll(centred, y):
+        if not _improves_nll(centred, y, groups):
             best, few = 1.0, f"{few}, so they are not corrected (temperature 1)"
         notes.append(f"{few}; at least {ENOUGH} are needed")
     if best == TEMPERATURES[1]:
@@ -179,19 +205,34 @@ def cautious(fitted: Temperature) -> Temperature:
     return fitted if fitted.value >= 1 else replace(fitted, value=min(fitted.high, 1.0))
 
 
-def _interval(best: float, centred: Floats, labels: Ints) -> tuple[float, float]:
-    """95 % limits of T from the sandwich variance of 1/T, symmetric in log T."""
+def _interval(best: float, centred: Floats, labels: Ints, groups: Groups) -> tuple[float, float]:
+    """95 % limits of T from the profile likelihood, which is not symmetric where errors are rare.
+
+    The likelihood ratio is divided by the design effect of the groups (Rotnitzky and Jewell 1990,
+    doi 10.1093/biomet/77.3.485): the sandwich variance of 1 / T relative to that of the likelihood, or, as few groups
+    show little of it, that of the errors (`design_effects`) if it is larger.
+    """
     import scipy
 
-    first, second = _slope(1 / best, centred, labels)
+    n, (first, second) = len(labels), _slope(1 / best, centred, labels)
     curvature = float(second.sum())
-    if curvature <= 0 or best in TEMPERATURES:
+    width = few_groups_factor(n, groups)
+    if curvature <= 0 or best in TEMPERATURES or width == np.inf:
         return TEMPERATURES
-    error = float(np.sqrt((first**2).sum())) / curvature * best
-    if error > np.log(TEMPERATURES[1]):
-        return TEMPERATURES
-    factor = float(np.exp(scipy.special.ndtri(0.975) * error))
-    return max(best / factor, TEMPERATURES[0]), min(best * factor, TEMPERATURES[1])
+    wrong = centred[np.arange(n), labels] < 0
+    sandwich = float((group_sums(first, groups) ** 2).sum()) / curvature
+    effect = max(sandwich, float(design_effects(wrong, groups)[-1]))
+    most = logits_nll(centred, labels, best) + width**2 * effect / (2 * n)
+
+    def excess(log_t: float) -> float:
+        return logits_nll(centred, labels, np.exp(log_t)) - most
+
+    def limit(end: float) -> float:
+        if excess(np.log(end)) <= 0:
+            return end
+        return float(np.exp(scipy.optimize.brentq(excess, np.log(best), np.log(end), xtol=1e-6)))
+
+    return limit(TEMPERATURES[0]), limit(TEMPERATURES[1])
 
 
 @dataclass(frozen=True)
@@ -208,10 +249,16 @@ class TemperatureScaling:
 
     @classmethod
     def fit(
-        cls, logits: Floats, labels: Ints, background: bool, paths: Sequence[str] | None = None
+        cls,
+        logits: Floats,
+        labels: Ints,
+        background: bool,
+        paths: Sequence[str] | None = None,
+        groups: Groups = None,
     ) -> TemperatureScaling:
-        """Fit to calibration items: ``logits`` [n, classes] and ``labels`` [n]."""
-        return cls(cautious(fit_temperature(logits, labels, paths=paths)), background)
+        """Fit to calibration items: ``logits`` [n, classes], ``labels`` [n] and ``groups`` [n]."""
+        fitted = fit_temperature(logits, labels, groups=groups, paths=paths)
+        return cls(cautious(fitted), background)
 
     def scaled(self, logits: Floats) -> Floats:
         """Logits divided by the temperature, [n, classes]; the input of gates and scores."""

@@ -160,7 +160,7 @@ class Confidence:
         check_threshold(settings.threshold)
         check_alpha(alpha)
         score, needs = str(settings.score), make_score(settings.score).needs
-        calibrator = TemperatureScaling.fit(logits, labels, background, paths)
+        calibrator = TemperatureScaling.fit(logits, labels, background, paths, calibration.groups)
         message = calibrator.temperature.message
         notes, z = [message] if message else [], calibrator.scaled(logits)
 
@@ -180,7 +180,7 @@ class Confidence:
         score_gate = ScoreGate(score, fit_score(score, distance.knn, reference))
         known, probabilities = score_gate.score.calibrate(x, z), calibrator.probabilities(z)
         if tree is not None:
-            notes += overconfident_depths(tree, probabilities, labels)
+            notes += overconfident_depths(tree, probabilities, labels, calibration.groups)
         items = CalibrationItems(
             z, x, labels, probabilities, known, passed, calibration.groups, tree
         )

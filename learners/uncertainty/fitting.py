@@ -17,6 +17,7 @@ from learners.uncertainty.thresholds import (
     check_threshold,
     threshold_for_accuracy,
     threshold_for_coverage,
+    threshold_for_expected_accuracy,
     thresholds_by_class,
     values_of,
 )
@@ -95,7 +96,8 @@ def fit_gates(
 
     A target accuracy that is reached replaces the threshold and ``keep_known``; its threshold is on the score, and
     `threshold_for_accuracy` describes the guarantee. A target that is not reached keeps both, with a threshold at
-    least as high as the target, so that a higher target never accepts more. A threshold of 0 accepts everything and
+    least as high as the target; or, without a tree, the threshold on the probability at which the calibration items
+    let expect the target (`threshold_for_expected_accuracy`), if that accepts more of them. A threshold of 0 accepts everything and
     ignores ``keep_known``.
 
     Parameters
@@ -123,11 +125,20 @@ def fit_gates(
     ):
         return gates
     least = max(float(settings.threshold), target)
-    missed = (
-        f"{overall.message}. The model uses its default rule with --threshold {least:.4g}, without a guarantee. Add "
-        "calibration files or lower --target-accuracy"
-    )
     gates = _without_target(items, score_gate, scores, settings, least)
+    rule = f"The model uses its default rule with --threshold {least:.4g}"
+    if items.tree is None:
+        named, passed = items.named(least, score_gate.score), items.passed
+        groups = None if items.groups is None else items.groups[passed]
+        value = threshold_for_expected_accuracy(named.sure[passed], named.right[passed], target, groups)  # fmt: skip
+        looser = Threshold.on(value, passed & (named.sure >= value), named.right)
+        if looser.coverage > gates.threshold_gate.threshold.coverage:
+            gates = FittedGates(ThresholdGate(looser), score_gate, None, [])
+            rule = (
+                f"The model uses --threshold {value:.4g}, at which {looser.accuracy:.1%} of its answers to calibration "
+                "items are right"
+            )
+    missed = f"{overall.message}. {rule}, without a guarantee. Add calibration files or lower --target-accuracy"
     threshold = replace(
         gates.threshold_gate.threshold, accuracy_low=low, message=missed, target=target
     )

@@ -11,6 +11,8 @@ from learners.files import ranged, read_as
 from learners.uncertainty.decision import Confidence
 
 _COUNT = (0, 2**53)
+#: Share of answers that is right, from which a looser rule is offered rather than the nearest one.
+ACCURATE = 0.95
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,17 @@ class OperatingPoints:
     def own(self) -> OperatingPoint:
         """The point of the model's own rule."""
         return self.points[self.default]
+
+    @property
+    def offered(self) -> OperatingPoint | None:
+        """The rule to offer if the model answers fewer than half of the items: the loosest whose answers are right in
+        `ACCURATE` of all, else the nearest that answers more; None if there is none.
+        """
+        if 2 * self.own.answered >= self.items:
+            return None
+        more = [p for p in self.points if p.answered > self.own.answered and p.overrides]
+        accurate = [p for p in more if p.right >= ACCURATE * p.answered]
+        return accurate[-1] if accurate else next(iter(more), None)
 
     def at(self, overrides: Mapping[str, float]) -> OperatingPoints | None:
         """The table of a copy of the model with these overrides; None if no point has them."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from datasets.core.errors import counted
 from learners.uncertainty.arrays import Floats, Ints, Outputs, check_labels, check_logits
 from learners.uncertainty.calibrators import TEMPERATURES, Temperature, TemperatureScaling
 from learners.uncertainty.decision import Confidence
@@ -14,8 +15,10 @@ from learners.uncertainty.thresholds import Threshold
 
 #: Standard deviation of log(temperature here / temperature of the model) before any label.
 PULL = 0.25
-#: Number of labels that the probabilities above a threshold count as evidence of its accuracy.
-WORTH = 4.0
+#: Probability with which the target is reached above the threshold.
+CERTAIN = 0.8
+#: Grids of the share of files that are wrong whatever their probability, and of the shift of the probabilities.
+STRANGE, SHIFTS = np.linspace(0, 0.6, 31), np.linspace(-4, 4, 33)
 #: Least threshold: an answer is likelier right than wrong.
 LEAST = 0.5
 
@@ -30,8 +33,8 @@ def refitted(
 ) -> Confidence:
     """A copy of a single-label confidence with the temperature and threshold of another site.
 
-    The threshold is the lowest one (at least 0.5) at which the accuracy of answers reaches ``target``. It replaces score
-    floors, guarantees and prediction sets, which held for the calibration files; the distance gate stays.
+    The threshold is the lowest one (at least 0.5) at which the accuracy of answers is likely (`CERTAIN`) to reach
+    ``target``; where there is none, its ``message`` says so. It replaces score floors, guarantees and prediction sets, which held for the calibration files; the distance gate stays.
 
     Parameters
     ----------
@@ -51,12 +54,20 @@ def refitted(
     decided = moved.decide(logits, items.features, paths=paths)
     right = moved.is_right(decided.named, labels)
     passed = decided.label >= 0
-    value = refit_threshold(decided.sure[passed], right[passed], weights[passed], target)
+    value, reached = refit_threshold(decided.sure[passed], right[passed], weights[passed], target)
     answered = passed & (decided.sure >= value)
     share = float(weights[answered].sum() / weights.sum())
     accuracy = float(np.average(right[answered], weights=weights[answered])) if share else np.nan
     moved = moved.with_threshold(value)
-    gate = replace(moved.threshold_gate, threshold=Threshold(value, share, accuracy))
+    labels_of = counted(len(labels), "label")
+    missed = (
+        ""
+        if reached
+        else f"{labels_of} cannot show that {target:.4g} of the answers are right at any threshold"
+    )
+    gate = replace(
+        moved.threshold_gate, threshold=Threshold(value, share, accuracy, message=missed)
+    )
     return replace(moved, threshold_gate=gate, score_gate=replace(moved.score_gate, by_kept={}))
 
 
@@ -94,19 +105,31 @@ def refit_temperature(
     return Temperature(value, float(below), float(above), fitted.n + len(y))
 
 
-def refit_threshold(p: Floats, right: np.ndarray, weights: Floats, target: float) -> float:
-    """The lowest threshold on ``p [n]``, at least `LEAST`, at which the accuracy of answers reaches ``target``.
+def refit_threshold(
+    p: Floats, right: np.ndarray, weights: Floats, target: float
+) -> tuple[float, bool]:
+    """The lowest threshold on ``p [n]`` at which the accuracy of answers reaches ``target`` with a probability of
+    `CERTAIN`, at least `LEAST`; and whether there is one.
 
-    The accuracy above a threshold is the weighted fraction of labelled files that are right, with the mean probability
-    counted as `WORTH` more labels of mean weight. If no threshold reaches the target it is the largest of the target and
-    the highest probability that was wrong.
+    A file of probability p is right with a probability of (1 - e) expit(a + logit p). Here e is the share of files of
+    unknown classes or otherwise surely wrong, with the prior Beta(1, 9), and a is how much the probabilities are off
+    here, with a standard normal prior. The labels update both, on a grid; the accuracy above a threshold is the mean over
+    the labelled files there, by weight. If no threshold reaches the target it is the largest of the target and the
+    highest probability that was wrong.
     """
+    from scipy.special import expit, logit
+
     order = np.argsort(-p, kind="stable")
-    p, right, w = p[order], right[order], weights[order]
-    total, prior = np.cumsum(w), WORTH * weights.mean() if len(w) else 0.0
-    accuracy = (np.cumsum(w * right) + prior * np.cumsum(w * p) / total) / (total + prior)
+    p, right, w = p[order], np.asarray(right, bool)[order], weights[order]
+    e, a = (axis.ravel()[:, None] for axis in np.meshgrid(STRANGE, SHIFTS))
+    chance = (1 - e) * expit(a + logit(np.clip(p, 1e-4, 1 - 1e-4)))  # [grid, n]
+    evidence = np.log(np.where(right, chance, 1 - chance)).sum(axis=1)
+    evidence += 8 * np.log(1 - e[:, 0]) - a[:, 0] ** 2 / 2
+    posterior = np.exp(evidence - evidence.max())
+    accuracy = np.cumsum(w * chance, axis=1) / np.cumsum(w)
+    certain = (posterior / posterior.sum()) @ (accuracy >= target)
     last = np.r_[np.diff(p) != 0, True] if len(p) else np.empty(0, bool)
-    reached = np.flatnonzero((accuracy >= target) & last)
+    reached = np.flatnonzero((certain >= CERTAIN) & last)
     if not len(reached):
-        return float(min(1.0, max([target, *np.nextafter(p[~right.astype(bool)], 2)])))
-    return float(max(LEAST, p[reached[-1]]))
+        return float(min(1.0, max([target, *np.nextafter(p[~right], 2)]))), False
+    return float(max(LEAST, p[reached[-1]])), True

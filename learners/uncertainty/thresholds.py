@@ -188,6 +188,21 @@ def threshold_for_accuracy(
     )
 
 
+def threshold_for_expected_accuracy(
+    score: ArrayLike, correct: ArrayLike, target: float, groups: Groups = None
+) -> float:
+    """The lowest threshold at which the expected accuracy of accepted items is ``target``; infinite if there is none.
+
+    Expected is the rule of succession, (right + 1) / (items + 2), of equivalent numbers of independent items: right more
+    often than not, without the guarantee of `threshold_for_accuracy`.
+    """
+    s, right = _pair(score, correct)
+    values, n_accepted, errors, effect = _accepted(with_margin(s), right, groups)
+    expected = ((n_accepted - errors) / effect + 1) / (n_accepted / effect + 2)
+    reached = np.flatnonzero(expected >= target)
+    return float(values[reached[-1]]) if len(reached) else np.inf
+
+
 @lru_cache
 def _joint_risk(n: int, target: float, risk: float) -> float:
     """Risk of each of n nested limits at which all of them hold with probability 1 - ``risk``.
@@ -401,3 +416,28 @@ def effective_counts(right: ArrayLike, groups: Groups = None) -> tuple[float, fl
         return 0.0, 0.0
     effect = float(design_effects(1 - outcomes, groups)[-1])
     return round(float(outcomes.sum())) / effect, len(outcomes) / effect
+
+
+def group_sums(values: ArrayLike, groups: Groups = None) -> Floats:
+    """Sums of ``values`` [n, ...] over the items of each group, [groups, ...]."""
+    v = np.asarray(values, np.float64)
+    if groups is None:
+        return v
+    _, number = np.unique(groups, return_inverse=True)
+    sums = np.zeros((number.max(initial=-1) + 1, *v.shape[1:]))
+    np.add.at(sums, number, v)
+    return sums
+
+
+def few_groups_factor(n: int, groups: Groups = None) -> float:
+    """Half width of a 95 % interval in standard errors estimated from the sums of groups.
+
+    It is Student's t quantile for m - 1 degrees of freedom, times sqrt(m / (m - 1)), where m is the effective number
+    of groups: (sum of sizes)^2 / sum of sizes^2 (Kish 1965). Infinite for a single group.
+    """
+    import scipy
+
+    m = n**2 / (group_sums(np.ones(n), groups) ** 2).sum() if n else 1.0
+    if m - 1 < 1e-9:
+        return np.inf
+    return float(scipy.special.stdtrit(m - 1, 0.975) * np.sqrt(m / (m - 1)))

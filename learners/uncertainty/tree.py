@@ -307,7 +307,9 @@ class _StoredNaming:
     reach: float = ranged(0, 1)
 
 
-def overconfident_depths(tree: Tree, probabilities: Floats, labels: Ints) -> list[str]:
+def overconfident_depths(
+    tree: Tree, probabilities: Floats, labels: Ints, groups: Groups = None
+) -> list[str]:
     """Messages on depths whose summed probabilities are overconfident for the calibration ``labels``.
 
     Depths are not calibrated separately, so these probabilities are not corrected.
@@ -315,7 +317,7 @@ def overconfident_depths(tree: Tree, probabilities: Floats, labels: Ints) -> lis
     messages = []
     for name, nodes in tree.levels[:-1]:
         masses, truth = tree.class_subset(nodes, probabilities, labels)
-        best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth)
+        best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth, groups=groups)
         if best.low > 1:
             limits = f"{best.value:.2f} [{best.low:.2f}, {best.high:.2f}]"
             messages.append(

@@ -37,6 +37,7 @@ FIGURES = {
     "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
     "bench_predict": r"ours, torch +\d+ files/s, of the bare rate \d+\.\d\d  \[",
     "bench_render": r"librosa, default size +\d[\s\S]*gwpy, by hand +\d",
+    "bench_spans": r"spans: found \d+\.\d[\s\S]*hand: false_alarms \d",
     "bench_speakers": r"ours +\d\.\d{3}[\s\S]*above peer",
     "bench_suggest": r"digits +labels[\s\S]*suggested +\d\.\d{3}[\s\S]*5 of 200 chosen in[\s\S]*searched in \d",
     "bench_time_to_accuracy": r"ours +\d[\s\S]*logistic +\d[\s\S]*ours reaches the \d\.\d{3} of logistic",
@@ -88,7 +89,7 @@ def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Progr
 #: Those that take over four seconds of a core. `make bench` runs them all at these sizes.
 LONG = {
     "bench_app", "bench_epoch", "bench_events", "bench_few", "bench_kills", "bench_many_files", "bench_render",
-    "bench_speakers", "bench_time_to_accuracy", "check_real_data",
+    "bench_spans", "bench_speakers", "bench_time_to_accuracy", "check_real_data",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import jinja2
 import pytest
 from markupsafe import Markup
 
-from learners.templates import _environment, number, render, short
+from learners.templates import _environment, flags, number, render, short
 
 ROOT = Path(__file__).parents[2]
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b\u202e"
@@ -56,3 +56,9 @@ def test_an_installed_package_has_what_is_read_beside_its_code():
         path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.*")
     }
     assert {path for path in files if path.suffix not in (".py", ".pyc")} == packed
+
+
+def test_flags_are_code_and_all_else_is_text() -> None:
+    marked = flags("a <b> (--labelled-completely) --x")
+    code = '<code class="flag">--{}</code>'
+    assert marked == f"a &lt;b&gt; ({code.format('labelled-completely')}) {code.format('x')}"

@@ -104,6 +104,41 @@ def test_only_known_files_give_no_new_cluster(confidence):
     assert sum(len(one.rows) for one in discoveries) > 400, "some known files are refused"
 
 
+def bursts(rng: np.random.Generator, scenes: int, classes: list[int]) -> Outputs:
+    """Eight frames of each scene, which differ a little."""
+    frames = files(rng, scenes, classes).features.repeat(8, axis=0)
+    frames = frames + rng.normal(0, 0.01, frames.shape).astype(np.float32)
+    return Outputs(12.0 * frames[:, :KNOWN].astype(float), None, frames)
+
+
+def test_bursts_of_known_files_give_no_new_cluster(confidence):
+    """Without counting scenes, some cluster is called new in 18 of these 20."""
+    found = [
+        discover(confidence, bursts(np.random.default_rng(seed), 40, [*range(KNOWN)]))
+        for seed in range(20)
+    ]
+    assert sum(any(cluster.new for cluster in one.clusters) for one in found) <= 2
+    assert sum(len(one.rows) for one in found) > 400
+    assert all(8 * c.groups <= 1.2 * len(c.rows) for one in found for c in one.clusters)
+
+
+def test_bursts_of_a_new_class_are_one_new_cluster(confidence):
+    found = discover(confidence, bursts(np.random.default_rng(0), 60, [0, 1, 2, 3]))
+    new = [cluster for cluster in found.clusters if cluster.new]
+    assert new
+    assert max(len(cluster.rows) for cluster in new) >= 40
+
+
+def test_files_known_to_be_together_count_once(confidence):
+    items = files(np.random.default_rng(3), 250, [0, 1, 2, 3, 4])
+    answers = predictions(confidence, items)
+    refused = np.array([one.label == UNKNOWN for one in answers])
+    one_group = np.zeros(refused.sum(), np.int64)
+    found = discoveries_of(confidence, answers, items.features[refused], 0.1, one_group)
+    assert found.clusters
+    assert not any(cluster.new for cluster in found.clusters)
+
+
 def test_too_few_calibration_files_discover_nothing():
     """With n calibration files the smallest p-value is 1 / (n + 1)."""
     minimum = fewest_discoveries(1000, 154, 0.1)

@@ -261,6 +261,13 @@ def test_wrong_settings_are_refused(model, options, match):
         Predictor(model, **options)
 
 
+@pytest.mark.parametrize("wrap", [lambda picture: picture, lambda picture: [picture]])
+@pytest.mark.parametrize("make", [lambda: Image.new("RGB", (9, 9)), lambda: np.zeros((9, 9, 3))])
+def test_pictures_in_memory_are_refused(model, make, wrap):
+    with pytest.raises(SecondhandError, match="expected the name of a file"):
+        list(Predictor(model).predict(wrap(make())))
+
+
 def test_one_file_alone_starts_one_worker(model, pictures):
     """Starting takes time; workers that exist are reused."""
     predictor = Predictor(model, device="cpu")

@@ -214,7 +214,7 @@ def finetune(data: Path, out: Path, backbone: str, *flags: str) -> Path:
 
 
 def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
-    flags = ["--weights", str(resnet18), "--size", "64", "--epochs", "1", "--lr", "1e-3"]
+    flags = ["--weights", str(resnet18), "--size", "64", "--epochs", "1", "--lr", "1e-4"]
     run = finetune(data, tmp_path / "run", "scratch/resnet18", *flags)
     saved = pd.read_csv(run / "predictions.csv")
     assert saved.best.eq(saved.truth).mean() > 0.9

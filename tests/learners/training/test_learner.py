@@ -49,6 +49,8 @@ def test_fine_tune_goes_from_frozen_to_all_with_half_the_rate(folder, tmp_path):
     assert learn.opt.frozen_idx == 0
     # The recorder holds the last phase, where the head's rate peaks at half of the frozen phase's.
     assert max(learn.recorder.lrs) == pytest.approx(5e-3, rel=0.05)
+    assert learn.recorder.lrs[0] == pytest.approx(1e-3), "one cycle: from a fifth of the peak"
+    assert learn.recorder.lrs[-1] < 1e-3, "and down again"
 
 
 def test_lr_find_leaves_weights_and_randomness_alone(folder, tmp_path):  # noqa: F811

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from datasets.core import progress
 from datasets.items import split_units
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
@@ -106,6 +108,34 @@ def test_the_penalty_is_the_one_with_the_least_loss_on_rows_not_seen(digits):
     assert fitted.loss == pytest.approx(-scores[fitted.strength], rel=0.2)  # over other folds
     noise = fit_probe(torch.randn(200, 64, generator=torch.Generator().manual_seed(0)), y[:200], 10)
     assert noise.strength == min(probe.STRENGTHS)
+
+
+def test_a_large_fit_holds_one_fold_out_and_is_the_same(digits, monkeypatch):
+    x, y = digits
+    small, steps = fit_probe(x, y, 10), []
+    monkeypatch.setattr(probe, "LARGE", 0)
+    with shown_steps(steps):
+        large = fit_probe(x, y, 10)
+    assert large.strength == small.strength
+    torch.testing.assert_close(large.weight, small.weight, atol=1e-4, rtol=1e-3)
+    assert large.loss == pytest.approx(small.loss, rel=0.3)
+    fits = len(probe.STRENGTHS) + 1
+    assert steps == [(done, fits) for done in range(1, fits + 1)]
+
+
+@contextmanager
+def shown_steps(into):
+    """Note how much of each step is done, and its total."""
+
+    @contextmanager
+    def note(title, total, unit):
+        yield lambda done, of=None: into.append((done, of or total))
+
+    progress.show_with(note)
+    try:
+        yield
+    finally:
+        progress.show_with(None)
 
 
 def test_the_penalty_is_judged_by_whole_groups():

@@ -289,6 +289,23 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
     assert (again.decide(logits, features).label == model.decide(logits, features).label).all()
 
 
+def test_a_target_that_few_files_cannot_guarantee_answers_what_they_support():
+    """Thirty files cannot guarantee 0.95, but show about where it is reached."""
+    held_out, train = (
+        Outputs(*world(30, seed=1, noise=1.5)),
+        Outputs(*world(800, seed=2, noise=1.5)),
+    )
+    plain = Confidence.fit(held_out, train)
+    model = Confidence.fit(held_out, train, ConfidenceSettings(target_accuracy=0.95))
+    threshold = model.threshold_gate.threshold
+    assert "cannot guarantee" in threshold.message
+    assert np.isnan(threshold.guaranteed)
+    logits, labels, features = world(3000, seed=3, noise=1.5)
+    answered, strict = (one.decide(logits, features).label for one in (model, plain))
+    assert (answered >= 0).mean() > 1.1 * (strict >= 0).mean()
+    assert (answered == labels)[answered >= 0].mean() > 0.93
+
+
 @pytest.mark.parametrize("threshold", [0, 1])
 def test_thresholds_at_the_ends(threshold):
     model = fitted(threshold=threshold, alpha=0.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
+from scipy.special import expit, logit, logsumexp
 
 from learners.uncertainty import Confidence, Outputs, Temperature, refitted
-from learners.uncertainty.refitting import PULL, refit_temperature, refit_threshold
+from learners.uncertainty.refitting import CERTAIN, PULL, refit_temperature, refit_threshold
 
 START = Temperature(1.0, 0.8, 1.2, 200)
 
@@ -57,18 +57,29 @@ def test_a_temperature_below_the_models_needs_evidence() -> None:
 def test_the_threshold_is_the_lowest_that_reaches_the_target() -> None:
     p = np.linspace(0.99, 0.51, 49)
     right = p > 0.75
-    value = refit_threshold(p, right, np.ones(49), 0.9)
-    above = p >= value
-    assert 0.6 < value < 0.75
-    assert right[above].mean() == pytest.approx(0.9, abs=0.03)
-    assert refit_threshold(p, np.ones(49, bool), np.ones(49), 0.75) == pytest.approx(0.51)
-    heavy = np.where(right, 1.0, 9.0)
-    assert refit_threshold(p, right, heavy, 0.9) > value, (
-        "wrong files that stand for many count more"
-    )
+    value, reached = refit_threshold(p, right, np.ones(49), 0.75)
+    assert reached
+    assert right[p >= value].mean() >= 0.75
+    assert value < refit_threshold(p, right, np.ones(49), 0.85)[0]
+    assert refit_threshold(p, np.ones(49, bool), np.ones(49), 0.6) == (pytest.approx(0.51), True)
     unreachable = refit_threshold(p, np.zeros(49, bool), np.ones(49), 0.9)
-    assert unreachable > 0.99
-    assert refit_threshold(p[:0], right[:0], p[:0], 0.9) == 0.9
+    assert unreachable == (pytest.approx(0.99, abs=1e-6), False)
+    assert refit_threshold(p[:0], right[:0], p[:0], 0.9) == (0.9, False)
+
+
+@pytest.mark.parametrize("shift", [-1.0, 0.0, 1.0])
+def test_four_of_five_thresholds_reach_the_target_at_the_site(shift: float) -> None:
+    """The probabilities are off by ``shift``. The lowest threshold at which the labels reached it did so in half."""
+    rng, reached = np.random.default_rng(4), []
+    for _ in range(100):
+        p = rng.beta(3, 0.7, 5000)
+        right = rng.random(5000) < expit(shift + logit(p))
+        seen = rng.permutation(np.flatnonzero(p > 0.5))[:50]
+        value, certain = refit_threshold(p[seen], right[seen], np.ones(50), 0.9)
+        if certain:
+            reached.append(expit(shift + logit(p[p >= value])).mean() >= 0.9)
+    assert len(reached) >= 20
+    assert np.mean(reached) >= CERTAIN - 0.08
 
 
 def test_files_of_unknown_classes_raise_the_threshold() -> None:
