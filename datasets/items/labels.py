@@ -118,11 +118,11 @@ def without_nocall(
     if spans.empty:
         return frame, []
     names = spans["label"].map(lambda label: label.split(JOIN))
-    found = [row for row, words in names.items() if any(map(is_nocall, words))]
-    if not found:
+    names = names[[any(map(is_nocall, words)) for words in names]]
+    if names.empty:
         return frame, []
-    nothing = frame.index.isin(found)
-    kept = names[found].map(lambda words: JOIN.join(w for w in words if not is_nocall(w)))
+    nothing = frame.index.isin(names.index)
+    kept = names.map(lambda words: JOIN.join(w for w in words if not is_nocall(w)))
     frame = frame.assign(label=frame["label"].where(~nothing, kept))
     bare = nothing & frame["label"].eq("") & (not multi_label)
     if not learned:
