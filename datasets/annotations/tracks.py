@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from datasets.annotations.camtrap import read_package
-from datasets.core.cells import column_names, file_named, read_text, span_error
+from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, files_below, is_user_file, kind_of, walk
 
@@ -33,8 +33,6 @@ _COLUMNS = {
     name.casefold(): name
     for name in ("Selection", BEGIN, END, FILE, PATH, OFFSET, LOW, HIGH, *LABELS)
 }
-#: BirdNET's label of a recording in which it has found nothing.
-NOCALL = "nocall"
 
 Line = tuple[int, list[str]]
 
@@ -187,11 +185,8 @@ def _span_problem(span: Selection, begin: str, end: str) -> str:
     if span.start >= span.end:
         problem = "it is a point" if span.start == span.end else "it ends before it begins"
         return f"{span.start:g} to {span.end:g} s is not a span: {problem}"
-    if span.label.casefold() == NOCALL:
-        return (
-            "nocall: BirdNET has found nothing here, which is no class. If nothing is there, name such recordings with "
-            "--background"
-        )
+    if is_nocall(span.label):
+        return NOCALL
     return span_error(span.start, span.end) or ("" if span.label else "no label")
 
 
@@ -339,12 +334,11 @@ def is_annotated(path: Path) -> bool:
 
 
 def read_annotations(
-    path: Path, label_column: str | None = None, *, learned: bool = True
+    path: Path, label_column: str | None = None
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Read annotations: rows with path, label, start, end (s), and group for a data package.
 
-    Items with several labels are left out, because an item has one. Spans that are not to be ``learned`` have a row for
-    each label.
+    Photos with several labels are left out, because an item has one. Spans of several labels have a row for each.
 
     Returns
     -------
@@ -362,11 +356,10 @@ def read_annotations(
         frame, note = pd.DataFrame(rows), ""
     key = ["path", "start", "end"]
     frame = frame.drop_duplicates([*key, "label"])
-    several = frame.duplicated(key, keep=False) & (learned | frame["start"].isna())
-    for (file, start, end), same in frame.loc[several].groupby(key, dropna=False):
-        span = "" if start != start else f"{start:g} to {end:g} s: "
+    several = frame.duplicated(key, keep=False) & frame["start"].isna()
+    for file, same in frame.loc[several].groupby("path"):
         labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(file), f"{span}several labels, {labels}, but one is needed"))
+        rejected.append(Rejected(str(file), f"several labels, {labels}, but one is needed"))
     frame = frame.loc[~several].reset_index(drop=True)
     if frame.empty:
         raise SecondhandError(f"--data {path}: no usable item{first_left_out(rejected, 'one')}")

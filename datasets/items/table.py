@@ -77,6 +77,7 @@ from datasets.items.labels import (
     drop_small_classes,
     join_labels,
     names_of,
+    without_nocall,
 )
 
 log = logging.getLogger(__name__)
@@ -280,6 +281,8 @@ def load_table(
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
             _check_not_predicted(frame, one, learned=learned)
+        frame, nothing = without_nocall(frame, learned=learned, multi_label=multi_label)
+        bad += nothing
         if learned:
             frame, predicted = corrected_by_hand(frame, one)
             bad += predicted
@@ -495,7 +498,7 @@ def _read_source(
         if is_detections(path):
             return *items_of_detections(path, min_box_confidence, labels.label), note
         if is_annotated(path):
-            return read_annotations(path, labels.column, learned=learned)
+            return read_annotations(path, labels.column)
         if path.is_dir() and labels.label:
             files, rejected = files_below(path)  # other kinds of file, such as notes, are ignored
             matching = [file for file in files if kind_of(file) == kind]
@@ -1054,9 +1057,14 @@ def _check_not_predicted(frame: pd.DataFrame, source: str, *, learned: bool) -> 
 
 
 def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool) -> None:
-    """Raise SecondhandError if two rows of one item have different labels; the index is the row minus 2."""
+    """Raise SecondhandError if two rows of one item have different labels; the index is the row minus 2.
+
+    Two calls may sound in one span, so its labels are no contradiction, but `drop_copies` leaves it out.
+    """
     keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
     labels = frame["label"].map(clean_label)
+    if not multi_label and {"start", "end"} <= {*keys}:
+        frame = frame.loc[frame["start"].isna() & frame["end"].isna()]
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
         distinct = labels[rows.index].drop_duplicates()
         if len(distinct) < 2:

@@ -81,6 +81,18 @@ def test_training_shows_a_span_at_other_places(path: str, start: float, end: flo
     assert not other.rows.equals(varied.rows)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "only"),
+    [(0.0, 0.3, 0.0), (19.7, 20.0, 17.0), (19.7, 20.4, 17.0), (0.0, 2.9, 0.0)],
+)
+def test_at_the_ends_of_a_file_all_of_a_span_is_shown(
+    path: str, start: float, end: float, only: float
+) -> None:
+    rows = table(path, ("a", start, end))
+    varied = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=3)
+    assert varied.rows["start"].to_numpy()[1:] == pytest.approx([only] * (PLACES - 1))
+
+
 def test_what_is_not_trained_on_and_what_is_not_a_span_stays(tmp_path: Path, path: str) -> None:
     rows = pd.concat([
         table(path, ("a", 10.0, 10.5), split="valid"),
@@ -221,3 +233,34 @@ def test_without_the_word_of_the_user_nothing_is_background(
     whole = DataSettings(data="demo:sounds", labelled_completely=True)
     with pytest.raises(SecondhandError, match="--labelled-completely"):
         render_items(read_items(whole, signal, 0), whole, signal, 0)
+
+
+@pytest.mark.parametrize("format", ["csv", "raven", "audacity"])
+def test_a_span_of_two_labels_is_listed_and_in_no_window(
+    recordings: Path, tmp_path: Path, format: str
+) -> None:
+    labels = pd.read_csv(recordings)
+    both = [(f"{n}.wav", name, 2.7, 2.8) for n in range(8) for name in "ab"]
+    labels = pd.concat([labels, pd.DataFrame(both, columns=labels.columns[:4])])
+    names = {"start": "Begin Time (s)", "end": "End Time (s)", "label": "Annotation"}
+    for path, of_it in labels.groupby("path"):
+        track = of_it[[*names]].rename(columns=names)
+        options = {"sep": "\t", "index": False, "header": format == "raven"}
+        if format != "csv":
+            track.to_csv((tmp_path / str(path)).with_suffix(".txt"), **options)
+    recordings.unlink()
+    if format == "csv":
+        labels.to_csv(recordings, index=False)
+    data = DataSettings(
+        data=str(recordings if format == "csv" else tmp_path), labelled_completely=True
+    )
+    signal = SignalSettings(spectrogram="{window: 1.5}", cache_dir=tmp_path / "cache")
+    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    listed = [one.path for one in loaded.table.rejected if "2.7 to 2.8 s" in one.reason]
+    assert {*listed} == {str(tmp_path / f"{n}.wav") for n in range(8)}
+    rows = loaded.rows.loc[loaded.rows["split"].eq("train") | loaded.rows["label"].eq("unknown")]
+    assert {*rows["label"]} == {"a", "b", "unknown"}
+    assert not rows["start"].isna().any()
+    short = rows["end"] - rows["start"] < 1.5  # shown in the middle of its window
+    start = rows["start"].where(~short, (rows["start"] + rows["end"]) / 2 - 0.75)
+    assert not (start.lt(2.8) & (start + 1.5).gt(2.7)).any()
