@@ -70,7 +70,7 @@ def rle4_decoded(picture: Image.Image, file: BinaryIO) -> Image.Image:
     if palette is None:  # black and white, or all grey
         return Image.fromarray(pixels[::-1] * np.uint8(255 if picture.mode == "1" else 1))
     decoded = Image.fromarray(pixels[::-1])
-    decoded.putpalette(palette.palette, palette.rawmode)
+    decoded.putpalette(palette.palette, palette.rawmode or "RGB")
     return decoded
 
 
