@@ -339,12 +339,11 @@ def is_annotated(path: Path) -> bool:
 
 
 def read_annotations(
-    path: Path, label_column: str | None = None, *, learned: bool = True
+    path: Path, label_column: str | None = None
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Read annotations: rows with path, label, start, end (s), and group for a data package.
 
-    Items with several labels are left out, because an item has one. Spans that are not to be ``learned`` have a row for
-    each label.
+    Photos with several labels are left out, because an item has one. Spans of several labels have a row for each.
 
     Returns
     -------
@@ -362,11 +361,10 @@ def read_annotations(
         frame, note = pd.DataFrame(rows), ""
     key = ["path", "start", "end"]
     frame = frame.drop_duplicates([*key, "label"])
-    several = frame.duplicated(key, keep=False) & (learned | frame["start"].isna())
-    for (file, start, end), same in frame.loc[several].groupby(key, dropna=False):
-        span = "" if start != start else f"{start:g} to {end:g} s: "
+    several = frame.duplicated(key, keep=False) & frame["start"].isna()
+    for file, same in frame.loc[several].groupby("path"):
         labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(file), f"{span}several labels, {labels}, but one is needed"))
+        rejected.append(Rejected(str(file), f"several labels, {labels}, but one is needed"))
     frame = frame.loc[~several].reset_index(drop=True)
     if frame.empty:
         raise SecondhandError(f"--data {path}: no usable item{first_left_out(rejected, 'one')}")

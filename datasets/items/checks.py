@@ -207,12 +207,13 @@ def drop_copies(
         key, sort=False, dropna=False
     ):
         labels = sorted(set(rows["label"])) if known_items is None else []
-        first = rows.iloc[0]
+        first = rows.iloc[0].to_dict()
         for row, path, split in zip(rows["row"], rows["path"], rows["split"], strict=True):
             if len(labels) > 1:
                 other_path = next((f" (also {p})" for p in rows["path"] if p != path), "")
                 label_list = " and ".join(map(repr, labels))
-                drop[row] = Rejected(path, f"the same content is labelled {label_list}{other_path}")
+                what = span_text(first) or "the same content"
+                drop[row] = Rejected(path, f"{what} is labelled {label_list}{other_path}")
             elif row not in (-1, first["row"]):
                 is_same = path == first["path"]
                 reason = "listed twice" if is_same else f"a copy of {first['path']}"

@@ -494,7 +494,7 @@ def _read_source(
         if is_detections(path):
             return *items_of_detections(path, min_box_confidence, labels.label), note
         if is_annotated(path):
-            return read_annotations(path, labels.column, learned=learned)
+            return read_annotations(path, labels.column)
         if path.is_dir() and labels.label:
             files, rejected = files_below(path)  # other kinds of file, such as notes, are ignored
             matching = [file for file in files if kind_of(file) == kind]
@@ -1044,9 +1044,14 @@ def _check_not_predicted(frame: pd.DataFrame, source: str, *, learned: bool) -> 
 
 
 def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool) -> None:
-    """Raise SecondhandError if two rows of one item have different labels; the index is the row minus 2."""
+    """Raise SecondhandError if two rows of one item have different labels; the index is the row minus 2.
+
+    Two calls may sound in one span, so its labels are no contradiction, but `drop_copies` leaves it out.
+    """
     keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
     labels = frame["label"].map(clean_label)
+    if not multi_label and {"start", "end"} <= {*keys}:
+        frame = frame.loc[frame["start"].isna() & frame["end"].isna()]
     for _, rows in frame.loc[frame.duplicated(keys, keep=False)].groupby(keys, dropna=False):
         distinct = labels[rows.index].drop_duplicates()
         if len(distinct) < 2:

@@ -174,8 +174,8 @@ def discoveries_of(
     clusters_rows = clusters_of(features, reference, scenes) if found else []
     units = scenes
     if together is not None and len(scenes):
-        units = components(scenes, scenes.max() + 1 + together, scenes.max() + 2 + together.max())
-        units = units[scenes]
+        first = scenes.max() + 1
+        units = components(scenes, first + together, first + 1 + together.max())[scenes].astype(int)
     refused = 1 - confidence.threshold_gate.threshold.coverage
     clusters = [
         _cluster([found[i] for i in rows], units[rows], refused, len(clusters_rows))
@@ -254,7 +254,7 @@ def clusters_of(features: Floats, reference: Floats, scenes: Ints) -> list[list[
     """
     from sklearn.cluster import HDBSCAN
 
-    means = normalise(group_sums(normalise(features), scenes)).astype(np.float32)
+    means = normalise(group_sums(normalise(features), scenes).astype(np.float32))
     x = np.vstack([means, reference])
     if len(x) < SMALLEST:
         return []

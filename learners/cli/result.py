@@ -116,6 +116,8 @@ def held_out_events(facts: Mapping[str, Any]) -> str:
     """Sentences on the events in held-out recordings; ``facts`` of `learners.runs.held_out_events`."""
     low, high = (percent(limit).removesuffix(" %") for limit in facts["recall_interval"])
     recordings = counted(facts["recordings"], "held-out recording")
+    if left_out := facts["recordings_left_out"]:
+        recordings += f", not in {left_out} more, which would take long"
     text = (
         f"Heard in {recordings}: {facts['found']} of {counted(facts['events'], 'event')} found "
         f"({percent(facts['recall'])}, 95 % limits {low} to {high} %)."

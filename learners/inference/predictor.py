@@ -514,9 +514,9 @@ class Predictor:
             path = os.fspath(paths)
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
         check_moment(self.kind, at)
-        if not isinstance(paths, Iterable):  # such as a picture in memory, which is refused
-            paths = [paths]
-        files: Iterator[Source] = (as_source(path, at) for path in paths)
+        given: Any = paths  # such as a picture in memory, which is refused
+        listed = given if isinstance(given, Iterable) else [given]
+        files: Iterator[Source] = (as_source(path, at) for path in listed)
         if self._warn_of_whole:
             files = self._warned(files)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))

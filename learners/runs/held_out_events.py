@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 from datasets.audio import probe
 from datasets.core import progress
 from datasets.items import ItemTable
+from datasets.items.labels import names_of
 from datasets.spectrograms import Source
 from learners.evaluation import fraction
 from learners.inference import Predictor
@@ -19,6 +21,7 @@ from learners.runs.event_counts import events_of, joined, matches, rate_limits
 
 #: The parts of the items; the first with labelled spans is predicted.
 PARTS = ("test", "calibration")
+KEY = ["path", "start", "end"]
 #: Largest number of windows that are predicted: some minutes of work. Recordings beyond them are left out.
 MOST_WINDOWS = 3000
 
@@ -38,12 +41,21 @@ def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str
     None without labelled spans in recordings, or with a tree of classes; ``false_alarms`` is None if no recording is
     labelled completely.
     """
-    spans = table.frame.loc[table.frame[["start", "end"]].notna().all(axis=1)]
-    part = next((part for part in PARTS if spans["split"].eq(part).any()), None)
+    items = table.frame.loc[table.frame[["start", "end"]].notna().all(axis=1)]
+    part = next((part for part in PARTS if items["split"].eq(part).any()), None)
     if part is None or predictor.kind != "sound" or predictor.confidence.tree is not None:
         return None
-    spans = spans.loc[spans["split"].eq(part) & spans["label"].ne("")]
-    windows = _windows(predictor, spans)
+    held_out = items.loc[items["split"].eq(part)]
+    exclusive = predictor.confidence.exclusive
+    spans = table.spans.loc[table.spans["path"].isin(held_out["path"])]
+    spans = spans.merge(items.drop_duplicates(KEY)[[*KEY, "split"]], "left", on=KEY)
+    # A span that is no item, because it has two labels, is an event like those beside it.
+    spans = spans.loc[spans["split"].fillna(part).eq(part)]
+    names = spans["label"].map(lambda label: [label] if exclusive else names_of(label))
+    spans = spans.assign(label=names).explode("label")
+    spans = spans.loc[spans["label"].isin(predictor.bundle.classes)]
+    complete = {*held_out["path"][held_out["complete"].ne("")]}
+    windows = _windows(predictor, spans, complete)
     predicted = progress.counted(
         predictor.predict(windows, bs=bs), "Hearing held-out recordings", len(windows), "windows"
     )
@@ -55,19 +67,19 @@ def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str
     truth = joined(spans.loc[spans["path"].isin(paths)])
     if truth.empty:
         return None
-    events = events_of(heard, gap=0.0, exclusive=predictor.confidence.exclusive)
+    events = events_of(heard, gap=0.0, exclusive=exclusive)
     of_event = matches(events, truth)
     found = truth.index.isin(of_event)
     value, low, high = fraction(found, pd.factorize(truth["path"])[0])
     facts = {
         "part": part, "recordings": len(paths), "events": len(truth), "found": int(found.sum()),
         "recall": value, "recall_interval": (low, high), "false_alarms": None,
+        "recordings_left_out": spans["path"].nunique() - len({window.path for window in windows}),
     }  # fmt: skip
-    complete = spans.loc[spans["complete"].ne("") & spans["path"].isin(paths), "path"].unique()
-    if len(complete):
+    if listened := [path for path in paths if path in complete]:
         wrong = events.loc[of_event.eq(-1), "path"].value_counts()
-        counts = [int(wrong.get(path, 0)) for path in complete]
-        hours = [probe(path).duration / 3600 for path in complete]
+        counts = [int(wrong.get(path, 0)) for path in listened]
+        hours = [probe(path).duration / 3600 for path in listened]
         facts |= {
             "false_alarms": sum(counts),
             "hours": float(np.sum(hours)),
@@ -77,17 +89,16 @@ def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str
     return facts
 
 
-def _windows(predictor: Predictor, spans: pd.DataFrame) -> list[Source]:
-    """Windows of the recordings, at most about `MOST_WINDOWS`."""
+def _windows(predictor: Predictor, spans: pd.DataFrame, complete: Set[str]) -> list[Source]:
+    """Windows of the recordings, at most about `MOST_WINDOWS`: of ``complete`` ones all, of others those with a span."""
     assert predictor.spectrogram is not None
     windows = list[Source]()
     for name, of_it in spans.groupby("path", sort=False):
         path = str(name)
         if len(windows) > MOST_WINDOWS:
             break
-        complete = of_it["complete"].ne("").any()
         for start, end in predictor.spectrogram.spans(path, overlap=predictor.bundle.overlap):
             first, last = start or 0.0, np.inf if end is None else end
-            if complete or (of_it["start"].lt(last) & of_it["end"].gt(first)).any():
+            if path in complete or (of_it["start"].lt(last) & of_it["end"].gt(first)).any():
                 windows.append(Source(path, start, end))
     return windows

@@ -51,8 +51,9 @@ HALF_WAY, OTHERS = 0.5, (0.0, 0.25, 1.0)
 #: With n < FEW validation files the share is 0.5 n / FEW: with as few training files the last weights are worse than
 #: the probe (docs/decisions.md).
 FEW = 30
-#: Level of the one-sided paired test by which another share is clearly better.
-LEVEL = 0.025
+#: Levels of the one-sided paired test by which another share is better: two standard errors, and one for the head
+#: alone, which a learning rate that is too high cannot have damaged.
+LEVEL, LEVEL_OF_PROBE = 0.025, 0.16
 #: A difference of up to this many correct files may be chance (two-sided sign test, 5 %): 2 * 0.5^5 > 0.05.
 CHANCE = 5
 
@@ -255,15 +256,16 @@ def choose_share(losses: Mapping[float, NDArray[np.float64]], expected: float) -
 
     Returns
     -------
-    The share of the lowest mean loss among those that a paired t-test at `LEVEL` finds better than ``expected``;
-    ``expected`` if there is none.
+    The share of the lowest mean loss among those that a paired t-test finds better than ``expected``, at `LEVEL`, or
+    `LEVEL_OF_PROBE` for 0; ``expected`` if there is none.
     """
     clear = {expected: 0.0}
     for share, of_share in losses.items():
         gains = losses[expected] - of_share
         n = len(gains)
         error = gains.std(ddof=1) / math.sqrt(n) if n > 1 else math.inf
-        if gains.mean() > stdtrit(n - 1, 1 - LEVEL) * error:
+        level = LEVEL if share else LEVEL_OF_PROBE
+        if gains.mean() > stdtrit(n - 1, 1 - level) * error:
             clear[share] = float(gains.mean())
     return max(clear, key=lambda share: clear[share])
 

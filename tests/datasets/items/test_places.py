@@ -221,3 +221,34 @@ def test_without_the_word_of_the_user_nothing_is_background(
     whole = DataSettings(data="demo:sounds", labelled_completely=True)
     with pytest.raises(SecondhandError, match="--labelled-completely"):
         render_items(read_items(whole, signal, 0), whole, signal, 0)
+
+
+@pytest.mark.parametrize("format", ["csv", "raven", "audacity"])
+def test_a_span_of_two_labels_is_listed_and_in_no_window(
+    recordings: Path, tmp_path: Path, format: str
+) -> None:
+    labels = pd.read_csv(recordings)
+    both = [(f"{n}.wav", name, 2.7, 2.8) for n in range(8) for name in "ab"]
+    labels = pd.concat([labels, pd.DataFrame(both, columns=labels.columns[:4])])
+    names = {"start": "Begin Time (s)", "end": "End Time (s)", "label": "Annotation"}
+    for path, of_it in labels.groupby("path"):
+        track = of_it[[*names]].rename(columns=names)
+        options = {"sep": "\t", "index": False, "header": format == "raven"}
+        if format != "csv":
+            track.to_csv((tmp_path / str(path)).with_suffix(".txt"), **options)
+    recordings.unlink()
+    if format == "csv":
+        labels.to_csv(recordings, index=False)
+    data = DataSettings(
+        data=str(recordings if format == "csv" else tmp_path), labelled_completely=True
+    )
+    signal = SignalSettings(spectrogram="{window: 1.5}", cache_dir=tmp_path / "cache")
+    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    listed = [one.path for one in loaded.table.rejected if "2.7 to 2.8 s" in one.reason]
+    assert {*listed} == {str(tmp_path / f"{n}.wav") for n in range(8)}
+    rows = loaded.rows.loc[loaded.rows["split"].eq("train") | loaded.rows["label"].eq("unknown")]
+    assert {*rows["label"]} == {"a", "b", "unknown"}
+    assert not rows["start"].isna().any()
+    short = rows["end"] - rows["start"] < 1.5  # shown in the middle of its window
+    start = rows["start"].where(~short, (rows["start"] + rows["end"]) / 2 - 0.75)
+    assert not (start.lt(2.8) & (start + 1.5).gt(2.7)).any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from datasets.items.places import Spans, vary_places
 from datasets.items.table import with_columns
 from datasets.loaders.blocks import OpenSpectrogram
 from datasets.spectrograms import PictureCache, Source, item_rows
+from learners.cli import result
 from learners.evaluation.held_out import as_predicted, sources
 from learners.inference import Predictor
 from learners.runs.held_out_events import held_out_events
@@ -63,25 +65,38 @@ def test_a_held_out_span_has_the_answer_of_its_window_in_the_recording(spans: pd
 
 
 @pytest.mark.parametrize("complete", ["1", ""])
-def test_events_of_held_out_recordings(tmp_path: Path, complete: str) -> None:
+def test_events_of_held_out_recordings(
+    tmp_path: Path, complete: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = []
     for number in range(3):
         path = str(sites.tone(tmp_path / f"{number}.wav", "high", "low", "low", "high", "high"))
         rows += [
             (path, "low", 1.2, 2.8),
             (path, "high", 0.2, 0.6),
-        ]  # the tones from 3 s on are not labelled
+        ]  # the tones from 3 s on are labelled in the last recording alone, by a span that is no item
     frame = with_columns(pd.DataFrame(rows, columns=["path", "label", "start", "end"]))
     frame = frame.assign(split="calibration", complete=complete)
+    both = pd.DataFrame([(path, name, 3.0, 5.0) for name in ("high", "low", "unknown")])
+    spans = pd.concat([frame, both.set_axis(["path", "label", "start", "end"], axis=1)])
     predictor = Predictor(sites.tones(), device="cpu", top=9, threshold=0.5)
-    facts = held_out_events(predictor, ItemTable(frame, frame.iloc[:0], "sound", ""), bs=8)
+    of_spans = ItemTable(
+        frame, frame.iloc[:0], "sound", "", spans=spans[["path", "label", "start", "end"]]
+    )
+    facts = held_out_events(predictor, of_spans, bs=8)
     assert facts is not None
-    assert (facts["recordings"], facts["events"], facts["found"]) == (3, 6, 6)
+    assert (facts["recordings"], facts["events"], facts["found"]) == (3, 8, 7)
+    assert facts["recordings_left_out"] == 0
     if complete:
-        assert facts["false_alarms"] == 3
-        assert facts["false_alarms_per_hour"] == pytest.approx(3 * 3600 / 15)
+        assert facts["false_alarms"] == 2
+        assert facts["false_alarms_per_hour"] == pytest.approx(2 * 3600 / 15)
     else:
         assert facts["false_alarms"] is None
-    trained = ItemTable(frame.assign(split="train"), frame.iloc[:0], "sound", "")
+    monkeypatch.setattr("learners.runs.held_out_events.MOST_WINDOWS", 3)
+    facts = held_out_events(predictor, of_spans, bs=8)
+    assert facts is not None
+    assert (facts["recordings"], facts["recordings_left_out"]) == (1, 2)
+    assert "1 held-out recording, not in 2 more" in result.held_out_events(facts)
+    trained = replace(of_spans, frame=frame.assign(split="train"))
     assert held_out_events(predictor, trained, bs=8) is None
     predictor.close()

@@ -355,6 +355,14 @@ def test_only_clear_evidence_moves_the_share(items, gain, noise, expected):
         assert (tested.pvalue < checkpoints.LEVEL) == (expected == 1.0)
 
 
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 0.0), (0.25, 0.5), (1.0, 0.5)])
+def test_the_head_alone_is_kept_on_weaker_evidence(share, expected):
+    """Better by one and a half standard errors, on nine files."""
+    noise = np.arange(9) - 4.0
+    gains = noise / noise.std(ddof=1) + 1.5 / 3
+    assert checkpoints.choose_share({0.5: gains, share: np.zeros(9)}, 0.5) == expected
+
+
 @pytest.mark.parametrize(
     ("right", "ending"),
     [
