@@ -14,6 +14,7 @@ from datasets.items.table import load_table
 from datasets.strain import (
     QScanSettings,
     Stream,
+    lists_to_scan,
     open_strain,
     paths_at,
     read_cache,
@@ -101,6 +102,9 @@ def test_neighbours_of_another_rate_do_not_take_the_place_of_the_strain(tmp_path
     assert (strain.rate, strain.start) == (RATE, START + 36)
     with pytest.raises(BadFile, match=r"sampling rate of 2048 Hz, but .* has 4096 Hz"):
         SETTINGS.read(path_of(parts, START + 33), at=START + 33)
+    scanned, _ = lists_to_scan(map(str, sorted(parts.rglob("*.hdf5"))), context=16.0)
+    middles = {sum(span) / 2 - START for path in scanned for span in SETTINGS.spans(path)}
+    assert middles >= {40.0, 50.0, 60.0, 70.0, 80.0, 90.0}
 
 
 def test_a_moment_near_a_border_is_judged_with_the_next_file(tmp_path: Path) -> None:
