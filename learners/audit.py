@@ -281,10 +281,10 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
         ),
     )
     reached = (
-        f"the strictest that these labels suggest: {threshold.message}. Label more files."
+        f"a strict one that promises nothing: {threshold.message}. Label more files."
         if threshold.message
         else f"the lowest at which at least {100 * target:.3g} % of the answers are right here, with a probability of "
-        f"{100 * CERTAIN:.0f} %."
+        f"{100 * CERTAIN:.0f} % by these labels and the model's probabilities."
     )
     print(
         f"Temperature: {before.value:.2f} before, {confidence.calibrator.temperature.value:.2f} here.\n"

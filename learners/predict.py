@@ -248,7 +248,8 @@ def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
         return None
     if settings.scores:
         raise SecondhandError("--scores needs --triggers. Give it too, or leave it out")
-    if not scan and settings.channel is None:
+    joins = settings.at is not None and settings.cluster is None
+    if not (scan or joins) and settings.channel is None:
         return None
     if settings.cluster is not None:
         name = flag("channel" if settings.channel else "windows" if settings.windows else "events")
@@ -256,7 +257,7 @@ def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
             f"--cluster {settings.cluster} cannot be combined with {name}. Leave one of them out"
         )
     gap = (settings.gap or 0.0) if settings.events else None
-    return StrainFiles(predictor.spectrogram, settings.channel or "", scan, gap)
+    return StrainFiles(predictor.spectrogram, settings.channel or "", settings.at, scan, gap)
 
 
 def _events(settings: Any, exclusive: bool) -> Events | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from datasets.annotations.camtrap import read_package
-from datasets.core.cells import column_names, file_named, read_text, span_error
+from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, files_below, is_user_file, kind_of, walk
 
@@ -33,8 +33,6 @@ _COLUMNS = {
     name.casefold(): name
     for name in ("Selection", BEGIN, END, FILE, PATH, OFFSET, LOW, HIGH, *LABELS)
 }
-#: BirdNET's label of a recording in which it has found nothing.
-NOCALL = "nocall"
 
 Line = tuple[int, list[str]]
 
@@ -187,11 +185,8 @@ def _span_problem(span: Selection, begin: str, end: str) -> str:
     if span.start >= span.end:
         problem = "it is a point" if span.start == span.end else "it ends before it begins"
         return f"{span.start:g} to {span.end:g} s is not a span: {problem}"
-    if span.label.casefold() == NOCALL:
-        return (
-            "nocall: BirdNET has found nothing here, which is no class. If nothing is there, name such recordings with "
-            "--background"
-        )
+    if is_nocall(span.label):
+        return NOCALL
     return span_error(span.start, span.end) or ("" if span.label else "no label")
 
 

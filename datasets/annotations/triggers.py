@@ -37,9 +37,10 @@ from datasets.strain import (
 
 #: Names of the column of GPS times, in order of preference.
 TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time", "end_time")
-#: Columns of whole seconds, whose nanoseconds are in a column of this name and ``_ns``.
+#: Columns of whole seconds: there must be one of this name and ``_ns`` with the nanoseconds. Others may have one.
 _WHOLE_SECONDS = ("peak_time", "end_time")
-DETECTORS = ("ifo", "detector", "channel")
+CHANNELS = ("channel", "channel_name")
+DETECTORS = ("ifo", "detector", "interferometer", *CHANNELS)
 LABELS = ("label", "ml_label")
 #: Optional columns; ``sample_type`` is the split in Gravity Spy's training set.
 _ALSO = {"group": ("group",), "split": ("split", "sample_type"), "fold": ("fold",)}
@@ -83,8 +84,13 @@ class Triggers:
 
 
 def _column_of(cells: pd.DataFrame, *names: str) -> str | None:
-    by_name = {str(column).strip().lower(): str(column) for column in cells.columns}
-    return next((by_name[name] for name in names if name in by_name), None)
+    by_name = {_plain_name(column): str(column) for column in cells.columns}
+    return next((by_name[name] for name in map(_plain_name, names) if name in by_name), None)
+
+
+def _plain_name(column: object) -> str:
+    """A column's name as programs write it: ``GPS Time`` is ``gps_time``."""
+    return re.sub(r"[\s-]+", "_", str(column).strip().lower())
 
 
 def has_triggers(path: Path) -> bool:
@@ -117,15 +123,15 @@ def read_triggers(path: Path) -> Triggers:
             f"{', '.join(map(str, cells.columns[:20])) or 'none'}"
         )
     gps = pd.to_numeric(with_points(cells[time]), errors="coerce").to_numpy(np.float64)
-    if time.strip().lower() in _WHOLE_SECONDS:
-        fraction = _column_of(cells, f"{time.strip().lower()}_ns")
-        if fraction is not None:
-            gps = gps + 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)
-        elif len(gps) and not (gps % 1 > 0).any():
-            raise SecondhandError(
-                f"{path}: the column {time} has whole seconds, and there is no {time}_ns with their nanoseconds, so "
-                f"moments would be up to 1 s off. Add {time}_ns; or call the column gps if whole seconds are meant"
-            )
+    fraction = _column_of(cells, f"{time}_ns")
+    if fraction is not None:
+        seconds = 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)
+        gps = np.where(gps % 1 > 0, gps, gps + seconds)
+    elif _plain_name(time) in _WHOLE_SECONDS and len(gps) and not (gps % 1 > 0).any():
+        raise SecondhandError(
+            f"{path}: the column {time} has whole seconds, and there is no {time}_ns with their nanoseconds, so "
+            f"moments would be up to 1 s off. Add {time}_ns; or call the column gps if whole seconds are meant"
+        )
     gps = np.where((gps > 0) & (gps < 1e10), gps, np.nan)
     detectors = _detectors(path, cells)
     return Triggers(cells, path, gps, detectors, time, _channels(cells, detectors))
@@ -137,14 +143,14 @@ def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
         detector = re.match(r"[A-Z]\d(?=[-:_])", path.name)
         return [detector[0] if detector else ""] * len(cells)
     names = cells[column].astype(str).str.strip()
-    if column.strip().lower() == "channel":
+    if _plain_name(column) in CHANNELS:
         names = names.str.partition(":")[0]
-    return names.tolist()
+    return [name.upper() if len(name) == 2 else name for name in names]
 
 
 def _channels(cells: pd.DataFrame, detectors: list[str]) -> list[str]:
     """Full name of each row's channel; a cell with only a detector names none."""
-    column = _column_of(cells, "channel")
+    column = _column_of(cells, *CHANNELS)
     names = [""] * len(cells) if column is None else cells[column].astype(str).str.strip().tolist()
     return [
         name if ":" in name else f"{detector}:{name}" if re.search("[-_]", name) else ""
@@ -301,7 +307,7 @@ def items_of_triggers(
     """
     triggers, frames = read_triggers(path), read_frames(strain)
     label_names = (label_column,) if label_column else LABELS
-    column = triggers.column(*(name.lower() for name in label_names))
+    column = triggers.column(*label_names)
     if column is None:
         raise SecondhandError(
             f"{path}: no column {' or '.join(label_names)}. It has "
@@ -364,8 +370,12 @@ def strain_files_of(
 
     def place(row: int, detector: str, gps: float) -> str | Rejected:
         if gps != gps:
-            time = triggers.cells.iloc[row][triggers.time_column]
-            return Rejected("", f"{triggers.time_column} {time!r} is not a GPS time")
+            named = (
+                triggers.time_column,
+                triggers.column(f"{triggers.time_column}_ns"),
+            )
+            time = " with ".join(f"{n} {triggers.cells.iloc[row][n]!r}" for n in named if n)
+            return Rejected("", f"{time} is not a GPS time")
         streams: dict[str, Stream] = {}
         for name in together or (detector,):
             trigger = triggers.channel[row] if name == detector else ""

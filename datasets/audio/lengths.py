@@ -7,6 +7,7 @@ there is. libsndfile refuses some of these files, and accepts others without a w
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO, NamedTuple
 
@@ -22,6 +23,15 @@ _MOST_TAIL = (
 )  # bytes; a FLAC frame of 8 channels and 65 535 samples is larger, but none in use
 _BLOCK_SIZES = {1: 192, **{n: 144 << n for n in range(2, 6)}, **{n: 1 << n for n in range(8, 16)}}
 _TAGGED = 2048  # bytes from the start of an MP3 stream in which its first frame ends
+_MOST_CHUNKS = 256
+_MOST_AFTER = 1 << 16  # bytes behind the samples in which chunks are looked for
+_AFTER = (b"LIST", b"id3 ", b"ID3 ", b"guan", b"wamd", b"bext", b"iXML", b"cue ", b"JUNK", b"PAD ")
+_ID3V1 = 128  # bytes of a tag at the end
+#: How a W64 file and its chunk of samples begin; each has a length of 8 bytes behind it, which counts itself.
+_W64, _W64_DATA = (
+    bytes.fromhex("726966662e91cf11a5d628db04c10000"),
+    bytes.fromhex("64617461f3acd3118cd100c04f8edb8a"),
+)
 
 
 class Stated(NamedTuple):
@@ -38,13 +48,16 @@ class Stated(NamedTuple):
 
 
 def stated_length(stream: BinaryIO, size: int) -> Stated:
-    """Length in the header of a WAV, RF64, AIFF, FLAC or MP3 file of ``size`` bytes; nothing for others."""
-    stream.seek(0)
+    """Length in the header of a WAV, RF64, W64, AIFF, FLAC or MP3 file of ``size`` bytes; nothing for others."""
+    begin = _tag_length(stream)
+    stream.seek(begin)
     head = stream.read(64)
     if head.startswith(b"fLaC"):
-        return _flac(stream, head, size)
-    if head.startswith(b"ID3") or head[:1] == b"\xff":
-        return _mp3(stream, head, size)
+        return _flac(stream, begin, head, size)
+    if begin or head[:1] == b"\xff":
+        return _mp3(stream, begin, size)
+    if head.startswith(_W64):
+        return _w64(stream, size)
     stream.seek(0)
     for name, length in chunks(stream):
         if name in (b"data", b"SSND"):
@@ -55,12 +68,48 @@ def stated_length(stream: BinaryIO, size: int) -> Stated:
 def _samples(stream: BinaryIO, length: int, size: int) -> Stated:
     """A chunk of samples; the stream is at its content."""
     begin = stream.tell()
-    if length >= _NEVER or (length == 0 and not _are_chunks(stream, size)):  # never closed
-        present = struct.pack("<I", min(size - begin, UNSTATED))
+    never_closed = length >= _NEVER or (length == 0 and not _are_chunks(stream, begin, size))
+    unstated = is_unstated(length) and length > size - begin
+    end = _end_of_samples(stream, begin, size) if never_closed or unstated else size
+    if never_closed or end < size:
+        present = struct.pack("<I", min(end - begin, UNSTATED))
         return Stated(patches=((0, b"RIFF"), (begin - 4, present)))
-    if length <= size - begin + _SLACK or is_unstated(length):
+    if length <= size - begin + _SLACK or unstated:
         return Stated()
     return Stated(1 - (size - begin) / length)
+
+
+def _end_of_samples(stream: BinaryIO, begin: int, size: int) -> int:
+    """Where samples of an unstated length end: at the chunks that a program has added behind them, or with the file."""
+    first = max(begin, size - _MOST_AFTER)
+    stream.seek(first)
+    tail = stream.read()
+    names = (at for name in _AFTER for at in _places(tail, name))
+    return min((first + at for at in names if _are_chunks(stream, first + at, size)), default=size)
+
+
+def _places(content: bytes, word: bytes) -> Iterator[int]:
+    at = content.find(word)
+    while at >= 0:
+        yield at
+        at = content.find(word, at + 1)
+
+
+def _w64(stream: BinaryIO, size: int) -> Stated:
+    """The length of the chunk of samples; libsndfile reads to the end of the file if there is less."""
+    at = 40  # behind the two names and the length of all
+    for _ in range(_MOST_CHUNKS):
+        stream.seek(at)
+        header = stream.read(24)
+        if len(header) < 24:
+            break
+        length = int.from_bytes(header[16:], "little")
+        if header.startswith(_W64_DATA):
+            stated = length if length < _NEVER else 0
+            missing = at + stated - size
+            return Stated(missing / (stated - 24) if missing > _SLACK else 0.0)
+        at += max(length + -length % 8, 24)
+    return Stated()
 
 
 def is_unstated(length: int) -> bool:
@@ -68,9 +117,8 @@ def is_unstated(length: int) -> bool:
     return any(abs(length - limit) <= _NEAR for limit in (1 << 31, 1 << 32))
 
 
-def _are_chunks(stream: BinaryIO, size: int) -> bool:
+def _are_chunks(stream: BinaryIO, at: int, size: int) -> bool:
     """Whether what follows in a WAV file are chunks up to its end, or nothing."""
-    at = stream.tell()
     while at + 8 <= size:
         stream.seek(at)
         name, length = struct.unpack("<4sI", stream.read(8))
@@ -80,11 +128,17 @@ def _are_chunks(stream: BinaryIO, size: int) -> bool:
     return size <= at <= size + 1
 
 
-def _mp3(stream: BinaryIO, head: bytes, size: int) -> Stated:
+def _tag_length(stream: BinaryIO) -> int:
+    """Bytes of an ID3v2 tag at the start of a file."""
+    stream.seek(0)
+    head = stream.read(10)
+    if not head.startswith(b"ID3") or len(head) < 10:
+        return 0
+    return 10 + sum((head[6 + n] & 127) << 7 * (3 - n) for n in range(4))
+
+
+def _mp3(stream: BinaryIO, begin: int, size: int) -> Stated:
     """The number of bytes in the tag ``Xing`` or ``Info`` of the first frame."""
-    begin = 0
-    if head.startswith(b"ID3"):
-        begin = 10 + sum((head[6 + n] & 127) << 7 * (3 - n) for n in range(4))
     stream.seek(begin)
     frame = stream.read(_TAGGED)
     at = max(frame.find(b"Xing"), frame.find(b"Info"))
@@ -99,16 +153,19 @@ def _mp3(stream: BinaryIO, head: bytes, size: int) -> Stated:
     return Stated(1 - (size - begin) / length, ((begin + at, struct.pack(">I", size - begin)),))
 
 
-def _flac(stream: BinaryIO, head: bytes, size: int) -> Stated:
+def _flac(stream: BinaryIO, begin: int, head: bytes, size: int) -> Stated:
     """The number of samples in STREAMINFO (RFC 9639, section 8.2), and that of the last frame."""
     total = (head[21] & 15) << 32 | int.from_bytes(head[22:26])
     longest = int.from_bytes(head[15:18]) or _MOST_TAIL // 2
-    stream.seek(max(size - 2 * min(longest, _MOST_TAIL // 2), 0))
-    end = _last_sample(stream.read(), int.from_bytes(head[10:12]), total)
+    stream.seek(max(size - 2 * min(longest, _MOST_TAIL // 2) - _ID3V1, 0))
+    tail = stream.read()
+    if tail[-_ID3V1:].startswith(b"TAG"):
+        tail = tail[:-_ID3V1]
+    end = _last_sample(tail, int.from_bytes(head[10:12]), total)
     if end is None or (total and end >= total):
         return Stated()
     patch = bytes([head[21] & 0xF0 | end >> 32]) + (end & UNSTATED).to_bytes(4)
-    return Stated(1 - end / total if total else 0.0, ((21, patch),))
+    return Stated(1 - end / total if total else 0.0, ((begin + 21, patch),))
 
 
 def _last_sample(tail: bytes, block: int, total: int) -> int | None:

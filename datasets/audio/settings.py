@@ -246,12 +246,14 @@ class MelSettings(SpectrogramSettings):
         duration = decode.probe(path).duration
         first, last = start or 0.0, min(duration, math.inf if end is None else end)
         half = min(last - first, self.window) / 2
-        for low, high in ((last - self.window, first), (first + half - self.window, last - half)):
+        whole = last - self.window, first if last - first < self.window else -math.inf
+        for low, high in (whole, (first + half - self.window, last - half)):
             allowed = _without(
                 (max(low, 0.0), min(high, duration - self.window)),
                 [(begin - self.window, until) for begin, until in apart],
             )
-            if room := sum(b - a for a, b in allowed):
+            room = sum(b - a for a, b in allowed)
+            if allowed:
                 begins = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
                 return [(begin, begin + self.window, None) for begin in begins]
         return []
@@ -259,16 +261,16 @@ class MelSettings(SpectrogramSettings):
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
         """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides.
 
-        A microphone's constant offset, the mean of what is shown, is removed before: its edges at the silence and
-        its leakage into the lowest bands would set the peak of the clip.
+        A microphone's offset, constant or drifting, is removed before (`_offset`): its edges at the silence and its
+        leakage into the lowest bands would set the peak of the clip.
         """
         signal = np.asarray(signal, dtype=np.float32)
         missing = self.samples - len(signal)
         first = max(-missing // 2, 0)
         signal = signal[first : first + self.samples]
-        offset = float(signal.mean(dtype=np.float64)) if len(signal) else 0.0
-        if abs(offset) > LEAST_OFFSET:
-            signal = signal - np.float32(offset)
+        offset = _offset(signal)
+        if np.abs(offset).max(initial=0.0) > LEAST_OFFSET:
+            signal = signal - offset
         return np.pad(signal, (missing // 2, missing - missing // 2)) if missing > 0 else signal
 
     def no_signal(self, signal: NDArray[np.floating]) -> bool:
@@ -351,16 +353,24 @@ class MelSettings(SpectrogramSettings):
         return np.rint(np.asarray(image)).astype(np.uint8)
 
 
+def _offset(signal: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The straight line nearest to a signal, float32 [samples]: a constant offset, or one that drifts."""
+    at = np.arange(len(signal), dtype=np.float32) - np.float32((len(signal) - 1) / 2)
+    mean = signal.mean(dtype=np.float64) if len(signal) else 0.0
+    slope = float(at @ (signal - np.float32(mean))) / max(float(at @ at), 1.0)
+    return np.float32(mean) + np.float32(slope) * at
+
+
 def _without(
     interval: tuple[float, float], others: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float]]:
-    """The parts of an interval that are outside of the others."""
+    """The parts of an interval, which may be a point, that are outside of the others."""
     parts, low = list[tuple[float, float]](), interval[0]
     for begin, until in sorted(others):
-        if low < min(begin, interval[1]):
+        if low <= min(begin, interval[1]):
             parts.append((low, min(begin, interval[1])))
         low = max(low, until)
-    return [*parts, *([(low, interval[1])] if low < interval[1] else [])]
+    return [*parts, *([(low, interval[1])] if low <= interval[1] else [])]
 
 
 def _along(intervals: Sequence[tuple[float, float]], distance: float) -> float:

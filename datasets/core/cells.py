@@ -38,6 +38,11 @@ ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 #: What Camtrap DP calls missing: programs write these for an empty cell.
 MISSING = ("", "NA", "NaN", "nan")
 #: Shortest valid span in seconds; a shorter one is probably an accidental click.
+#: Why spans with the label of `is_nocall` are left out of training.
+NOCALL = (
+    "nocall: BirdNET has found nothing here, which is no class. If nothing is there, name such recordings with "
+    "--background"
+)
 SHORTEST_SPAN = 1e-3
 #: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
 #: any number of apostrophes: each `guard` adds one.
@@ -188,6 +193,11 @@ def _read_arrays(path: Path) -> pd.DataFrame:
     rows = len(columns.get("path", ()))
     texts = {name: values.astype(str) for name, values in columns.items() if len(values) == rows}
     return pd.DataFrame(texts).replace("nan", "")
+
+
+def is_nocall(label: str) -> bool:
+    """Whether a label is BirdNET's for a span in which it has found nothing, however it is written."""
+    return "".join(filter(str.isalnum, label)).casefold() == "nocall"
 
 
 def span_error(start: float, end: float) -> str:

@@ -21,10 +21,14 @@ NAN = float("nan")
 #: Columns that tell when and where a row of a table was recorded.
 TIME_AND_PLACE = ("time", "latitude", "longitude", "deployment")
 #: Date and time in the names of AudioMoth, Song Meter and most other recorders and phones: after any prefix,
-#: local time or, with a Z or an offset such as +1000 or -07:00, a time with its zone.
+#: local time or, with a Z, UTC or an offset such as +1000, -07:00 or +05, a time with its zone. Only after a T, as
+#: ISO 8601 has it, is -03 an offset; elsewhere it may number the file.
 _DATED = re.compile(
-    r"(?<!\d)((?:19|20)\d{6})[_$T-](\d{6})(?!\d)(?:\.\d+(?=[Z+-]))?"
-    r"(Z|[+-](?:0\d|1[0-4]):?(?:00|15|30|45)(?!\d))?"
+    r"""(?<!\d)((?:19|20)\d{6}) [_$Tt-] (\d{6})(?!\d) (?:[.,]\d+(?=[Zz+-]))?
+    (?: ([Zz](?![A-Za-z0-9])) | (_?UTC(?![A-Za-z0-9+-]))
+    | (_?\+(?:0\d|1[0-4])(?:[:_-]?(?:00|15|30|45))?(?!\d) | -(?:0\d|1[0-2]):?(?:00|15|30|45)(?!\d)
+    | (?<=[Tt]\d{6})-(?:0\d|1[0-2])(?![\d-])) )?""",
+    re.VERBOSE,
 )
 #: AudioMoth's older names: Unix time in eight hexadecimal digits.
 _HEXADECIMAL = re.compile(r"[0-9A-F]{8}\.wav", re.IGNORECASE)
@@ -279,7 +283,9 @@ def _in_name(name: str) -> Recorded | None:
     if _HEXADECIMAL.fullmatch(name):
         time = datetime.fromtimestamp(int(name[:8], 16), UTC)
         return Recorded("its name", time) if time >= _FIRST_HEXADECIMAL else None
-    for date, clock, zone in _DATED.findall(name):
+    for date, clock, *utc, offset in _DATED.findall(name):
+        sign = offset.strip("_")[:1]
+        zone = sign + re.sub(r"\D", "", offset).ljust(4, "0") if offset else "Z" * any(utc)
         try:
             time = datetime.strptime(date + clock + zone, "%Y%m%d%H%M%S" + "%z" * bool(zone))
         except ValueError:

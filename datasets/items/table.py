@@ -76,6 +76,7 @@ from datasets.items.labels import (
     drop_small_classes,
     join_labels,
     names_of,
+    without_nocall,
 )
 
 log = logging.getLogger(__name__)
@@ -279,6 +280,8 @@ def load_table(
         if multi_label:
             frame = frame.assign(label=frame["label"].map(canonical_label))
             _check_not_predicted(frame, one, learned=learned)
+        frame, nothing = without_nocall(frame, learned=learned, multi_label=multi_label)
+        bad += nothing
         if learned:
             frame, predicted = corrected_by_hand(frame, one)
             bad += predicted

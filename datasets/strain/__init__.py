@@ -16,6 +16,7 @@ from datasets.strain.frames import (
     file_at,
     lists_to_scan,
     open_strain,
+    paths_at,
     read_cache,
     read_frames,
     scan_of,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, inf
+from math import ceil, floor, inf, nan
 from os import PathLike
 
 import numpy as np
@@ -92,7 +92,7 @@ def read_strain(
             f"invalid settings: context={context:g} s with {reach:g} s on either side of the trigger (the "
             f"context must be {SHORTEST_CONTEXT:g} to 4096 s, and hold both sides)"
         )
-    with open_strain(path, Wanted(detector)) as source:
+    with open_strain(path, Wanted(detector), at=nan if at is None else at) as source:
         if at is None:
             at = _loudest(path, source, context, reach, within, qrange, frange)
         return _around(path, source, float(at), context, reach)

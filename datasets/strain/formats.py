@@ -349,7 +349,8 @@ def _detector(channel: str) -> str:
 
 
 def _is_named(channel: str, name: str) -> bool:
-    """Whether a channel has this name, with or without its detector."""
+    """Whether a channel has this name, with or without its detector, in small or capital letters."""
+    channel, name = channel.casefold(), name.casefold()
     return channel == name or channel.endswith(f":{name}")
 
 

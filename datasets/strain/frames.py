@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from math import ceil, floor, inf
+from math import ceil, floor, inf, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -101,11 +101,23 @@ class Frames:
         ]
         if not candidates:
             return Rejected("", f"no strain of {detector} at GPS {gps:.3f}")
-        _, path, name, best = max(candidates)
+        _, _, name, best = max(candidates)
+        wanted = wanted._replace(detector=detector)
+        return Stream(self._neighbours(name, best, gps, context), wanted)
+
+    def joined_at(self, gps: float, context: float, wanted: Wanted) -> dict[str, str]:
+        """For each file that contains a GPS time, the path that represents it with its neighbours."""
+        return {
+            frame.path: source_path("", Stream(self._neighbours(name, frame, gps, context), wanted))
+            for name in self.files
+            for frame in self.between(name, gps, gps)
+        }
+
+    def _neighbours(self, name: str, frame: Frame, gps: float, context: float) -> tuple[Frame, ...]:
         around = self.between(name, gps - context, gps + context)
-        near = {frame[:2]: frame for frame in around if series_of(frame.path) == series_of(path)}
-        near[best[:2]] = best
-        return Stream(tuple(sorted(near.values())), wanted._replace(detector=detector))
+        near = {one[:2]: one for one in around if series_of(one.path) == series_of(frame.path)}
+        near[frame[:2]] = frame
+        return tuple(sorted(near.values()))
 
     def between(self, name: str, since: float, until: float) -> list[Frame]:
         """Files of a detector with strain after ``since`` and at or before ``until``, in order of time."""
@@ -224,6 +236,17 @@ def lists_to_scan(
                 if all(stream.files for stream in streams.values()):
                     lists.append(write_cache(streams, (start, end)))
     return lists, rejected
+
+
+def paths_at(
+    files: Iterable[str], gps: float, *, channel: str = "", context: float = 32.0
+) -> list[str]:
+    """Paths to judge one moment of files: those with the moment are joined with their neighbours among the files."""
+    listed = [*files]
+    joined = Frames(_by_detector(listed)[0]).joined_at(gps, context, Wanted(channel=channel))
+    return [
+        joined.get(path) or (with_channel(path, channel) if channel else path) for path in listed
+    ]
 
 
 def _extent(path: str) -> Frame:
@@ -347,16 +370,19 @@ def _read_list(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def open_strain(path: str | os.PathLike[str], wanted: Wanted = DEFAULT, /) -> Iterator[StrainFile]:
+def open_strain(
+    path: str | os.PathLike[str], wanted: Wanted = DEFAULT, /, *, at: float = nan
+) -> Iterator[StrainFile]:
     """Open a strain file, as `datasets.strain.formats.open_file`, or a list of `write_cache`, as `open_joined`."""
     path = Path(path)
-    opened = open_joined(path, wanted.detector) if path.suffix == CACHE else open_file(path, wanted)
+    is_list = path.suffix == CACHE
+    opened = open_joined(path, wanted.detector, at) if is_list else open_file(path, wanted)
     with opened as source:
         yield source
 
 
 @contextmanager
-def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
+def open_joined(path: Path, detector: str = "", at: float = nan) -> Iterator[StrainFile]:
     """Open the files of a list as one strain file, with NaN where there is no file or it cannot be read.
 
     Only the files of the samples that are read are opened.
@@ -364,6 +390,8 @@ def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
     Parameters
     ----------
     detector : one of the list; "" for the first.
+    at : GPS time whose file gives the sampling rate, which neighbours may not have; NaN for the first file that can be
+        read.
     """
     streams = read_cache(path)
     name = detector or next(iter(streams))
@@ -371,8 +399,9 @@ def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
         raise BadFile(path, f"it contains no strain of {name}")
     frames, wanted = streams[name]
     problems: dict[str, str] = {}
-    opened = (_opened(frame.path, wanted, problems) for frame in frames)
-    first = next((source for source in opened if source is not None), None)
+    in_order = sorted(frames, key=lambda frame: not frame.start <= at < frame.end)
+    opened = ((frame, _opened(frame.path, wanted, problems)) for frame in in_order)
+    given, first = next((pair for pair in opened if pair[1] is not None), (frames[0], None))
     if first is None:
         raise BadFile(*next(iter(problems.items())))
     rate = first.rate
@@ -390,7 +419,7 @@ def open_joined(path: Path, detector: str = "") -> Iterator[StrainFile]:
                     if source.rate != rate:
                         raise BadFile(
                             frame.path,
-                            f"has a sampling rate of {source.rate:g} Hz, but {frames[0].path} has {rate:g} Hz",
+                            f"has a sampling rate of {source.rate:g} Hz, but {given.path} has {rate:g} Hz",
                         )
                     top = round((source.start - start) * rate)
                     since, until = max(low, top), min(high, top + source.samples)

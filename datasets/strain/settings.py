@@ -243,7 +243,7 @@ class QScanSettings(SpectrogramSettings):
         middles = STRIDE * np.arange(ceil(scan[0] / STRIDE), ceil(scan[1] / STRIDE))
         usable = np.ones(len(middles), bool)
         for detector in self.together or ("",):
-            with open_strain(path, Wanted(detector)) as source:
+            with open_strain(path, Wanted(detector), at=sum(scan) / 2) as source:
                 runs = usable_spans(source, self.context, self.reach)
             usable &= np.any([(a <= middles) & (middles <= b) for a, b in runs], axis=0)
         return [(t - STRIDE / 2, t + STRIDE / 2) for t in middles[usable].tolist()]

@@ -14,6 +14,7 @@ from datasets.strain import (
     QScanSettings,
     file_at,
     lists_to_scan,
+    paths_at,
     scan_of,
     series_of,
     with_channel,
@@ -35,6 +36,7 @@ class StrainFiles:
     ----------
     spectrogram : settings of the model.
     channel : channel to read; "" for the calibrated strain.
+    at : GPS time to judge; None for the loudest moment of each file.
     scan : judge windows of all the strain, across the borders of neighbouring files; else one moment of each file.
     gap : longest interruption of an event, in seconds; None for a row per window.
     rejected : files that cannot be opened.
@@ -43,6 +45,7 @@ class StrainFiles:
 
     spectrogram: QScanSettings
     channel: str = ""
+    at: float | None = None
     scan: bool = False
     gap: float | None = None
     rejected: list[Rejected] = field(default_factory=list)
@@ -51,8 +54,11 @@ class StrainFiles:
 
     def paths(self, files: Iterable[str]) -> list[str]:
         """Paths to predict, each for a piece of strain or a file."""
+        if self.at is not None and not self.spectrogram.together:
+            context = self.spectrogram.context
+            return paths_at(files, self.at, channel=self.channel, context=context)
         if not self.scan:
-            return [with_channel(file, self.channel) for file in files]
+            return [with_channel(f, self.channel) if self.channel else f for f in files]
         lists, self.rejected = lists_to_scan(
             files,
             together=self.spectrogram.together,

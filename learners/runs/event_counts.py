@@ -25,6 +25,8 @@ THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99
 #: Refusals that a threshold of 0 lifts, as ``predict --threshold`` does.
 _LIFTED = (Why.AMBIGUOUS, Why.UNUSUAL)
 COLUMNS = ("path", "label", "start", "end")
+#: Seconds between segments that touch: tables round their times, and sums of times are inexact.
+TOUCHING = 1e-3
 #: Fewer recordings do not show how much the rate of false alarms varies between them.
 FEWEST_RECORDINGS = 3
 
@@ -96,7 +98,7 @@ def joined(events: pd.DataFrame, gap: float = 0.0) -> pd.DataFrame:
     rows: list[list[Any]] = []
     in_order = events.sort_values(["path", "label", "start"])[[*COLUMNS]]
     for path, label, start, end in in_order.itertuples(index=False):
-        if rows and rows[-1][:2] == [path, label] and start - rows[-1][3] <= gap:
+        if rows and rows[-1][:2] == [path, label] and start - rows[-1][3] <= gap + TOUCHING:
             rows[-1][3] = max(end, rows[-1][3])
         else:
             rows.append([path, label, start, end])

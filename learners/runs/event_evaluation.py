@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from datasets.audio import probe
+from datasets.audio import outside, probe
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from learners.cli.settings import EvaluateSettings
@@ -65,6 +65,15 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     table.rejected += bad
     truth = table.frame.loc[table.frame["path"].isin(hours) & table.frame["label"].ne("")]
     truth = truth.assign(start=truth["start"].fillna(0), end=truth["end"].fillna(float("inf")))
+    seconds = 3600 * truth["path"].map(hours)
+    behind = truth["start"].ge(seconds)
+    table.rejected += [
+        Rejected(path, outside(path, start, duration).reason)
+        for path, start, duration in zip(
+            truth["path"][behind], truth["start"][behind], seconds[behind], strict=True
+        )
+    ]
+    truth = truth.loc[~behind]
     events, figures = event_figures(
         heard, truth, hours,
         gap=settings.gap, exclusive=confidence.exclusive, classes=bundle.classes,

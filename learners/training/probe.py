@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,9 +35,11 @@ STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 MAX_ROWS = 2000
 #: Number of cross-validation folds.
 FOLDS = 3
-#: Multiplications of a layer with all rows from which one fold is held out, and all threads are used: 300 classes of
-#: 900 files with as many features are half as many.
+#: Multiplications of a layer with all rows from which one fold is held out, all threads are used, and `SOONER` will do:
+#: 300 classes of 900 files with as many features are half as many.
 LARGE = 5e8
+#: Passes over the rows that a fit counts for where progress is shown: about as many as it takes.
+PASSES = 40
 #: L2 penalty of a bias relative to that of a weight. It keeps the bias of a class without rows finite.
 ON_BIAS = 0.01
 
@@ -91,7 +94,7 @@ def fit_probe(
     x, mean, scale = standardise(features)
     rows, axes = principal_axes(x)
 
-    def fit(subset: Tensor, strength: float, initial: Tensor | None, tolerance: float) -> Tensor:
+    def fit(subset: Tensor, strength: float, **how: Any) -> Tensor:
         classes_of_rows, offset = y[subset], offsets[subset]
         counts = torch.bincount(classes_of_rows, minlength=n_classes).double()
         weights = torch.where(classes_of_rows == n_classes - 1, last, 1.0).double()
@@ -106,7 +109,7 @@ def fit_probe(
 
         layer = regress(
             rows[subset], loss, n_classes, strength,
-            on_bias=0.0 if start is None else ON_BIAS, initial=initial, tolerance=tolerance,
+            on_bias=0.0 if start is None else ON_BIAS, **how,
         )  # fmt: skip
         layer[-1, absent] = layer[-1, ~absent].min() - np.log(2 * len(classes_of_rows))
         return layer
@@ -148,11 +151,11 @@ def fit_multi_label_probe(
     y = targets.double().cpu()
     rows, axes = principal_axes(x)
 
-    def fit(subset: Tensor, strength: float, initial: Tensor | None, tolerance: float) -> Tensor:
+    def fit(subset: Tensor, strength: float, **how: Any) -> Tensor:
         known = (~y[subset].isnan()).sum()
         return regress(
             rows[subset], lambda logits: known * criterion(logits, y[subset]), n_classes, strength,
-            on_bias=ON_BIAS, initial=initial, tolerance=tolerance,
+            on_bias=ON_BIAS, **how,
         )  # fmt: skip
 
     def loss_of(subset: Tensor, layer: Tensor) -> float:
@@ -175,7 +178,7 @@ def folds_for(
 
 
 def cross_validated(
-    fit: Callable[[Tensor, float, Tensor | None, float], Tensor],
+    fit: Callable[..., Tensor],
     loss_of: Callable[[Tensor, Tensor], float],
     folds: NDArray[np.int64],
     products: int,
@@ -185,19 +188,38 @@ def cross_validated(
 
     Parameters
     ----------
-    fit : fits a layer, given row numbers, a strength, an initial layer and a tolerance, as in `regress`.
+    fit : fits a layer, given row numbers, a strength, and ``initial``, ``tolerance`` and ``passed`` as in `regress`.
     loss_of : summed loss of a layer on the rows with these numbers.
     folds : fold number of each row; rows with -1 are not used.
     products : multiplications of a layer with all rows. Of many (`LARGE`), only one fold is held out.
     """
     large, sums, judged = products >= LARGE, dict.fromkeys(STRENGTHS, 0.0), 0
+    rough, exact = SOONER if large else (ROUGH, EXACT)
     held_out = range(1 if large else folds.max() + 1)
+    title, fits = "Fitting the head to the features", len(held_out) * len(STRENGTHS) + 1
+    if large:
+        log.info("%s …", title)
     # Several threads only cost time if the matrices are small.
     with (
         threadpool_limits(None if large else 1),
-        progress.step("Fitting the head to the features", len(held_out) * len(STRENGTHS) + 1, "fits") as advance,
+        progress.step(title, fits * PASSES, "passes") as advance,
     ):  # fmt: skip
-        done = 0
+        fitted = 0
+
+        def counted(
+            rows: Tensor, strength: float, tolerance: float, initial: Tensor | None
+        ) -> Tensor:
+            """Fit a layer, and show how many passes over the rows are made."""
+            nonlocal fitted
+            passes = count(1)
+            layer = fit(
+                rows, strength, initial=initial, tolerance=tolerance,
+                passed=lambda: advance(fitted * PASSES + min(next(passes), PASSES - 1)),
+            )  # fmt: skip
+            fitted += 1
+            advance(fitted * PASSES)
+            return layer
+
         for fold in held_out:
             inside, outside = (
                 torch.from_numpy(np.flatnonzero((folds >= 0) & ((folds == fold) == out)))
@@ -206,13 +228,10 @@ def cross_validated(
             judged += len(outside)
             layer = None
             for strength in STRENGTHS:  # each fit starts from the previous one
-                layer = fit(inside, strength, layer, ROUGH)
+                layer = counted(inside, strength, rough, layer)
                 sums[strength] += loss_of(outside, layer)
-                done += 1
-                advance(done)
         strength = min(sums, key=lambda c: sums[c])
-        layer = fit(torch.arange(len(folds)), strength, None, EXACT)
-        advance(done + 1)
+        layer = counted(torch.arange(len(folds)), strength, exact, None)
     return layer, strength, sums[strength] / judged
 
 
@@ -234,6 +253,8 @@ def principal_axes(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
 
 #: Tolerances of `regress`: EXACT gives logits accurate to 1e-3, ROUGH cross-validated losses accurate to 1e-3.
 EXACT, ROUGH = 1e-7, 1e-3
+#: ROUGH and EXACT of large fits: losses accurate to 1e-2, logits to 5e-3.
+SOONER = 1e-2, 1e-3
 
 
 def regress(
@@ -245,6 +266,7 @@ def regress(
     on_bias: float = 0.0,
     initial: Tensor | None = None,
     tolerance: float = EXACT,
+    passed: Callable[[], None] = lambda: None,
 ) -> Tensor:
     """Linear layer that minimises ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``.
 
@@ -258,6 +280,7 @@ def regress(
     loss : summed loss of logits, float64 [n, classes].
     initial : layer of an earlier fit to start from.
     tolerance : largest gradient component at the end, in the scaled units.
+    passed : called after each pass over the rows.
 
     Returns
     -------
@@ -294,6 +317,7 @@ def regress(
                 _, cost, slopes = slopes_at(layer)
                 slope = torch.cat([rows.T @ slopes, slopes.sum(0, keepdim=True)])
                 scaled.grad = unit * (slope + penalties * layer)
+                passed()
                 return cost.detach() + (penalties * layer**2).sum() / 2
 
             optimizer.step(value_with_slope)

@@ -34,7 +34,7 @@ def refitted(
     """A copy of a single-label confidence with the temperature and threshold of another site.
 
     The threshold is the lowest one (at least 0.5) at which the accuracy of answers is likely (`CERTAIN`) to reach
-    ``target``; where there is none, its ``message`` says so. It replaces score floors, guarantees and prediction sets, which held for the calibration files; the distance gate stays.
+    ``target``; where there is none it is stricter, and its ``message`` says so. It replaces score floors, guarantees and prediction sets, which held for the calibration files; the distance gate stays.
 
     Parameters
     ----------
@@ -114,8 +114,10 @@ def refit_threshold(
     A file of probability p is right with a probability of (1 - e) expit(a + logit p). Here e is the share of files of
     unknown classes or otherwise surely wrong, with the prior Beta(1, 9), and a is how much the probabilities are off
     here, with a standard normal prior. The labels update both, on a grid; the accuracy above a threshold is the mean over
-    the labelled files there, by weight. If no threshold reaches the target it is the largest of the target and the
-    highest probability that was wrong.
+    the labelled files there, by weight.
+
+    If no threshold reaches the target, answers are above it, above every wrong label, and each expected to be right
+    with at least the target; if no file is, half of the doubt must be gone: half-way from there to 1.
     """
     from scipy.special import expit, logit
 
@@ -130,6 +132,8 @@ def refit_threshold(
     certain = (posterior / posterior.sum()) @ (accuracy >= target)
     last = np.r_[np.diff(p) != 0, True] if len(p) else np.empty(0, bool)
     reached = np.flatnonzero((certain >= CERTAIN) & last)
-    if not len(reached):
-        return float(min(1.0, max([target, *np.nextafter(p[~right], 2)]))), False
-    return float(max(LEAST, p[reached[-1]])), True
+    if len(reached):
+        return float(max(LEAST, p[reached[-1]])), True
+    above = float(min(1.0, max([target, *np.nextafter(p[~right], 2)])))
+    sure = p[(posterior / posterior.sum()) @ chance >= target]
+    return (max(above, float(sure[-1])) if len(sure) else (above + 1) / 2), False

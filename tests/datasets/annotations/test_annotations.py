@@ -95,7 +95,7 @@ def test_ravens_columns_may_be_in_any_case(field: Path) -> None:
     assert spans(named) == {row for row in expected if row[0] == "a.wav"}
 
 
-@pytest.mark.parametrize("label", ["nocall", "NoCall"])
+@pytest.mark.parametrize("label", ["nocall", "NoCall", "No call", "NO_CALL"])
 def test_birdnets_nocall_is_no_class(field: Path, label: str) -> None:
     raven(field / "alone.BirdNET.selections.txt", (0, 0.03, label), column="Common Name")
     table = load_table(field)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets.annotations import check_table, read_triggers, write_table
+from datasets.annotations import check_table, read_triggers, strain_files_of, write_table
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.table import load_table
 from datasets.strain import Stream, read_frames
@@ -49,6 +49,35 @@ def test_a_file_is_found_by_the_times_in_its_name(frames: Path) -> None:
     }
     for (detector, gps), reason in missing.items():
         assert strain_files.find(detector, gps) == Rejected("", reason)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "expected"),
+    [
+        ("GPS Time,Detector", f"{START}.5,h1", (START + 0.5, "H1", "")),
+        ("event_time,channel_name", f"{START}.5,h1:x-aux_dq", (START + 0.5, "H1", "h1:x-aux_dq")),
+        ("gps,Interferometer,Channel Name", f"{START},H1,X-AUX", (START, "H1", "H1:X-AUX")),
+        ("gps,gps_ns,ifo", f"{START},500000000,H1", (START + 0.5, "H1", "")),
+        ("gps,gps_ns,ifo", f"{START}.5,500000000,H1", (START + 0.5, "H1", "")),
+        ("Peak Time,Peak Time_ns,ifo", f"{START},500000000,V1", (START + 0.5, "V1", "")),
+    ],
+)
+def test_columns_are_found_however_they_are_written(
+    tmp_path: Path, header: str, row: str, expected: tuple[float, str, str]
+) -> None:
+    found = read_triggers(write(tmp_path / "t.csv", f"{header}\n{row}\n"))
+    assert (found.gps[0], found.detector[0], found.channel[0]) == expected
+
+
+@pytest.mark.parametrize("cell", ["", "nan", "half"])
+def test_nanoseconds_that_are_missing_are_named(frames: Path, tmp_path: Path, cell: str) -> None:
+    lines = [f"{START + 9},500000000,h1,A", f"{START + 9},{cell},h1,A"]
+    text = "\n".join(["peak_time,peak_time_ns,ifo,label", *lines])
+    triggers = read_triggers(write(tmp_path / "t.csv", text))
+    found, missing = strain_files_of(triggers, read_frames(str(frames)))
+    assert isinstance(found, str)
+    assert isinstance(missing, Rejected)
+    assert f"peak_time_ns {cell!r}" in missing.reason
 
 
 def test_of_files_that_overlap_the_one_with_most_around_it(tmp_path: Path) -> None:

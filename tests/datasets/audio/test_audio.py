@@ -340,7 +340,14 @@ UNSTATED["wav, nothing stated"] = patch_header(UNSTATED["wav 0"], 4, "<I", 0)
 for number, name in ((0, "0"), (2**64 - 1, "all")):
     header = patch_header(sound("RF64"), (b"ds64", 8), "<Q", number)
     UNSTATED[f"rf64 {name}"] = patch_header(header, (b"ds64", 16), "<Q", number)
+LIST = b"LIST\x10\0\0\0INFOICMT\4\0\0\0dawn"
+UNSTATED |= {
+    f"{name}, then a comment": UNSTATED[name] + LIST for name in [*UNSTATED] if "rf" not in name
+}
 UNSTATED["flac"] = no_count(FLAC)
+ID3 = b"ID3\4\0\0\0\0\1\0" + bytes(128)
+UNSTATED["flac behind an ID3 tag"] = ID3 + no_count(FLAC)
+UNSTATED["flac before an ID3 tag"] = no_count(FLAC) + b"TAG".ljust(128, b"\0")
 UNSTATED["flac of 24 bits, stereo"] = no_count(sound("FLAC", STEREO, subtype="PCM_24"))
 
 
@@ -367,9 +374,10 @@ def test_an_empty_recording_has_no_length_to_find(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.3, 0.6, 0.9])
-@pytest.mark.parametrize("kind", ["WAV", "RF64", "AIFF", "FLAC", "MP3"])
+@pytest.mark.parametrize("kind", ["WAV", "RF64", "W64", "AIFF", "FLAC", "ID3 FLAC", "MP3"])
 def test_of_a_recording_that_was_cut_off_what_is_there_is_read(tmp_path, kind, kept):
-    content, path = sound(kind, FLAC_SAMPLES), tmp_path / "a.wav"
+    tag, kind = ID3 if " " in kind else b"", kind.split()[-1]
+    content, path = tag + sound(kind, FLAC_SAMPLES), tmp_path / "a.wav"
     path.write_bytes(content)
     whole, _ = read_audio(path)
     path.write_bytes(content[: int(kept * len(content))])

@@ -135,3 +135,26 @@ def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> 
         ).value_counts()
         for k, total in enumerate(present.sum(axis=0)):
             assert abs(counts.get(f"c{k}", 0) - 0.15 * total) <= max(2, 0.15 * 0.15 * total), k
+
+
+@pytest.mark.parametrize("word", ["nocall", "Nocall", "NO CALL", "no_call"])
+def test_a_span_in_which_birdnet_found_nothing_has_no_class(tmp_path: Path, word: str) -> None:
+    cells = ["a", "b", word, "a|b", f"b|{word}"]
+    rows = [f"{n}.wav,{n},{n + 3},{label}" for n, label in enumerate(cells)]
+    file = write(tmp_path, "\n".join(["path,start,end,label", *rows]))
+    multi = load_table(file, kind="sound", labels="multi", check=False)
+    assert multi.frame["label"].tolist() == ["a", "b", "", "a|b", "b"]
+    single = [*rows[:2], rows[2], "5.wav,1,2,a", "6.wav,1,2,b"]
+    file = write(tmp_path, "\n".join(["path,start,end,label", *single]))
+    learned = load_table(file, kind="sound", check=False)
+    assert (learned.classes, len(learned.frame)) == (["a", "b"], 4)
+    (rejected,) = learned.rejected
+    assert rejected.path.endswith("2.wav")
+    assert "--background" in rejected.reason
+    heard = load_table(file, kind="sound", check=False, learned=False)
+    assert heard.classes == ["a", "b"]
+    assert heard.unknown_items["path"].str.endswith("2.wav").tolist() == [True]
+    files = "\n".join(["path,label", f"0.wav,{word}", f"1.wav,{word}", "2.wav,a", "3.wav,a"])
+    assert load_table(write(tmp_path, files), kind="sound", check=False).classes == sorted(
+        ["a", word]
+    )

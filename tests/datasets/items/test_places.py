@@ -81,6 +81,18 @@ def test_training_shows_a_span_at_other_places(path: str, start: float, end: flo
     assert not other.rows.equals(varied.rows)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "only"),
+    [(0.0, 0.3, 0.0), (19.7, 20.0, 17.0), (19.7, 20.4, 17.0), (0.0, 2.9, 0.0)],
+)
+def test_at_the_ends_of_a_file_all_of_a_span_is_shown(
+    path: str, start: float, end: float, only: float
+) -> None:
+    rows = table(path, ("a", start, end))
+    varied = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=3)
+    assert varied.rows["start"].to_numpy()[1:] == pytest.approx([only] * (PLACES - 1))
+
+
 def test_what_is_not_trained_on_and_what_is_not_a_span_stays(tmp_path: Path, path: str) -> None:
     rows = pd.concat([
         table(path, ("a", 10.0, 10.5), split="valid"),

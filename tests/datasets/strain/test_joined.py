@@ -11,7 +11,16 @@ import pytest
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.items.splits import overlap_groups
 from datasets.items.table import load_table
-from datasets.strain import QScanSettings, Stream, open_strain, read_frames, source_path
+from datasets.strain import (
+    QScanSettings,
+    Stream,
+    lists_to_scan,
+    open_strain,
+    paths_at,
+    read_cache,
+    read_frames,
+    source_path,
+)
 from datasets.strain.formats import Wanted
 from tests.datasets.annotations.strain import RATE, START, frame
 from tests.datasets.files import write
@@ -78,6 +87,35 @@ def test_a_missing_frame_is_a_gap_and_damaged_or_other_ones_are_named(tmp_path: 
         file["strain/Strain"].attrs["Xspacing"] = 1 / 2048
     with pytest.raises(BadFile, match=r"sampling rate of 2048 Hz, but .* has 4096 Hz"):
         SETTINGS.read(path_of(parts, START + 95), at=START + 95)
+
+
+def test_neighbours_of_another_rate_do_not_take_the_place_of_the_strain(tmp_path: Path) -> None:
+    parts = cut(tmp_path, noise(96), 32)
+    with h5py.File(parts / "0" / f"H-H1_SIM-{START}-32.hdf5", "r+") as file:
+        halved = file["strain/Strain"][::2]
+        del file["strain/Strain"]
+        file.create_dataset("strain/Strain", data=halved)
+        file["strain/Strain"].attrs.update(Xspacing=2 / RATE, Xstart=START)
+    at = START + 44.0
+    assert len(read_cache(Path(path_of(parts, at)))["H1"].files) == 2
+    strain = SETTINGS.read(path_of(parts, at), at=at)
+    assert (strain.rate, strain.start) == (RATE, START + 36)
+    with pytest.raises(BadFile, match=r"sampling rate of 2048 Hz, but .* has 4096 Hz"):
+        SETTINGS.read(path_of(parts, START + 33), at=START + 33)
+    scanned, _ = lists_to_scan(map(str, sorted(parts.rglob("*.hdf5"))), context=16.0)
+    middles = {sum(span) / 2 - START for path in scanned for span in SETTINGS.spans(path)}
+    assert middles >= {40.0, 50.0, 60.0, 70.0, 80.0, 90.0}
+
+
+def test_a_moment_near_a_border_is_judged_with_the_next_file(tmp_path: Path) -> None:
+    values = noise(64)
+    whole = cut(tmp_path / "whole", values, 64) / "0" / f"H-H1_SIM-{START}-64.hdf5"
+    parts = sorted(map(str, cut(tmp_path / "parts", values, 32).rglob("*.hdf5")))
+    at = START + 31.0
+    first, second = paths_at(parts, at, context=16.0)
+    assert second == parts[1]
+    np.testing.assert_array_equal(SETTINGS.picture(first, at=at), SETTINGS.picture(whole, at=at))
+    assert paths_at(parts, START + 5.0, context=16.0) == parts, "nothing else is needed"
 
 
 def test_neighbours_that_share_strain_are_never_divided(tmp_path: Path) -> None:

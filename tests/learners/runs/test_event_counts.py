@@ -78,6 +78,8 @@ def test_segments_of_one_class_that_touch_are_one_event():
     assert joined(truth).to_numpy().tolist() == expected
     assert joined(truth, 0.5).to_numpy().tolist() == [["r", "cat", 0, 12], *expected[2:]]
     assert joined(table()).empty
+    inexact = table(("r", "cat", 0, 0.3), ("r", "cat", 0.1 + 0.2, 0.6), ("r", "cat", 0.6004, 1))
+    assert joined(inexact).to_numpy().tolist() == [["r", "cat", 0, 1]]
 
 
 def test_counts_of_a_small_case():

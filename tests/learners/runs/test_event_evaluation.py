@@ -77,6 +77,20 @@ def test_two_classes_of_one_span_are_two_events(world, tmp_path, capsys, model):
     assert not (tmp_path / "r" / "rejected.csv").read_text().splitlines()[1:]
 
 
+def test_an_event_behind_the_end_of_its_recording_is_listed(world, tmp_path, capsys):
+    """The recording lasts 9 s."""
+    rows = ["0,3,high", "3,6,low", "8,12,high", "9,10,low", "20,22,low"]
+    lines = ["path,start,end,label", *(f"{world}/hours/a.wav,{row}" for row in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    call = [str(world / "model"), "--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "r")]
+    assert main([*call, "--events", "--threshold", "0.5"]) == 3
+    assert "Found 3 of 3 events" in capsys.readouterr().out
+    reasons = pd.read_csv(tmp_path / "r" / "rejected.csv")["reason"].tolist()
+    assert reasons == [
+        f"{second} s is outside the recording, which lasts 9 s" for second in (9, 20)
+    ]
+
+
 def test_a_span_of_two_classes_contradicts_itself_where_an_item_has_one(world, tmp_path):
     rows = ["0,3,high", "0,3,low", "3,6,low"]
     lines = ["path,start,end,label", *(f"{world}/hours/a.wav,{row}" for row in rows)]

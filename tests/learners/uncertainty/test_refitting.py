@@ -62,9 +62,24 @@ def test_the_threshold_is_the_lowest_that_reaches_the_target() -> None:
     assert right[p >= value].mean() >= 0.75
     assert value < refit_threshold(p, right, np.ones(49), 0.85)[0]
     assert refit_threshold(p, np.ones(49, bool), np.ones(49), 0.6) == (pytest.approx(0.51), True)
+
+
+def test_without_a_threshold_that_reaches_the_target_it_is_above_every_wrong_label_and_stricter():
+    p = np.linspace(0.99, 0.51, 49)
     unreachable = refit_threshold(p, np.zeros(49, bool), np.ones(49), 0.9)
-    assert unreachable == (pytest.approx(0.99, abs=1e-6), False)
-    assert refit_threshold(p[:0], right[:0], p[:0], 0.9) == (0.9, False)
+    assert unreachable == (pytest.approx(0.995, abs=1e-6), False)
+    assert refit_threshold(p[:0], p[:0] > 1, p[:0], 0.9) == (pytest.approx(0.95), False)
+    q, right = p[:20], np.arange(20) != 12
+    value, reached = refit_threshold(q, right, np.ones(20), 0.95)
+    assert not reached
+    # By draws from the prior, weighted by their likelihood, each answer is expected to be right with the target.
+    rng = np.random.default_rng(0)
+    e, a = rng.beta(1, 9, (40_000, 1)), rng.normal(size=(40_000, 1))
+    chance = (1 - e) * expit(a + logit(q))
+    likelihood = np.where(right, chance, 1 - chance).prod(axis=1)
+    expected = np.average(chance, axis=0, weights=likelihood)
+    assert expected[q >= value].min() == pytest.approx(0.95, abs=0.01)
+    assert value > 0.95
 
 
 @pytest.mark.parametrize("shift", [-1.0, 0.0, 1.0])
