@@ -231,8 +231,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
     from learners.files import jsonable
     from learners.inference import Predictor, stack_outputs
     from learners.model import load_bundle, save_with_confidence
-    from learners.uncertainty import Outputs, refitted
-    from learners.uncertainty.refitting import CERTAIN
+    from learners.uncertainty import CERTAIN, Outputs, refitted
 
     bundle = load_bundle(settings.model)
     predictor = Predictor(bundle, device=settings.device, engine=settings.engine)

@@ -186,9 +186,9 @@ def predict_held_out(
     frame[["start", "end"]] = rows[
         ["start", "end"]
     ]  # of the items, not of the windows that show them
-    hidden = ["windows", "set", "known", "box", "detection"] + ["branch"] * (
-        predictor.confidence.tree is None
-    )
+    hidden = ["windows", "set", "known", "box", "detection"]
+    hidden += ["branch"] * (predictor.confidence.tree is None)
+    hidden += ["offset"] * (table.kind != "strain")
     frame = frame.drop(columns=hidden)
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)

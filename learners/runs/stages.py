@@ -107,10 +107,11 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle, reference)
     tables, bundle.metrics = evaluation.tables, evaluation.metrics
-    listing_all = Predictor(bundle, device=run.settings.speed.device, top=sys.maxsize)
-    if (events := held_out_events(listing_all, table, train.bs)) is not None:
-        bundle.metrics["events"] = jsonable(events)
-    listing_all.close()
+    if table.frame[["start", "end"]].notna().all(axis=1).any():
+        listing_all = Predictor(bundle, device=run.settings.speed.device, top=sys.maxsize)
+        if (events := held_out_events(listing_all, table, train.bs)) is not None:
+            bundle.metrics["events"] = jsonable(events)
+        listing_all.close()
     bundle.provenance["headline"] = evaluation.headline
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")

@@ -31,7 +31,7 @@ from learners.uncertainty.gates import (
     Why,
 )
 from learners.uncertainty.operating_points import OperatingPoint, OperatingPoints
-from learners.uncertainty.refitting import refitted
+from learners.uncertainty.refitting import CERTAIN, refitted
 from learners.uncertainty.scores import SCORES, Score, make_score, normalise
 from learners.uncertainty.thresholds import (
     Threshold,

@@ -220,7 +220,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
     blends = [
         (run / "log.txt").read_text().count("from the head-only model: ") for run in (one, two)
     ]
-    assert blends == [count] * 2, "a blend tried once: nine files set how far it is"
+    assert blends == [4 * count] * 2, "each share of the way once"
     assert not list(two.rglob("probe.safetensors"))
     assert text.count(f"Epoch {count} of {count}:") == count, "one process speaks: once a member"
     assert (two / "log.txt").read_text().count("Learning rate") == count

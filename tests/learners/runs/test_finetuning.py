@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import io
 import json
 import logging
@@ -500,8 +501,9 @@ def test_no_room_is_found_out_before_training(folder, tmp_path):
     if mounted.returncode:
         pytest.skip("a small file system cannot be mounted here: needs root")
     try:
-        with pytest.raises(SecondhandError, match=r"--out .* MiB"):
+        with pytest.raises(OSError, match=r"MiB are free .*disk/run") as found:
             main(["--data", str(folder), "--out", str(disk / "run"), *QUICK])
+        assert found.value.errno == errno.ENOSPC
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
