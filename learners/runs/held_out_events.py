@@ -12,8 +12,7 @@ import pandas as pd
 
 from datasets.audio import probe
 from datasets.core import progress
-from datasets.items import ItemTable
-from datasets.items.labels import names_of
+from datasets.items import ItemTable, names_of
 from datasets.spectrograms import Source
 from learners.evaluation import fraction
 from learners.inference import Predictor
