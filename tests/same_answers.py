@@ -274,9 +274,13 @@ def _command(folder: Path, module: str, *words: object) -> str:
     command = [sys.executable, "-m", module, *map(str, words)]
     completed = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     (folder / "log.txt").open("a", encoding="utf-8").write(f"$ {command}\n{completed.stderr}")
-    if completed.returncode:
+    if not completed.returncode:
+        return completed.stdout
+    if module == "learners.finetune":
         sys.exit(f"{' '.join(command)}\n{completed.stdout[-500:]}{completed.stderr[-2000:]}")
-    return completed.stdout
+    last_line = completed.stderr.strip().rpartition("\n")[2]
+    print(f"{' '.join(command)}: exit status {completed.returncode}: {last_line}", flush=True)
+    return f"{completed.stdout}exit status {completed.returncode}\n"
 
 
 def _kill_after_an_epoch(command: Sequence[object], run: Path) -> None:
