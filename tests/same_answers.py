@@ -43,7 +43,7 @@ RUNS = {
     "glitches": ["--data", "demo:glitches", *SMALL, "--calibration", "0.2"],
     "scenes": ["--data", "demo:scenes", *SMALL],
     "tree": ["--data", "demo:digits", *SMALL, "--classes-table", "{dir}/tree.csv"],
-    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--per-class", "--learning-curve"],
+    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--per-class"],
     "scenes-target": ["--data", "demo:scenes", *SMALL, *HEAD, "0.8"],
     "folds": ["--data", "{dir}/few.csv", *SMALL, "--epochs", "0", "--cv", "3"],
     "first": ["--data", "{dir}/few.csv", *SMALL],
