@@ -47,7 +47,6 @@ class MultiLabel:
             "--keep-known": confidence.keep_known != defaults.keep_known,
             "--coverage": confidence.coverage,
             "--per-class (each label has its own guarantee anyway)": confidence.per_class,
-            "--learning-curve": settings.run.learning_curve,
         }
         if wrong := [flag for flag, is_set in refused.items() if is_set]:
             raise SecondhandError(
