@@ -309,7 +309,7 @@ def answers_csv(
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
     out = io.StringIO()
-    hidden = {"windows", "set", "known", "box", "detection"}
+    hidden = {"windows", "known", "box", "detection"}
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
     fields = [name for name in answers[0]._fields if name not in hidden]
@@ -335,7 +335,6 @@ def as_json(answer: Prediction) -> dict[str, Any]:
     values = {"file": Path(values.pop("path")).name, **values}
     for key in ("top", "branch"):
         values[key] = [{"label": name, "probability": p} for name, p in getattr(answer, key)]
-    values["set"] = list(answer.set)
     values["windows"] = [as_json(window) for window in answer.windows]
     return dict(jsonable(values))
 

@@ -252,11 +252,6 @@ class ConfidenceSettings:
         "Overall score that separates known from unknown classes: combined (probability and distances), msp "
         "(maximum softmax probability), knn (nearest neighbours) or rmds (relative Mahalanobis distance).",
     )
-    coverage: float | None = option(
-        None,
-        "Also prepare prediction sets (predict --sets), which contain the right class with this probability.",
-        limits=Limits(above=0, below=1, like=0.9),
-    )
 
 
 @dataclass(frozen=True)
@@ -374,7 +369,6 @@ class Settings:
         data, network, train, confidence = self.data, self.network, self.train, self.confidence
         fitted = network.fits and train.freeze_epochs == "fit"
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
-        no_tree = "--background" if data.background else "--coverage" if confidence.coverage else ""
         conflicts = {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
             f"--accumulate {train.accumulate} with --bs {train.bs} (use a multiple of --bs)": train.bs
@@ -390,7 +384,8 @@ class Settings:
             f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
             "--split-by with --cv or --fold (use one of them)": data.split_by
             and (data.cv is not None or data.fold is not None),
-            f"{no_tree} with --classes-table (use one of the two)": no_tree and data.classes_table,
+            "--background with --classes-table (use one of the two)": data.background
+            and data.classes_table,
         }
         wrong += [conflict for conflict, present in conflicts.items() if present]
         if wrong:
@@ -525,11 +520,6 @@ class OutputSettings:
         False,
         "Predict what is there of recordings and photos that were cut off, and say how much is missing. Otherwise they "
         "are bad files. Windows and events of recordings are always those that are there.",
-    )
-    sets: bool = option(
-        False,
-        "Add a column with the prediction set: the smallest set of classes that contains the right one with the "
-        "probability chosen by finetune --coverage.",
     )
     tta: bool = option(
         True,

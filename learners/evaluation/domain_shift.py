@@ -82,8 +82,6 @@ def calibration_check(
         checks.insert(1, _depths(confidence, confidence.tree, items, decided))
     if confidence.threshold_gate.guarantees:
         checks.insert(1, _classes(confidence, classes, items, decided))
-    if confidence.sets is not None:
-        checks.append(_sets(confidence, items, decided))
     rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
         [line for lines, _ in checks for line in lines], pd.DataFrame(rows, columns=COLUMNS)
@@ -203,18 +201,6 @@ def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Che
         f"{with_limits(value, low, high)}{': more than expected' if low > alpha else ''}"
     )
     return [line], [("refused as out of distribution", alpha, value, low, high, n)]
-
-
-def _sets(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
-    assert confidence.sets is not None
-    labels, guaranteed = known_labels(items), confidence.sets.coverage
-    inside = confidence.sets.predict(decided.probabilities)
-    limits = fraction(inside[np.arange(len(labels)), labels], items.groups)
-    line = (
-        f"Prediction sets with the right class: {percent(guaranteed)} guaranteed, here {with_limits(*limits)}. A set has "
-        f"{inside.sum(axis=1).mean():.2f} classes on average"
-    )
-    return [line], [("label in the set", guaranteed, *limits, len(labels))]
 
 
 def _verdict(expected: float, low: float, high: float, of: str = "guaranteed") -> str:

@@ -186,7 +186,7 @@ def predict_held_out(
     frame[["start", "end"]] = rows[
         ["start", "end"]
     ]  # of the items, not of the windows that show them
-    hidden = ["windows", "set", "known", "box", "detection"]
+    hidden = ["windows", "known", "box", "detection"]
     hidden += ["branch"] * (predictor.confidence.tree is None)
     hidden += ["offset"] * (table.kind != "strain")
     frame = frame.drop(columns=hidden)

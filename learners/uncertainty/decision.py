@@ -46,7 +46,6 @@ from learners.uncertainty.gates import (
     ThresholdGate,
     apply_gates,
 )
-from learners.uncertainty.prediction_sets import PredictionSets, fit_prediction_sets
 from learners.uncertainty.scores import (
     SHARED,
     Score,
@@ -105,7 +104,6 @@ class Confidence:
     ----------
     subset : restricts the classes that may be predicted; None allows all.
     naming : names items by the nodes of a class tree; None without a tree.
-    sets : makes prediction sets; None without them.
     events : threshold on the probability of an event of pictures; None if there is none.
     notes : sentences on what is off or could not be guaranteed.
     """
@@ -117,7 +115,6 @@ class Confidence:
     score_gate: ScoreGate = field(default_factory=ScoreGate)
     subset: ClassSubsetGate | None = None
     naming: Naming | None = None
-    sets: PredictionSets | None = None
     events: Threshold | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -141,8 +138,7 @@ class Confidence:
         calibration : outputs of the calibration items with raw logits. Guarantees take their groups into account.
         reference : outputs of all training items without augmentation, with logits and labels. The distance is
             off unless both have features.
-        settings : threshold, target accuracy, score and coverage; `fit_gates` describes how they combine.
-            Prediction sets are RAPS (arXiv:2009.14193).
+        settings : threshold, target accuracy and score; `fit_gates` describes how they combine.
         alpha : fraction of known items that the distance may refuse; 0 refuses none.
         background : the logits are relative to that of the background class
             (`learners.backbones.building.against_last`).
@@ -188,13 +184,9 @@ class Confidence:
         notes += gates.notes
         named = items if gates.naming is None else items.named(gates.naming.reach, score_gate.score)
         scored = replace(gates.score_gate, calibration=np.sort(with_margin(named.known)))
-        sets = None
-        if settings.coverage is not None:
-            sets = fit_prediction_sets(probabilities, labels, coverage=settings.coverage)
-            notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], calibrator, distance, gates.threshold_gate, scored,
-            naming=gates.naming, sets=sets, notes=notes,
+            naming=gates.naming, notes=notes,
         )  # fmt: skip
 
     @classmethod
@@ -482,7 +474,6 @@ class Confidence:
             "threshold": self.threshold_gate.to_dict(),
             "score": self.score_gate.to_dict(),
             "tree": self.naming and self.naming.to_dict(),
-            "sets": jsonable(self.sets),
             "events": jsonable(self.events),
             "notes": list(self.notes),
         }
@@ -522,9 +513,6 @@ class Confidence:
         score_gate = ScoreGate.from_dict(read.score)
         names = classes if tree is None else len(tree.names)
         threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name, names, classes)
-        sets = None
-        if read.sets is not None:
-            sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         events = None
         if read.events is not None:
             events = Threshold.from_dict(read.events, "confidence.events", low=0, high=1)
@@ -556,7 +544,7 @@ class Confidence:
         )
         return cls(
             classes, calibrator, distance, threshold_gate, score_gate,
-            naming=naming, sets=sets, events=events, notes=notes,
+            naming=naming, events=events, notes=notes,
         )  # fmt: skip
 
 
@@ -570,6 +558,5 @@ class _StoredConfidence:
     threshold: object
     score: object
     tree: object
-    sets: object
     events: object = None
     notes: list[str]
