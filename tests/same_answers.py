@@ -8,8 +8,8 @@ Each run trains on one thread with a fixed seed. Its ``predictions.csv``, ``repo
 the output of ``learners.predict`` as CSV and JSON Lines, and what the commands of `QUESTIONS` print and write.
 `compare` requires equal text and numbers equal to 1e-6; its exit status is 1 if something differs.
 
-A version that lacks a flag is compared with one that has it: ``write --without per-class`` leaves this flag out, in
-both checkouts, and ``compare --ignore coverage sets`` leaves out keys of JSON and YAML and columns of tables.
+A version that lacks a flag is compared with one that has it: ``write --without tta`` leaves this flag out, in both
+checkouts, and ``compare --ignore tta`` leaves out keys of JSON and YAML and columns of tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUNS = {
     "glitches": ["--data", "demo:glitches", *SMALL, "--calibration", "0.2"],
     "scenes": ["--data", "demo:scenes", *SMALL],
     "tree": ["--data", "demo:digits", *SMALL, "--classes-table", "{dir}/tree.csv"],
-    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--per-class", "--learning-curve"],
+    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--learning-curve"],
     "scenes-target": ["--data", "demo:scenes", *SMALL, *HEAD, "0.8"],
     "folds": ["--data", "{dir}/few.csv", *SMALL, "--epochs", "0", "--cv", "3"],
     "first": ["--data", "{dir}/few.csv", *SMALL],

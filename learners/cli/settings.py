@@ -246,7 +246,6 @@ class ConfidenceSettings:
         "and --keep-known (see --help-all).",
         limits=Limits(above=0, below=1, like=0.99),
     )
-    per_class: bool = option(False, "Guarantee --target-accuracy for each class separately.")
     score: ScoreName = option(
         "combined",
         "Overall score that separates known from unknown classes: combined (probability and distances), msp "
@@ -366,7 +365,7 @@ class Settings:
             and (value := getattr(section, item.name)) is not None
             and not limits.holds(value)
         ]
-        data, network, train, confidence = self.data, self.network, self.train, self.confidence
+        data, network, train = self.data, self.network, self.train
         fitted = network.fits and train.freeze_epochs == "fit"
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
         conflicts = {
@@ -379,8 +378,6 @@ class Settings:
             "--learning-curve without --freeze-epochs fit on published weights (leave out --from, "
             "--freeze-epochs, --weights none, --head cosine)": self.run.learning_curve
             and not (fitted and data.from_ is None),
-            "--per-class without --target-accuracy": confidence.per_class
-            and not confidence.target_accuracy,
             f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
             "--split-by with --cv or --fold (use one of them)": data.split_by
             and (data.cv is not None or data.fold is not None),

@@ -57,7 +57,6 @@ CheckedPart = tuple[list[str], list[tuple[str, float, float, float, float, int]]
 def calibration_check(
     confidence: Confidence,
     items: Outputs,
-    classes: Sequence[str] = (),
     coverage: float | None = None,
 ) -> CalibrationCheck:
     """Compare the guarantees and probabilities of a model with labelled items of known classes.
@@ -65,7 +64,6 @@ def calibration_check(
     Parameters
     ----------
     items : outputs of known items with raw logits.
-    classes : class names, for guarantees by class.
     coverage : fraction of the calibration files that the model answers; None for that of its threshold, which
         was fitted with each file ranked within the others.
     """
@@ -80,8 +78,6 @@ def calibration_check(
     ]
     if confidence.tree is not None:
         checks.insert(1, _depths(confidence, confidence.tree, items, decided))
-    if confidence.threshold_gate.guarantees:
-        checks.insert(1, _classes(confidence, classes, items, decided))
     rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
         [line for lines, _ in checks for line in lines], pd.DataFrame(rows, columns=COLUMNS)
@@ -126,18 +122,6 @@ def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisio
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
     named_parts = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
     return _each(named_parts, len(decided.label))
-
-
-def _classes(
-    confidence: Confidence, classes: Sequence[str], items: Outputs, decided: Decisions
-) -> CheckedPart:
-    labels, parts = known_labels(items), []
-    guarantees = confidence.threshold_gate.guarantees
-    for k, (name, threshold) in enumerate(zip(classes, guarantees, strict=True)):
-        named = decided.label == k
-        limits = fraction(labels == k, items.groups, named)
-        parts.append((f"as {name}", threshold.guaranteed, int(named.sum()), limits))
-    return _each(parts, len(labels))
 
 
 def _each(

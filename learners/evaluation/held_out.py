@@ -108,7 +108,7 @@ def calibrate(
     learned = bool(rows["label"].eq(UNKNOWN).any())
     fitted = Confidence.fit(
         calibration, reference, settings,
-        paths=paths, background=learned, tree=tree, names=predictor.classes,
+        paths=paths, background=learned, tree=tree,
     )  # fmt: skip
     temperature = fitted.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(paths))

@@ -31,10 +31,7 @@ def main(files: list[str]) -> int:
     preprocessing = json.loads(metadata["secondhand.preprocessing"])
     # A threshold on another score needs features of training files, which model.onnx lacks.
     on_probability = metadata["secondhand.threshold_on"] == "probability"
-    threshold = metadata.get("secondhand.thresholds", metadata["secondhand.threshold"])
-    thresholds = json.loads(threshold) if on_probability else 0.0
-    if not isinstance(thresholds, list):
-        thresholds = [thresholds] * len(classes)
+    threshold = json.loads(metadata["secondhand.threshold"]) if on_probability else 0.0
     rows, bad = csv.writer(sys.stdout, lineterminator="\n"), 0
     rows.writerow(["path", "label", "best", "probability"])
     for file in files:
@@ -47,7 +44,6 @@ def main(files: list[str]) -> int:
         probabilities = session.run(["probabilities"], {"pixels": pixels})[0][0]
         best = int(probabilities.argmax())
         # The probability of a background class is 1 minus the sum of the others.
-        threshold = 2.0 if thresholds[best] is None else thresholds[best]  # None: never predicted
         sure = probabilities[best] >= max(threshold, 1 - probabilities.sum() - 1e-6)
         label = classes[best] if sure else "unknown"
         names = [f"'{n}" if FORMULA.match(n) else n for n in (file, label, classes[best])]

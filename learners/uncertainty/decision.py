@@ -129,7 +129,6 @@ class Confidence:
         background: bool = False,
         paths: Sequence[str] | None = None,
         tree: Tree | None = None,
-        names: Sequence[str] = (),
     ) -> Confidence:
         """Fit to calibration items, which nothing else uses, and training items, each of one class.
 
@@ -143,8 +142,7 @@ class Confidence:
         background : the logits are relative to that of the background class
             (`learners.backbones.building.against_last`).
         paths : file names of the calibration items, for error messages.
-        tree : class tree; `guaranteed` describes what a target accuracy guarantees with it.
-        names : class names, for ``notes``.
+        tree : class tree.
 
         Raises
         ------
@@ -180,7 +178,7 @@ class Confidence:
         items = CalibrationItems(
             z, x, labels, probabilities, known, passed, calibration.groups, tree
         )
-        gates = fit_gates(items, score_gate, distance.knn, settings, names)
+        gates = fit_gates(items, score_gate, distance.knn, settings)
         notes += gates.notes
         named = items if gates.naming is None else items.named(gates.naming.reach, score_gate.score)
         scored = replace(gates.score_gate, calibration=np.sort(with_margin(named.known)))
@@ -226,7 +224,7 @@ class Confidence:
         )
         notes += [
             f"{n}: {threshold.message}"
-            for n, threshold in zip(names, threshold_gate.guarantees, strict=True)
+            for n, threshold in zip(names, threshold_gate.labels, strict=True)
             if threshold.message
         ]
         return cls(len(names), calibrator, distance, threshold_gate, notes=notes)
@@ -511,8 +509,6 @@ class Confidence:
         classes, notes = read.classes, [*read.notes]
         calibrator = read_calibrator(read.calibrator, classes)
         score_gate = ScoreGate.from_dict(read.score)
-        names = classes if tree is None else len(tree.names)
-        threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name, names, classes)
         events = None
         if read.events is not None:
             events = Threshold.from_dict(read.events, "confidence.events", low=0, high=1)
@@ -520,13 +516,10 @@ class Confidence:
         distance, distance_notes = DistanceGate.from_dict(read.distance, arrays)
         notes += distance_notes
         if not calibrator.exclusive:
-            if not threshold_gate.guarantees:
-                raise SecondhandError(
-                    "confidence.threshold.guarantees is empty: expected one threshold for each label. Train the "
-                    "model again"
-                )
-            label_gate = LabelThresholdGate.of(threshold_gate.guarantees)
+            label_gate = LabelThresholdGate.of_dict(read.threshold, classes)
             return cls(classes, calibrator, distance, label_gate, notes=notes)
+        names = classes if tree is None else len(tree.names)
+        threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name, names)
         if distance.knn is None and score_gate.score.needs == "features":
             if threshold_gate.on != "probability":
                 raise SecondhandError(

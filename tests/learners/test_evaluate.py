@@ -365,32 +365,6 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     assert report["expected"]["value"] is None
 
 
-def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
-    """In predictions and in the evaluation."""
-    source = bundle(folder, target_accuracy=0.05, per_class=True)
-    each = dict(zip(CLASSES, source.decider.threshold_gate.guarantees, strict=True))
-    model, data = save_bundle(source, others / "model"), str(others / "data")
-    answers, report, page = run_evaluate(model, others)
-    printed = capsys.readouterr().out
-    shown = report["tables"]["Each class's threshold"]
-    assert [row["class"] for row in shown] == CLASSES
-    assert [row["guaranteed"] for row in shown] == [
-        None if cut.message else 0.05 for cut in each.values()
-    ]
-    answered_classes = set(answers["label"]) - {"unknown"}
-    assert answered_classes
-    assert all(f"Answered as {name}: " in printed for name in answered_classes)
-    assert "Its probability reaches the threshold of its class" in page
-    assert predict([str(model), data, "--format", "csv"]) == 0
-    predicted = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert sorted(predicted["label"]) == sorted(answers["label"])
-    subset = others / "some.csv"
-    subset.write_text("label,threshold\nred,0\n")
-    assert predict([str(model), data, "--threshold-per-class", str(subset), "--format", "csv"]) == 0
-    now = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert (now["label"] == predicted["label"])[now["best"] != "red"].all()
-
-
 def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     """In predictions and in the evaluation; a file's label is its class."""
     tree = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)

@@ -260,18 +260,15 @@ def test_a_target_accuracy_is_met_on_new_items():
     assert (decided.best == new_labels).mean() < 0.97  # the target has an effect
 
 
-@pytest.mark.parametrize("per_class", [False, True])
 @pytest.mark.parametrize("score", ["msp", "combined"])
 @pytest.mark.parametrize("target", [0.9, 0.99])
-def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class, target):
+def test_a_target_out_of_reach_answers_no_more_than_without_it(score, target):
     """The answers are hardly better than chance: no threshold can guarantee the target."""
     logits, _, features = world(300, seed=1)
     wrong = np.random.default_rng(0).integers(0, 4, 300)
     held_out, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
     plain = Confidence.fit(held_out, train, ConfidenceSettings(score=score, threshold=0.7))
-    settings = ConfidenceSettings(
-        score=score, threshold=0.7, target_accuracy=target, per_class=per_class
-    )
+    settings = ConfidenceSettings(score=score, threshold=0.7, target_accuracy=target)
     model = Confidence.fit(held_out, train, settings)
     answered, default = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
     assert not (answered & ~default).any()
@@ -281,7 +278,6 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
     )
     assert model.score_gate.floors == plain.score_gate.floors
     assert model.threshold_gate.threshold.message
-    assert model.threshold_gate.guarantees == []
     (note,) = [note for note in model.notes if "cannot guarantee" in note]
     assert "--threshold" in note
     assert "--target-accuracy" in note
@@ -705,9 +701,7 @@ def test_classes_have_thresholds_of_their_own() -> None:
         model.with_threshold([0.5, 1.5, 0.5])
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"target_accuracy": 0.9}])
 def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(options):
     model = fitted(2000, **options)
     logits, _, features = world(1500, seed=6, noise=2.5)
