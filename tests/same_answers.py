@@ -43,7 +43,7 @@ RUNS = {
     "glitches": ["--data", "demo:glitches", *SMALL, "--calibration", "0.2"],
     "scenes": ["--data", "demo:scenes", *SMALL],
     "tree": ["--data", "demo:digits", *SMALL, "--classes-table", "{dir}/tree.csv"],
-    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--learning-curve"],
+    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9"],
     "scenes-target": ["--data", "demo:scenes", *SMALL, *HEAD, "0.8"],
     "folds": ["--data", "{dir}/few.csv", *SMALL, "--epochs", "0", "--cv", "3"],
     "first": ["--data", "{dir}/few.csv", *SMALL],
@@ -95,10 +95,13 @@ QUESTIONS: dict[str, dict[str, list[str]]] = {
         "adjusted": ["learners.adjust", "{model}", "--keep-known", "0.9", "--out", "{out}"],
         "camtrap": [*_CARD, "camtrap-dp"],
         "camtrap-events": [*_CARD, "csv", "--events", "--gap", "60"],
-        "megadetector": [*_PREDICT, "{dir}/card/boxes.json", "--format", "megadetector"],
+        "megadetector": [
+            *(*_PREDICT, "{dir}/card/boxes.json", "--format", "megadetector"),
+            *("--out", "{out}.json"),
+        ],
         "boxes": [*_PREDICT, "{dir}/card/boxes.json", "--windows"],
         "audit": ["learners.audit", "{model}", "{dir}/card", "--n", "12", *_POOL],
-        "audit-labels": ["learners.audit", "{model}", "--labels", "{dir}/labels.csv"],
+        "audit-labels": ["learners.audit", "{model}", "--labels", "{dir}/asked/digits/audit.csv"],
         "suggest": ["learners.suggest", "{model}", "{dir}/card", "--n", "12", *_POOL],
         "discover": ["learners.discover", "{model}", "{dir}/card", *_POOL],
         "search": ["learners.search", "{model}", "{dir}/card/0/0.png", "{dir}/card", "--top", "9"],
@@ -161,6 +164,8 @@ def _ask(folder: Path, name: str, without: Collection[str]) -> dict[str, str]:
     for question, words in QUESTIONS.get(name, {}).items():
         out = folder / "asked" / name / question
         out.parent.mkdir(parents=True, exist_ok=True)
+        if question == "audit-labels":
+            _fill_in(out.with_name("audit.csv"), folder / "labels.csv")
         filled = [word.format(dir=folder, model=model, out=out) for word in words]
         texts[f"{question}.txt"] = _command(folder, *without_flags(filled, without))
         written = [out, *out.parent.glob(f"{question}.*"), *out.rglob("*")]
@@ -168,6 +173,13 @@ def _ask(folder: Path, name: str, without: Collection[str]) -> dict[str, str]:
             if file.suffix in _KEPT and not {"model", "README.md"} & {*file.parts[-2:]}:
                 texts[f"{question}-{_flat(file, out.parent)}"] = _text(file)
     return texts
+
+
+def _fill_in(drawn: Path, labels: Path) -> None:
+    """Fill in the labels of a table that `learners.audit` drew."""
+    truth = pd.read_csv(labels, dtype=str).set_index("path")["label"]
+    table = pd.read_csv(drawn, dtype=str, keep_default_na=False)
+    table.assign(label=table["path"].map(truth)).to_csv(drawn, index=False)
 
 
 #: Endings of files of answers that are compared.
@@ -325,7 +337,8 @@ def _write_data(folder: Path) -> None:
 
 def _write_digits(folder: Path) -> None:
     """A tree above the digits, a small table, one with a further class, a card of photos with boxes, and labels."""
-    import shutil
+    import numpy as np
+    from PIL import Image
 
     from datasets.sources import write_demo
 
@@ -345,7 +358,8 @@ def _write_digits(folder: Path) -> None:
     ):
         photo = folder / "card" / str(number % 2) / f"{number}.png"
         photo.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, photo)
+        with Image.open(path) as digit:  # no copy, which is left out: a pixel further to the right
+            Image.fromarray(np.roll(np.asarray(digit), 1, axis=1)).save(photo)
         os.utime(photo, (1.6e9 + 30 * number, 1.6e9 + 30 * number))  # bursts of 30 s
         box = {"category": "1", "conf": 0.9, "bbox": [0.1, 0.1, 0.8, 0.8]}
         images.append({"file": f"{number % 2}/{number}.png", "detections": [box] * (number % 3)})
@@ -367,6 +381,7 @@ def _write_sounds(folder: Path, rng: Any) -> None:
     for number in range(40):
         noise = rng.normal(0, 0.02 * (1 + number % 4), 2 * rate).clip(-1, 1)
         soundfile.write(folder / "noise" / f"{number:02}.wav", noise.astype(np.float32), rate)
+    rate = 22050  # of the demo
     clips = write_demo("sounds")[0]
     clips = clips.loc[clips["label"].ne("unknown")].groupby("label").head(3)
     (folder / "recordings").mkdir()
@@ -377,8 +392,9 @@ def _write_sounds(folder: Path, rng: Any) -> None:
         for place, (clip, label) in enumerate(clips[["path", "label"]].to_numpy()[number::2]):
             sound, sound_rate = soundfile.read(clip)
             sound = sound[: 2 * sound_rate]
+            assert sound_rate == rate
             first = (3 + 6 * place) * rate
-            if sound_rate != rate or first + len(sound) > len(recording):
+            if first + len(sound) > len(recording):
                 continue
             recording[first : first + len(sound)] += sound
             end = (first + len(sound)) / rate

@@ -271,11 +271,6 @@ class RunSettings:
     track: Literal["none", "tensorboard", "wandb"] = option(
         "none", "Also log the metrics to TensorBoard or Weights & Biases."
     )
-    learning_curve: bool = option(
-        False,
-        "Also train linear probes on 1/8, 1/4 and 1/2 of the training files, to estimate how much more labels "
-        "would help.",
-    )
 
 
 #: Settings that may change when a run is resumed, because they do not affect the result.
@@ -366,7 +361,6 @@ class Settings:
             and not limits.holds(value)
         ]
         data, network, train = self.data, self.network, self.train
-        fitted = network.fits and train.freeze_epochs == "fit"
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
         conflicts = {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
@@ -375,9 +369,6 @@ class Settings:
             and (train.accumulate or 0) % train.bs,
             "--background with --head cosine (use --head linear)": data.background
             and network.head == "cosine",
-            "--learning-curve without --freeze-epochs fit on published weights (leave out --from, "
-            "--freeze-epochs, --weights none, --head cosine)": self.run.learning_curve
-            and not (fitted and data.from_ is None),
             f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
             "--split-by with --cv or --fold (use one of them)": data.split_by
             and (data.cv is not None or data.fold is not None),

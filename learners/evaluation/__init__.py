@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         reference_rows,
     )
     from learners.evaluation.label_figures import all_label_figures, score_labels
-    from learners.evaluation.learning_curve import LearningCurve, read_learning_curve
     from learners.evaluation.rankings import outputs_of_split, score_tables
     from learners.evaluation.rules import operating_points
     from learners.evaluation.stratified import Limits, Stratum, accuracies, draw, weighted_fraction

@@ -54,7 +54,6 @@ class Evaluation:
     notes : sentences for the terminal only.
     headline : sentence on the figure to use first; "" if it is obvious.
     changes : `Changes` since the model of the warm start; None without one.
-    curve : the `LearningCurve`, or None.
     """
 
     predictions: pd.DataFrame
@@ -67,7 +66,6 @@ class Evaluation:
     notes: list[str] = field(default_factory=list)
     headline: str = ""
     changes: Any = None
-    curve: Any = None
 
     @property
     def known(self) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from learners.evaluation import (
     is_copy,
     label_suspects,
 )
-from learners.files import PathShortener, jsonable
+from learners.files import PathShortener
 from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import (
@@ -53,7 +53,7 @@ def class_sections(
         names of the training files are not known.
     """
     scored, tables = evaluation.scored, evaluation.tables
-    changes, curve = evaluation.changes, evaluation.curve
+    changes = evaluation.changes
     table, names, pictures = material.table, material.names, material.pictures
     bundle = material.predictor.bundle
     confidence = bundle.decider
@@ -73,7 +73,6 @@ def class_sections(
     figures = {
         **measured,
         "before_after": None if changes is None else _compared(changes, names),
-        "learning_curve": curve,
         "hardest": hard.to_dict("records"),
         "label_suspects": suspects.to_dict("records"),
         "copies_of_training_items": [
@@ -120,7 +119,6 @@ def class_sections(
         "rules": _rules(evaluation.metrics),
         "suspects": suspected(pictures, suspects, evaluation),
         "duplicates": [] if duplicates is None else similar(pictures, duplicates, evaluation),
-        "learnt": [] if curve is None else plots.learning(jsonable(curve)),
         "curves": material.curves,
         **_plots(measured, bundle),
     }

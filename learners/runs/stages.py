@@ -20,7 +20,6 @@ from learners.evaluation import (
     compare,
     maybe_of_new_class,
     predict_held_out,
-    read_learning_curve,
     reference_rows,
 )
 from learners.files import jsonable
@@ -32,7 +31,7 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.held_out_events import held_out_events
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
-from learners.training import PREDICTIONS, train_members
+from learners.training import train_members
 from learners.uncertainty import Outputs
 
 log = logging.getLogger(__name__)
@@ -140,10 +139,7 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
             trees,
         )
         log.info("%s", changes.message)
-    curve = read_learning_curve(run.folder / PREDICTIONS)
-    if curve is not None:
-        log.info("%s", curve.message)
-    return replace(evaluation, tables=tables, changes=changes, curve=curve)
+    return replace(evaluation, tables=tables, changes=changes)
 
 
 def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:

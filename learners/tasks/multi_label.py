@@ -45,7 +45,6 @@ class MultiLabel:
             "--label-smoothing": train.label_smoothing,
             "--score": confidence.score != defaults.score,
             "--keep-known": confidence.keep_known != defaults.keep_known,
-            "--learning-curve": settings.run.learning_curve,
         }
         if wrong := [flag for flag, is_set in refused.items() if is_set]:
             raise SecondhandError(

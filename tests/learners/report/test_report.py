@@ -25,7 +25,6 @@ from datasets.spectrograms import Source
 from learners.evaluation import operating_points
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.learning_curve import LearningCurve
 from learners.files import jsonable
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
@@ -505,14 +504,6 @@ def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path
         assert pictures.moment(Source(path), c) == expected
         figure = pictures.figure(Source(path), "caption", c)
         assert f"{expected.start:.1f}–{expected.end:.1f} s" in figure.under  # noqa: RUF001
-
-
-def test_a_learning_curve_has_a_plot_of_all_classes_and_of_each() -> None:
-    rows = [{"labels": n, "value": 0.8, "low": 0.7, "high": 0.9} for n in (8, 16, 32)]
-    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, forecast=None, message="")
-    figures = plots.learning(jsonable(curve))
-    assert len(figures) == 3
-    assert "linear probe" in str(figures[0])
 
 
 def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):
