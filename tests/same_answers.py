@@ -381,6 +381,7 @@ def _write_sounds(folder: Path, rng: Any) -> None:
     for number in range(40):
         noise = rng.normal(0, 0.02 * (1 + number % 4), 2 * rate).clip(-1, 1)
         soundfile.write(folder / "noise" / f"{number:02}.wav", noise.astype(np.float32), rate)
+    rate = 22050  # of the demo
     clips = write_demo("sounds")[0]
     clips = clips.loc[clips["label"].ne("unknown")].groupby("label").head(3)
     (folder / "recordings").mkdir()
@@ -391,8 +392,9 @@ def _write_sounds(folder: Path, rng: Any) -> None:
         for place, (clip, label) in enumerate(clips[["path", "label"]].to_numpy()[number::2]):
             sound, sound_rate = soundfile.read(clip)
             sound = sound[: 2 * sound_rate]
+            assert sound_rate == rate
             first = (3 + 6 * place) * rate
-            if sound_rate != rate or first + len(sound) > len(recording):
+            if first + len(sound) > len(recording):
                 continue
             recording[first : first + len(sound)] += sound
             end = (first + len(sound)) / rate
