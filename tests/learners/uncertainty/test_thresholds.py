@@ -266,10 +266,3 @@ def test_every_target_counts_groups() -> None:
             Outputs(logits, None, None, used_groups), np.eye(2)[labels], settings, ["a", "b"]
         )
         assert [bool(cut.message) for cut in one.threshold_gate.labels] == [messages] * 2
-
-
-def test_items_keep_their_groups_when_some_are_taken() -> None:
-    items = Outputs(np.zeros((4, 2)), np.arange(4), None, np.array([7, 7, 8, 9]))
-    remaining = items.take(np.array([True, False, True, True])).groups
-    assert remaining is not None
-    assert remaining.tolist() == [7, 8, 9]
