@@ -97,7 +97,6 @@ def class_sections(
         "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
         "sections_of_tables": _sections_of(tables),
         "right": int(np.trace(confusion)),
-        "ranked": any({"AUROC", "in use"} <= {*frame.columns} for frame in tables.values()),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
         "map": plots.embedding(
@@ -183,14 +182,12 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     """Titles of the tables by the section of the page that shows them, by their columns."""
     sections: dict[str, list[str]] = {
-        name: [] for name in ("good", "refusal", "scores", "trust", "files", "made")
+        name: [] for name in ("good", "refusal", "trust", "files", "made")
     }
     for title, frame in tables.items():
         columns = {str(name) for name in frame.columns}
         section = "good"
-        if columns & {"AUROC", "mean AUROC", "class left out"}:
-            section = "scores"
-        elif "threshold" in columns:
+        if "threshold" in columns:
             section = "refusal"
         elif {"guaranteed", "here"} <= columns:
             section = "trust"

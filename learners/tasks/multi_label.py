@@ -92,7 +92,7 @@ class MultiLabel:
     ) -> None:
         measuring.calibrate_labels(predictor, table.frame, rows, settings)
 
-    def measure(self, evaluation: Evaluation, model: Bundle, reference: None) -> Evaluation:
+    def measure(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         measured, figures = _measured(evaluation, model)
         return replace(measured, headline=figures["headline"]["message"])
 
