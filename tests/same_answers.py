@@ -134,7 +134,7 @@ def write(folder: Path, names: Collection[str], without: Collection[str]) -> Non
         command = ["learners.finetune", *flags, "--out", run, "--quiet"]
         if name == "killed":
             _kill_after_an_epoch([*command, "--overwrite"], run)
-            command.append("--resume")
+            command = ["learners.finetune", "--resume", run, "--quiet"]
         else:
             command.append("--overwrite")
         texts = {"finetune.txt": _command(folder, *command)}
