@@ -86,12 +86,11 @@ def calibrate(
     train: TrainSettings,
     tree: Tree | None = None,
     clock: Clock | None = None,
-) -> Outputs:
+) -> None:
     """Fit the model's temperature, threshold and distance to the calibration split.
 
     Distances are measured to the training items in ``rows``, opened as in prediction: without augmentation, and long
-    recordings in windows. The ``clock`` tells which photos are one event. Returns the outputs of these items, with
-    logits divided by the temperature.
+    recordings in windows. The ``clock`` tells which photos are one event.
     """
     held_out = as_predicted(predictor, frame.loc[frame["split"].eq("calibration")])
     calibration, labels, paths = outputs_of_rows(predictor, held_out, train.bs)
@@ -106,7 +105,7 @@ def calibrate(
     learned = bool(rows["label"].eq(UNKNOWN).any())
     fitted = Confidence.fit(
         calibration, reference, settings,
-        paths=paths, background=learned, tree=tree, names=predictor.classes,
+        paths=paths, background=learned, tree=tree,
     )  # fmt: skip
     temperature = fitted.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(paths))
@@ -116,7 +115,6 @@ def calibrate(
             predictor, calibration, labels, paths, settings, clock or Clock()
         )
         log.debug("Events: %s", fitted.events)
-    return replace(reference, logits=reference.logits / temperature)
 
 
 def calibrate_labels(
@@ -184,7 +182,7 @@ def predict_held_out(
     frame[["start", "end"]] = rows[
         ["start", "end"]
     ]  # of the items, not of the windows that show them
-    hidden = ["windows", "set", "known", "box", "detection"]
+    hidden = ["windows", "known", "box", "detection"]
     hidden += ["branch"] * (predictor.confidence.tree is None)
     hidden += ["offset"] * (table.kind != "strain")
     frame = frame.drop(columns=hidden)

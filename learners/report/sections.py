@@ -39,7 +39,7 @@ from learners.report.galleries import (
 )
 from learners.report.report import Material, Sections, class_counts, facts, shared
 from learners.report.verdict import label_verdict, verdict
-from learners.uncertainty import Confidence, OperatingPoints
+from learners.uncertainty import OperatingPoints
 
 
 def class_sections(
@@ -64,8 +64,6 @@ def class_sections(
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
-    if confidence.threshold_gate.guarantees:
-        tables = {"Each class's threshold": _guarantees(confidence, bundle.classes), **tables}
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     known = evaluation.known
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
@@ -97,7 +95,6 @@ def class_sections(
         "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
         "sections_of_tables": _sections_of(tables),
         "right": int(np.trace(confusion)),
-        "ranked": any({"AUROC", "in use"} <= {*frame.columns} for frame in tables.values()),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
         "map": plots.embedding(
@@ -149,26 +146,6 @@ def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
-    """Coverage and accuracy of each class's threshold on the calibration files predicted as it."""
-    table = pd.DataFrame(
-        {
-            "class": name,
-            "threshold": cut.value,
-            "answered": cut.coverage,
-            "right": cut.accuracy,
-            "at least": cut.accuracy_low,
-            "guaranteed": cut.guaranteed,
-        }
-        for name, cut in zip(classes, confidence.threshold_gate.guarantees, strict=True)
-    )
-    table.attrs["note"] = (
-        "On the calibration files predicted as the class. At least: lower limit of the accuracy, at a "
-        "risk of 5 %."
-    )
-    return table
-
-
 def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
     """The ten most frequent confusions."""
     wrong: list[dict[str, Any]] = [
@@ -183,14 +160,12 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     """Titles of the tables by the section of the page that shows them, by their columns."""
     sections: dict[str, list[str]] = {
-        name: [] for name in ("good", "refusal", "scores", "trust", "files", "made")
+        name: [] for name in ("good", "refusal", "trust", "files", "made")
     }
     for title, frame in tables.items():
         columns = {str(name) for name in frame.columns}
         section = "good"
-        if columns & {"AUROC", "mean AUROC", "class left out"}:
-            section = "scores"
-        elif "threshold" in columns:
+        if "threshold" in columns:
             section = "refusal"
         elif {"guaranteed", "here"} <= columns:
             section = "trust"

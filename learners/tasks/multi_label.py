@@ -45,8 +45,6 @@ class MultiLabel:
             "--label-smoothing": train.label_smoothing,
             "--score": confidence.score != defaults.score,
             "--keep-known": confidence.keep_known != defaults.keep_known,
-            "--coverage": confidence.coverage,
-            "--per-class (each label has its own guarantee anyway)": confidence.per_class,
         }
         if wrong := [flag for flag, is_set in refused.items() if is_set]:
             raise SecondhandError(
@@ -92,7 +90,7 @@ class MultiLabel:
     ) -> None:
         measuring.calibrate_labels(predictor, table.frame, rows, settings)
 
-    def measure(self, evaluation: Evaluation, model: Bundle, reference: None) -> Evaluation:
+    def measure(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         measured, figures = _measured(evaluation, model)
         return replace(measured, headline=figures["headline"]["message"])
 

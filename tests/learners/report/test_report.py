@@ -144,13 +144,13 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     page, figures = written(
         tmp_path, bundle, evaluation, table=table, history=history, duplicates=duplicates,
         checks=["The threshold guaranteed 99 %, here it gives <96> %."],
-        tables={"Ranking <of> scores": pd.DataFrame({"score": ["msp"], "AUROC": [0.7512]})},
+        tables={"Table <of> figures": pd.DataFrame({"name": ["a"], "figure": [0.7512]})},
     )  # fmt: skip
     check_self_contained(page, tmp_path / "report/index.html")
     # Names that look like markup are text.
     assert "<script>alert(1)</script>" in page.text
     for text in ("<b>&002.jpg", "<u>bad.jpg", "damaged <em>badly</em>", "<i>data",
-                  "here it gives <96> %", "Ranking <of> scores", "x$^2$", "0.751"):  # fmt: skip
+                  "here it gives <96> %", "Table <of> figures", "x$^2$", "0.751"):  # fmt: skip
         assert text in page.text, text
     # The figures are those of scikit-learn.
     known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]
@@ -160,7 +160,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     split = evaluation.predictions.split.to_numpy()[scored.rows]
     part = np.isin(split, ["valid", "unknown"])
     expected = roc_auc_score(split[part] == "valid", scored.known[part])
-    assert figures["unknown_classes"]["scores"][0]["auroc"] == pytest.approx(expected)
+    assert figures["unknown_classes"]["auroc"]["value"] == pytest.approx(expected)
     assert f"{expected:.3f}" in page.text
     valid = known[known.split.eq("valid")]
     assert f"{100 * (valid.best == valid.truth).mean():.1f} %" in page.text

@@ -333,7 +333,7 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     extra.save(unknown / "extra.png")
     out = tmp_path / "run"
     main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
-          "--score", "rmds", "--target-accuracy", "0.6", "--coverage", "0.8", "--resize", "pad", *QUICK,
+          "--score", "rmds", "--target-accuracy", "0.6", "--resize", "pad", *QUICK,
           "--epochs", "1"])  # fmt: skip
     items = pd.read_csv(out / "items.csv")
     ood = items.loc[items.split.eq("unknown")]
@@ -344,13 +344,11 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     assert str(unknown / "broken.jpg") in rejected.index
     config = json.loads((out / "model/config.json").read_text())
     assert config["confidence"]["threshold"]["on"] == "rmds"
-    assert config["confidence"]["sets"]["coverage"] == 0.8
     assert config["preprocessing"]["resize"] == "pad"
-    title, rows = next(iter(config["metrics"]["scores"].items()))
-    assert title.startswith("Scores: 7 files of unknown classes")
-    assert len(rows) == 4
-    assert any(row["in use"] and row["score"] == "rmds" for row in rows)
     assert "7 files of unknown classes" in (out / "report/index.html").read_text()
+    measured = json.loads((out / "report/report.json").read_text())["unknown_classes"]
+    assert measured["score"] == "rmds"
+    assert measured["auroc"]["low"] <= measured["auroc"]["value"] <= measured["auroc"]["high"]
     # The run's own table can be evaluated, with its unknown classes.
     assert evaluate_main(
         [str(out / "model"), "--data", str(out / "items.csv"), "--out", str(tmp_path / "report")]
@@ -404,10 +402,11 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     stages.train(one)
     assert one.bundle.provenance["command"] == "the stages"
     assert one.bundle.confidence is None
-    reference = stages.calibrate(one)
-    assert len(reference.logits) == one.items.rows["split"].eq("train").sum()
+    stages.calibrate(one)
+    reference = one.bundle.decider.distance.reference
+    assert len(reference) == one.items.rows["split"].eq("train").sum()
     assert not (folder / "model").exists()
-    answered = stages.predict(one, reference)
+    answered = stages.predict(one)
     assert one.bundle.metrics["valid_accuracy"] > 0.8
     answers, before = (pd.read_csv(run / "predictions.csv") for run in (folder, finished))
     pd.testing.assert_frame_equal(answers, before, atol=1e-6)
@@ -486,10 +485,10 @@ def test_an_error_leaves_no_run_folder(folder, tmp_path):
 def test_all_wrong_numbers_are_named_at_once(folder, tmp_path):
     with pytest.raises(
         SecondhandError,
-        match=r"--overlap 1\.5.*--epochs -1.*--bs 0.*--threshold 1\.5.*--coverage 1\.0",
+        match=r"--overlap 1\.5.*--epochs -1.*--bs 0.*--threshold 1\.5.*--keep-known 1\.5",
     ):
         main(["--data", str(folder), "--out", str(tmp_path / "r"), "--epochs", "-1", "--bs", "0",
-              "--threshold", "1.5", "--coverage", "1", "--overlap", "1.5"])  # fmt: skip
+              "--threshold", "1.5", "--keep-known", "1.5", "--overlap", "1.5"])  # fmt: skip
 
 
 def test_no_room_is_found_out_before_training(folder, tmp_path):
