@@ -221,7 +221,10 @@ def _difference(before: Path, after: Path, ignored: Collection[str]) -> str:
     """Return the first line in which two files differ, or ""."""
     if not (before.is_file() and after.is_file()):
         return "only in one of the two"
-    texts = (_without_keys(path.name, _text(path), ignored) for path in (before, after))
+    texts = (
+        _HASH.sub("HASH", _without_keys(path.name, _text(path), ignored))
+        for path in (before, after)
+    )
     lines = ([line for line in text.splitlines() if not _OF_ITS_TIME.match(line)] for text in texts)
     for number, (old, new) in enumerate(zip_longest(*lines, fillvalue=""), 1):
         if old != new and not _equal_but_for_last_digits(old, new):
@@ -255,6 +258,8 @@ def _pruned(value: Any, ignored: Collection[str]) -> Any:
 
 #: Lines that differ from run to run: durations, dates and a hash of paths.
 _OF_ITS_TIME = re.compile(r'\s*"?(seconds|trained|evaluated|items_sha256|model_sha256)"?:')
+#: Hashes of model folders, whose files name all that a version stores.
+_HASH = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{12})\b")
 _NUMBER = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
 
 
