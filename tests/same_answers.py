@@ -236,7 +236,8 @@ def _without_keys(name: str, text: str, ignored: Collection[str]) -> str:
     if not ignored:
         return text
     if name.endswith(".json"):
-        return json.dumps(_pruned(json.loads(text), ignored), indent=1, ensure_ascii=False)
+        text = json.dumps(_pruned(json.loads(text), ignored), indent=1, ensure_ascii=False)
+        return text.replace(",\n", "\n")  # which the last of the keys that are left has not
     if name.endswith(".jsonl"):
         rows = [_pruned(json.loads(line), ignored) for line in text.splitlines()]
         return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
