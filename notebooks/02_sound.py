@@ -82,7 +82,7 @@ mel_power = librosa.feature.melspectrogram(y=bird, sr=RATE)
 constant_q = np.abs(librosa.cqt(bird, sr=RATE, n_bins=96))
 for axes, db, y_axis in (
     (grid[1], librosa.power_to_db(mel_power, ref=np.max), "mel"),
-    (grid[2], librosa.amplitude_to_db(constant_q, ref=np.max), "cqt_note"),
+    (grid[2], librosa.amplitude_to_db(constant_q, ref=np.max), "cqt_hz"),
 ):
     librosa.display.specshow(db, sr=RATE, x_axis="time", y_axis=y_axis, ax=axes, cmap="magma")
 onsets = librosa.onset.onset_strength(y=bird, sr=RATE)

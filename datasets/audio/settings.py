@@ -132,7 +132,11 @@ class MelSettings(SpectrogramSettings):
             },
         )
         # Settings may come from an untrusted file: limit the work to about a minute.
-        if self.rate * self.window / self.hop * self.n_fft > 2e9:
+        size = self.n_fft
+        if self.scale == "cqt":
+            notes = harmonic.note_count(self.rate, self.fmin, self.fmax, self.bins_per_octave)
+            size = max(size, 16 * notes)
+        if self.rate * self.window / self.hop * size > 2e9:
             raise SecondhandError(
                 f"invalid sound settings: window={self.window} s with hop={self.hop} and n_fft={self.n_fft} "
                 f"at {self.rate} Hz takes too long for one spectrogram. Shorten the window or lengthen the hop"
@@ -145,10 +149,10 @@ class MelSettings(SpectrogramSettings):
     def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
         """Settings inferred from files: their most common rate, and a window that holds most of them.
 
-        With level "clip" the range is 60 dB, with scale "cqt" the lowest note is C1; lower levels show the microphone rather than the sound. The
-        window holds the longest file, or the 95th percentile of the durations if the longest is more than
-        half longer; at most 5 s. At most about 2000 evenly spaced files are opened; unreadable ones are
-        skipped.
+        With level "clip" the range is 60 dB; lower levels show the microphone rather than the sound. With scale "cqt"
+        the lowest note is C1. The window holds the longest file, or the 95th percentile of the durations if the
+        longest is more than half longer; at most 5 s. At most about 2000 evenly spaced files are opened; unreadable
+        ones are skipped.
 
         Raises SecondhandError, with the first reason, if no file can be opened.
         """

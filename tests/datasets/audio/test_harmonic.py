@@ -82,6 +82,7 @@ def test_settings_in_notes() -> None:
         ({"fmax": 80.0}, "fmax=80"),
         ({"level": "pcen"}, "scale='cqt'"),
         ({"colour": "windows"}, "scale='cqt'"),
+        ({"window": 600.0, "n_fft": 16, "hop": 1}, "takes too long"),
     ):
         with pytest.raises(SecondhandError, match=named):
             MelSettings(**{**NOTES, **changes})
