@@ -2,7 +2,7 @@
 
     python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits
     python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits --sides ours -- --epochs 0
-    python benchmarks/bench_speakers.py --data notes --sides ours -- --epochs 0 --spectrogram "{scale: cqt, fmin: 65.4}"
+    python benchmarks/bench_speakers.py --data notes --sides ours -- --size 96 --spectrogram "{scale: cqt, fmin: 123.5}"
 
 With `--data notes` the classes are the twelve pitch classes, and the speakers two instruments: notes of three octaves,
 synthesised (`notes`).
