@@ -192,7 +192,6 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
         ],
         "risk": measured["risk_coverage"]
         and plots.risk_coverage(measured["risk_coverage"], f"{part_name(main)} files"),
-        "specific": measured["tree"] and plots.specificity(measured["tree"]["curves"]),
         "histogram": unknown
         and plots.histogram(
             unknown["histogram"],
