@@ -122,7 +122,7 @@ class FeatureLoader(Repeatable):
         super().__init__(range(shortest), num_workers=0, **options)
         self.versions, self.epoch, self.numbers = versions, epoch, numbers
 
-    def create_batches(self, samps: Iterator[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    def create_batches(self, samps: Iterable[int]) -> Iterator[tuple[Tensor, Tensor]]:
         features, targets = self.versions[self.epoch() % len(self.versions)]
         for rows_of_batch in self.chunkify(samps):
             rows = torch.tensor(list(rows_of_batch))

@@ -25,7 +25,6 @@ from datasets.core.errors import SecondhandError
 from datasets.loaders import Repeatable
 from learners import distributed
 from learners.finetune import main
-from learners.runs import has_progress
 from tests.forks import Program, until
 from tests.pictures import write_pictures
 
@@ -223,7 +222,7 @@ def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, terminat
     words = ["--data", str(pictures), *QUICK, "--epochs", "3", "--lr", "1e-3"]
     run, reference = tmp_path / "run", tmp_path / "whole"
     with two_processes([*words, "--out", str(run)]) as both:
-        until(lambda: has_progress(run), 300)
+        until(lambda: any((run / "checkpoint").glob("state-*.json")), 300)
         both[1].kill()
         if terminated:
             both[0].send_signal(signal.SIGTERM)
