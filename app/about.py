@@ -21,12 +21,12 @@ from markupsafe import Markup
 
 from datasets.core.cells import read_frame
 from datasets.core.errors import SecondhandError
-from datasets.images import open_picture
 from datasets.items import UNKNOWN
+from datasets.spectrograms import Source
 from learners.evaluation import fraction, is_correct
 from learners.inference import deepest_label
-from learners.report import part_name, reliability
-from learners.templates import data_uri, render
+from learners.report import Pictures, page_picture, part_name, reliability
+from learners.templates import render
 
 if TYPE_CHECKING:
     from learners.inference import Predictor
@@ -295,14 +295,8 @@ def _limits(interval: object) -> tuple[float, float] | None:
 
 
 def _thumbnail(predictor: Predictor, item: Example) -> str:
-    spectrogram = predictor.spectrogram
     try:
-        if spectrogram is None:
-            picture = open_picture(item.path, at_least=160)
-        else:
-            picture = spectrogram.image(spectrogram.read(item.path, at=item.gps)).convert("RGB")
+        return page_picture(Pictures(predictor).render(Source(item.path, at=item.gps)), 160)
     except SecondhandError as error:
         log.info("no example: %s", error)
         return ""
-    picture.thumbnail((160, 160))
-    return data_uri(picture, 80)

@@ -152,15 +152,11 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     """Titles of the tables by the section of the page that shows them, by their columns."""
-    sections: dict[str, list[str]] = {
-        name: [] for name in ("good", "refusal", "trust", "files", "made")
-    }
+    sections: dict[str, list[str]] = {name: [] for name in ("good", "trust", "files", "made")}
     for title, frame in tables.items():
         columns = {str(name) for name in frame.columns}
         section = "good"
-        if "threshold" in columns:
-            section = "refusal"
-        elif {"guaranteed", "here"} <= columns:
+        if {"guaranteed", "here"} <= columns:
             section = "trust"
         elif "labelled before" in columns:
             section = "files"

@@ -176,10 +176,11 @@ class Confidence:
         score_gate = ScoreGate(score, fit_score(score, distance.knn, reference))
         known, probabilities = score_gate.score.calibrate(x, z), calibrator.probabilities(z)
         items = CalibrationItems(z, x, labels, probabilities, known, passed, calibration.groups)
-        gates = fit_gates(items, score_gate, distance.knn, settings)
-        notes += gates.notes
-        scored = replace(gates.score_gate, calibration=np.sort(with_margin(known)))
-        return cls(z.shape[1], calibrator, distance, gates.threshold_gate, scored, notes=notes)
+        threshold_gate, score_gate = fit_gates(items, score_gate, distance.knn, settings)
+        if message := threshold_gate.threshold.message:
+            notes.append(message)
+        score_gate = replace(score_gate, calibration=np.sort(with_margin(known)))
+        return cls(z.shape[1], calibrator, distance, threshold_gate, score_gate, notes=notes)
 
     @classmethod
     def fit_labels(
