@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datasets.items import Clock
     from learners.inference import Bursts, Predictor
     from learners.model import Bundle
+    from learners.outputs.base import Output
     from learners.predictions import Events, RowSettings, StrainFiles
 
 log = logging.getLogger(__name__)
@@ -44,11 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.require_output()
     from learners.inference import Predictor
     from learners.model import load_bundle, model_folder
+    from learners.outputs.base import find_output
     from learners.predictions import Provenance, boxes_of, predict_files
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    options = _options(settings, bundle)
+    output = find_output(
+        settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
+    )
+    options = _options(settings, bundle, output)
     device = "cpu" if settings.cluster else settings.device
     detections = _detections(settings, bundle)
     parts = None if detections is None else boxes_of(detections, bundle.classes)
@@ -67,9 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SecondhandError(
             f"--strain {settings.strain} needs a table of triggers. Give it as --triggers"
         )
-    format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
-    shape = _shape(predictor, settings, format, detections)._replace(provenance=provenance)
-    return _told(predict_files(predictor, settings, options, format, shape), settings.out)
+    shape = _shape(predictor, settings, output, detections)._replace(provenance=provenance)
+    return _told(predict_files(predictor, settings, options, output, shape), settings.out)
 
 
 def _told(status: int, out: Path | None) -> int:
@@ -107,7 +111,7 @@ def _parser(argv: Sequence[str]) -> Any:
     return parser
 
 
-def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
+def _options(settings: Any, bundle: Bundle, output: Output) -> dict[str, Any]:
     """Options of the `Predictor`."""
     from learners.predictions import check_class_names, read_class_names
 
@@ -118,7 +122,7 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     options["top"] = top = _top(settings)
     if (settings.events or settings.scores) and top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
-    in_windows = settings.windows or settings.events or settings.format in ("raven", "audacity")
+    in_windows = settings.windows or settings.events or output.windows
     options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
     chosen = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
     if chosen and bundle.decider.tree is not None:
@@ -149,13 +153,9 @@ def _detections(settings: Any, bundle: Bundle) -> Detections | None:
 
     files = [Path(path) for path in settings.paths if is_detections(Path(path))]
     if not files:
-        needing = {
-            "--format megadetector": settings.format == "megadetector",
-            "--min-box-confidence": settings.min_box_confidence is not None,
-        }
-        if given := [name for name, is_given in needing.items() if is_given]:
+        if settings.min_box_confidence is not None:
             raise SecondhandError(
-                f"{given[0]} needs the JSON of MegaDetector as the file to predict. Give it, or leave {given[0]} out"
+                "--min-box-confidence needs the JSON of MegaDetector as the file to predict. Give it, or leave the flag out"
             )
         folders = [Path(path) for path in settings.paths if bundle.of_boxes and os.path.isdir(path)]
         for file in filter(has_detections, chain.from_iterable(map(Path.iterdir, folders))):
@@ -177,21 +177,17 @@ def _detections(settings: Any, bundle: Bundle) -> Detections | None:
 
 
 def _shape(
-    predictor: Predictor, settings: Any, format: str, detections: Detections | None
+    predictor: Predictor, settings: Any, output: Output, detections: Detections | None
 ) -> RowSettings:
     """Rows and fields to write; raises SecondhandError for those that this model or format does not support."""
     from datasets.items import Clock, read_deployments
     from learners.inference import check_moment
-    from learners.predictions import RowSettings, check_out
+    from learners.outputs.base import check_call
+    from learners.predictions import RowSettings
 
     exclusive = predictor.confidence.exclusive
-    if not exclusive and format == "camtrap-dp":
-        raise SecondhandError(
-            "--format camtrap-dp does not support multi-label models. Use --format csv"
-        )
-    check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
-    _check_flags(settings, "boxes" if detections else predictor.kind, format)
+    _check_flags(settings, "boxes" if detections else predictor.kind, output)
     strain = _strain(predictor, settings)
     tree = predictor.confidence.tree
     clockless = predictor.kind in ("strain", "embedding")  # the files of embeddings are not opened
@@ -214,10 +210,8 @@ def _shape(
     shown |= dict.fromkeys(("box", "detection"), detections is not None)
     shown["offset"] = predictor.kind == "strain" and events is None
     low, high = (getattr(predictor.spectrogram, name, 0.0) for name in ("fmin", "fmax"))
-    return RowSettings(
-        windows=settings.windows
-        or format in ("raven", "audacity")
-        or (detections is not None and format in ("camtrap-dp", "megadetector")),
+    shape = RowSettings(
+        windows=settings.windows or output.windows or (detections is not None and output.parts),
         events=events,
         bursts=bursts,
         top=_top(settings),
@@ -230,7 +224,10 @@ def _shape(
         clock=clock,
         detections=detections,
         strain=strain,
+        exclusive=exclusive,
     )
+    check_call(output, shape, predictor.kind, settings.out, overwrite=settings.overwrite)
+    return shape
 
 
 def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
@@ -276,13 +273,13 @@ def _events(settings: Any, exclusive: bool) -> Events | None:
     return Events(settings.gap or 0.0, settings.min_length, exclusive)
 
 
-def _check_flags(settings: Any, kind: str, format: str) -> None:
+def _check_flags(settings: Any, kind: str, output: Output) -> None:
     """Raise SecondhandError for flags that contradict each other or do not suit the kind of data."""
     row_flags = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
     if kind == "boxes" and row_flags == ["--windows"]:
         row_flags = []
     if kind in ("boxes", "picture") and row_flags == ["--events"]:
-        _check_bursts(settings, format)
+        _check_bursts(settings)
         row_flags = []
     if row_flags and kind not in ("sound", "strain"):
         raise SecondhandError(
@@ -292,24 +289,23 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
         raise SecondhandError(
             "--windows and --events cannot be combined: a row is either a window or an event. Leave one of them out"
         )
-    if format in ("raven", "audacity"):
-        row_flags.append(f"--format {format}")
+    if output.windows:
+        row_flags.append(f"--format {output.name}")
     if row_flags and settings.at is not None:
         raise SecondhandError(
             f"{row_flags[0]} predicts all windows of a recording, but --at {settings.at:g} selects one moment. Leave one "
             "of them out"
         )
     for name, given in {"sets": settings.sets, "top": settings.top is not None}.items():
-        if given and format not in ("csv", "jsonl", "table"):
+        if given and not output.lists_classes:
             raise SecondhandError(
-                f"{flag(name)}: --format {format} has no column for it. Use --format csv or jsonl"
+                f"{flag(name)}: --format {output.name} has no column for it. Use --format csv or jsonl"
             )
 
 
-def _check_bursts(settings: Any, format: str) -> None:
+def _check_bursts(settings: Any) -> None:
     """Raise SecondhandError for flags that events of pictures do not support."""
     unsupported = {
-        f"--format {format}": format not in ("csv", "jsonl", "table", "camtrap-dp"),
         "--min-length": bool(settings.min_length),
         "--threshold-per-class": settings.threshold_per_class is not None,
         "--sets": settings.sets,

@@ -460,12 +460,11 @@ class OverrideSettings(ComputeSettings):
 class OutputSettings:
     """output"""
 
-    format: (
-        Literal["csv", "jsonl", "table", "raven", "audacity", "camtrap-dp", "megadetector"] | None
-    ) = option(
+    format: str | None = option(
         None,
-        "Output format. raven and audacity are for sound, with one file for each recording if --out is a "
+        "Output format: csv, jsonl, table, raven, audacity, camtrap-dp or megadetector. raven and audacity are for sound, with one file for each recording if --out is a "
         "folder; camtrap-dp writes a folder of tables; megadetector adds the classes to a JSON of MegaDetector. Default: table on a terminal, else csv.",
+        metavar="NAME",
     )
     classes: str | None = option(
         None,

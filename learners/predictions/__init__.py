@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from learners.predictions.formats import check_out, write
+    from learners.predictions.boxes import boxes_of
     from learners.predictions.jobs import (
         check_class_names,
         predict_files,
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         read_thresholds,
     )
     from learners.predictions.journal import Journal
-    from learners.predictions.megadetector import boxes_of
     from learners.predictions.provenance import Provenance
     from learners.predictions.rows import Events, RowSettings
     from learners.predictions.strain_files import StrainFiles

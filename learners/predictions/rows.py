@@ -126,6 +126,7 @@ class RowSettings(NamedTuple):
     names : files and folders of the call; tables in a folder are named relative to them.
     band : lowest and highest frequency of the model, in Hz.
     classes : classes of the model, for the width of a column.
+    exclusive : one class per row; else several labels, separated by ``|``.
     gps : times are GPS times.
     strain : names predictions of strain after its files; None for other kinds.
     provenance : model, thresholds and call; None if they are not recorded.
@@ -142,6 +143,7 @@ class RowSettings(NamedTuple):
     names: Sequence[str] = ()
     band: tuple[float, float] = (0.0, 0.0)
     classes: Sequence[str] = ()
+    exclusive: bool = True
     gps: bool = False
     clock: Clock | None = None
     provenance: Provenance | None = None

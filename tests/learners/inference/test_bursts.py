@@ -21,7 +21,7 @@ from learners.inference import Prediction, Predictor
 from learners.inference.bursts import Bursts, events_of, fit_event_threshold, merge_frames
 from learners.predict import main
 from learners.uncertainty import Outputs, Reason, Why, threshold_for_accuracy
-from tests.learners.predictions.test_megadetector import model  # noqa: F401
+from tests.learners.outputs.test_megadetector import model  # noqa: F401
 
 CLASSES = ("fox", "hare", "owl")
 

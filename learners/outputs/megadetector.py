@@ -1,71 +1,34 @@
-"""Predicts the boxes that MegaDetector found in pictures, and writes the classes back into its JSON."""
+"""The JSON of MegaDetector with the classes of its boxes."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from datasets.core.errors import BadFile
 from datasets.core.files import write_beside
 from datasets.items import UNKNOWN
-from datasets.spectrograms import Source
 from learners.files import jsonable
 from learners.inference import Prediction
+from learners.outputs.base import OUTPUTS, Output
 from learners.predictions.rows import RowSettings
-from learners.uncertainty import Reason, Why
-
-if TYPE_CHECKING:
-    from datasets.annotations import Detections
 
 #: Version of the format for a JSON that names none.
 _VERSION = "1.3"
 
 
-def boxes_of(
-    detections: Detections, classes: Sequence[str]
-) -> Callable[[Source], list[tuple[Source, BadFile | Reason | None]]]:
-    """Function from a picture to its boxes that reach the limit, each with the reason why it is not predicted.
-
-    Boxes of people and vehicles are not predicted, unless the model has a class of this name. Without a box the
-    picture itself is blank.
-    """
-    classified = {*detections.classified, *classes}
-
-    def boxes(file: Source) -> list[tuple[Source, BadFile | Reason | None]]:
-        if failure := detections.frames[file.path].failure:
-            return [(file, BadFile(file.path, failure))]
-        if not os.path.isfile(file.path):
-            return [(file, BadFile(file.path, "there is no such file"))]
-        found = [
-            (
-                file._replace(box=one.box),
-                None if one.category in classified else Reason(Why.NOT_ANIMAL, one.category),
-            )
-            for one in detections.boxes(file.path)
-        ]
-        return [*found] or [(file, Reason(Why.BLANK))]
-
-    return boxes
-
-
-def with_detections(prediction: Prediction, detections: Detections) -> Prediction:
-    """The prediction of a picture and of its boxes, with the confidences of the detector."""
-    windows = tuple(with_detections(window, detections) for window in prediction.windows)
-    confidence = detections.confidence(prediction.path, prediction.box)
-    return prediction._replace(windows=windows, detection=confidence)
-
-
-def write_megadetector(predictions: Iterable[Prediction], shape: RowSettings, out: Path) -> None:
+def write_megadetector(
+    predictions: Iterable[Prediction], shape: RowSettings, out: Path | None
+) -> None:
     """Write the JSON of the detector with ``classifications`` of the answered boxes, most probable class first.
 
     Earlier classifications are replaced. A refused box has none, so Timelapse shows it as an animal.
     """
-    assert shape.detections is not None  # the command has checked this
+    assert shape.detections is not None  # `_check`
+    assert out is not None  # `needs_out`
     # A NaN of the detector becomes null, because it is not JSON.
     content: dict[str, Any] = jsonable(shape.detections.content)
     images = content["images"]
@@ -96,3 +59,22 @@ def write_megadetector(predictions: Iterable[Prediction], shape: RowSettings, ou
     # A byte of a file name that is not UTF-8 is escaped, as Python's JSON does: the JSON stays valid, and names the file.
     text = json.dumps(content, indent=1, ensure_ascii=False)
     write_beside(out, text.encode(errors="backslashreplace") + b"\n")
+
+
+def _check(shape: RowSettings, kind: str) -> str:
+    if shape.detections is None:
+        return "needs the JSON of MegaDetector as the file to predict. Give it, or choose another --format"
+    if shape.bursts is not None:
+        return "cannot be combined with --events of pictures. Leave one of them out"
+    return ""
+
+
+OUTPUTS.add(
+    Output(
+        "megadetector",
+        write_megadetector,
+        _check,
+        needs_out="a JSON. Give a file",
+        parts=True,
+    )
+)
