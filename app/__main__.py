@@ -71,7 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
     )
     add("--feedback", type=str | None, default=None, metavar="FOLDER", help=corrections)
     train = (
-        "Add a tab that trains a model from a folder on this machine or a zip, and writes its run into this folder "
+        "Add a tab that trains a model from a folder on this machine, and writes its run into this folder "
         "(default: runs/). For visitors of other computers it needs --auth. Default: off."
     )
     add("--train", nargs="?", type=str, const="runs", default=None, metavar="FOLDER", help=train)

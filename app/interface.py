@@ -130,7 +130,7 @@ def _input(served: Served, number: int) -> Any:
     if served.kind == "sound":
         shared |= {"label": "Sound", "sources": ["upload", "microphone"], "buttons": ["download"]}
         return raw(gr.Audio(**shared))
-    ends = ", ".join(end for end in SUFFIXES["strain"] if end not in (".gwf", ".together"))
+    ends = ", ".join(end for end in SUFFIXES["strain"] if end not in (".gwf", ".frames"))
     return raw(gr.File(label=f"Strain file ({ends})", **shared))
 
 

@@ -255,7 +255,7 @@ def _strain_panels(
             left, above = n % 2 * half[0], n // 2 * half[1]
             view = rgb.crop((left, above, left + half[0], above + half[1]))
             scans.append(scan(view, f"Input of the model: {duration:g} s", duration))
-        return Panel(rgb, "The four Q-scans together"), scans
+        return Panel(rgb, "The four Q-scans"), scans
     if spectrogram.layout == "one":
         one = scan(rgb, "Input of the model", spectrogram.durations[0])
         return one, [one]
@@ -268,7 +268,7 @@ def _strain_panels(
         scans.append(scan(picture, f"Input of the model, {name} channel: {duration:g} s", duration))
     shared = ((0.0, "-½"), (0.25, "-¼"), (0.5, "0"), (0.75, "¼"), (1.0, "½"))
     label = "time (in lengths of each Q-scan)"
-    return Panel(rgb, "The three Q-scans together", shared, y, label, y_label), scans
+    return Panel(rgb, "The three Q-scans", shared, y, label, y_label), scans
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[tuple[float, float]]:

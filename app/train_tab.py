@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import gradio as gr
 from markupsafe import Markup
 
-from app.api import raw
 from app.panels import ticks
 from app.pool import QUIET, Labelling
 from app.serving import Site
 from app.training import CHOICES, Status, Training, shown_command
-from app.unpacking import LIMITS, unpack_zip
 from app.views import note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.images import open_picture
@@ -186,13 +184,6 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
                 label="Folder on this machine", placeholder="/home/me/photos",
                 info="It holds one folder of files per class.",
             )  # fmt: skip
-            archive = gr.File(
-                label="or a zip of such a folder", file_types=[".zip"], type="filepath",
-                elem_id="train-zip",
-            )  # fmt: skip
-            zipped = raw(archive)
-            limits = f"A zip of up to {site.limits.megabytes} MB (--max-mb), {LIMITS}."
-            gr.HTML(note_html(f"{limits} It stays unpacked in the folder of the runs."))
             look = gr.Button("Look at it")
         with gr.Column(scale=3, min_width=300):
             seen = gr.HTML("", elem_classes="sh-page", elem_id="look")
@@ -210,14 +201,11 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
         shown = shown_command(training.words([data], choice))
         return gr.HTML(render("app", "command.html", command=shown), visible=True)
 
-    def check(folder: str, archive: str | None, choice: str) -> tuple[Any, ...]:
+    def check(folder: str, choice: str) -> tuple[Any, ...]:
         try:
-            if not (archive or folder.strip()):
-                raise SecondhandError("Name a folder, or drop a zip.")
-            data = Path(folder.strip()).expanduser()
-            if archive and not folder.strip():
-                data = unpack_zip(Path(archive), training.uploaded)
-            found = look_at(data.absolute())
+            if not folder.strip():
+                raise SecondhandError("Name a folder.")
+            found = look_at(Path(folder.strip()).expanduser().absolute())
         except (SecondhandError, OSError) as error:
             hidden = gr.update(visible=False)
             return None, note_html(_words(error), status=True), hidden, hidden, hidden
@@ -264,11 +252,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
     offered = [looked, seen, choice, command, start]
     busy: dict[str, Any] = {**QUIET, "show_progress": "minimal", "concurrency_limit": 4}
     for event in (look.click, folder.submit):
-        event(check, [folder, zipped, choice], offered, **busy)
-    # What was given last counts.
-    zipped.upload(lambda: "", None, folder, **quick).then(
-        check, [folder, zipped, choice], offered, **busy
-    )
+        event(check, [folder, choice], offered, **busy)
     choice.change(name_command, [looked, choice], command, **quick)
     for button, action, inputs, words in (
         (start, begin, [looked, choice], started),
@@ -283,7 +267,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
 def _words(error: Exception) -> str:
     """An error for a visitor; of the disk with its file and a remedy."""
     if isinstance(error, FileNotFoundError):
-        return f"{Path(str(error.filename)).name} is no longer here. Drop it again, or name the folder again."
+        return f"{Path(str(error.filename)).name} is no longer here. Name the folder again."
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}. Free some space, or choose another folder: --train FOLDER"
     return str(error)

@@ -112,11 +112,6 @@ class Training:
                 f"--train {self.root}: {error.strerror}. Name a folder that can be written"
             ) from None
 
-    @property
-    def uploaded(self) -> Path:
-        """Folder of the data that visitors dropped."""
-        return self.root / "uploaded"
-
     def words(self, data: Sequence[Path], choice: str, start_from: Path | None = None) -> list[str]:
         """Words of the command for a folder, or for tables of corrections; its run gets an unused name."""
         name = data[0].name or "run"

@@ -56,13 +56,20 @@ from datasets.items import UNKNOWN, load_table
 from datasets.items.checks import PART_COLUMNS
 from datasets.sources.demos import write_demo
 from learners.active.discovery import benjamini_hochberg, discoveries_of
+from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.evaluation.held_out import sources
-from learners.evaluation.rankings import accepted_at_coverage, auroc, fit_scores
 from learners.inference.predictions import DetailedPrediction, stack_outputs
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
-from learners.uncertainty import SCORES, Outputs, known_labels
+from learners.uncertainty import (
+    SCORES,
+    Outputs,
+    Score,
+    known_labels,
+    make_score,
+    threshold_for_coverage,
+)
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.calibrators import cautious, fit_temperature
 from learners.uncertainty.decision import Confidence, Decisions
@@ -154,6 +161,20 @@ class Run:
             at = [accepted_at_coverage(a, b, part) for part in (0.6, 0.7)]
             rows.append((name, auroc(a, b), *at, auroc(a[right], a[~right])))
         return pd.DataFrame(rows, columns=["score", "AUROC", "at 60 %", "at 70 %", "errors"])
+
+
+def fit_scores(train: Outputs, calibration: Outputs) -> dict[str, Score]:
+    """All scores, fitted to training items and calibrated."""
+    scores = {name: make_score(name) for name in SCORES}
+    for score in scores.values():
+        score.fit(train.features, train.logits, known_labels(train))
+        score.calibrate(calibration.features, calibration.logits)
+    return scores
+
+
+def accepted_at_coverage(known: np.ndarray, unknown: np.ndarray, coverage: float) -> float:
+    """Fraction of unknown items accepted at the threshold that accepts a fraction ``coverage`` of known ones."""
+    return float((unknown >= threshold_for_coverage(known, coverage)).mean())
 
 
 def predicted(predictor: Predictor, paths: Sequence[str]) -> Files:

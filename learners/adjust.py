@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from learners.uncertainty import OperatingPoints
 
 #: Ends of the names of metrics that hold under every rule.
-LASTING = ("_accuracy", "_accuracy_interval", "_items", "_map", "_map_interval", "scores")
+LASTING = ("_accuracy", "_accuracy_interval", "_items", "_map", "_map_interval")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -231,7 +231,7 @@ axes.set(xlabel="score: higher is more known", ylabel="part of each",
          title="Known digits (0 to 7) and unknown classes (8 and 9)")  # fmt: skip
 axes.legend(frameon=False, loc="upper left")
 plt.show()
-auroc = ood["scores"][0]["auroc"]
+auroc = ood["auroc"]["value"]
 refused = evaluation.predictions.query("split == 'unknown'")["label"].eq("unknown").mean()
 print(f"AUROC {auroc:.3f}; {refused:.0%} of the unknown digits are refused")
 assert auroc > 0.8

@@ -21,7 +21,7 @@ COMMANDS = {
     "adjust": ("learners.adjust", "copy a model with another rule for unknown"),
     "search": ("learners.search", "find files similar to an example"),
     "export": ("learners.export", "write a model as an ONNX file"),
-    "share": ("learners.share", "upload a model, or pack it with a program that runs it"),
+    "share": ("learners.share", "upload a model to the Hugging Face hub"),
     "render": ("datasets.render", "write spectrograms and Q-scans as pictures"),
     "catalog": ("datasets.catalog", "list and download public data sets"),
     "cache": ("datasets.cache", "inspect, verify or empty the cache"),

@@ -43,7 +43,7 @@ RUNS = {
     "glitches": ["--data", "demo:glitches", *SMALL, "--calibration", "0.2"],
     "scenes": ["--data", "demo:scenes", *SMALL],
     "tree": ["--data", "demo:digits", *SMALL, "--classes-table", "{dir}/tree.csv"],
-    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--per-class", "--learning-curve"],
+    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--per-class"],
     "scenes-target": ["--data", "demo:scenes", *SMALL, *HEAD, "0.8"],
     "folds": ["--data", "{dir}/few.csv", *SMALL, "--epochs", "0", "--cv", "3"],
     "first": ["--data", "{dir}/few.csv", *SMALL],
@@ -134,7 +134,7 @@ def write(folder: Path, names: Collection[str], without: Collection[str]) -> Non
         command = ["learners.finetune", *flags, "--out", run, "--quiet"]
         if name == "killed":
             _kill_after_an_epoch([*command, "--overwrite"], run)
-            command.append("--resume")
+            command = ["learners.finetune", "--resume", run, "--quiet"]
         else:
             command.append("--overwrite")
         texts = {"finetune.txt": _command(folder, *command)}
@@ -381,6 +381,7 @@ def _write_sounds(folder: Path, rng: Any) -> None:
     for number in range(40):
         noise = rng.normal(0, 0.02 * (1 + number % 4), 2 * rate).clip(-1, 1)
         soundfile.write(folder / "noise" / f"{number:02}.wav", noise.astype(np.float32), rate)
+    rate = 22050  # of the demo
     clips = write_demo("sounds")[0]
     clips = clips.loc[clips["label"].ne("unknown")].groupby("label").head(3)
     (folder / "recordings").mkdir()
@@ -391,8 +392,9 @@ def _write_sounds(folder: Path, rng: Any) -> None:
         for place, (clip, label) in enumerate(clips[["path", "label"]].to_numpy()[number::2]):
             sound, sound_rate = soundfile.read(clip)
             sound = sound[: 2 * sound_rate]
+            assert sound_rate == rate
             first = (3 + 6 * place) * rate
-            if sound_rate != rate or first + len(sound) > len(recording):
+            if first + len(sound) > len(recording):
                 continue
             recording[first : first + len(sound)] += sound
             end = (first + len(sound)) / rate

@@ -38,8 +38,6 @@ UNSEEN = {
     "tensorboard": "torch.utils.tensorboard",
     "types-pyyaml": "mypy",
 }
-#: A file beside `learners/inference/shared_program.py` in the archive.
-BESIDE = "picture"
 #: Programs that name and run in their own environments.
 ELSEWHERE = ROOT / "benchmarks" / "peers"
 DISTRIBUTIONS = packages_distributions()
@@ -64,7 +62,7 @@ def imported(*rooms: str) -> dict[str, set[str]]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
-    others = names - set(sys.stdlib_module_names) - {*PRODUCT, *REST, BESIDE}
+    others = names - set(sys.stdlib_module_names) - {*PRODUCT, *REST}
     return {name: {plain(found) for found in DISTRIBUTIONS.get(name, [name])} for name in others}
 
 

@@ -111,12 +111,6 @@ def test_it_does_what_it_says(
     block: Block, world: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world)
-    if (
-        block.kind == "python"
-        and ".onnx" in block.text
-        and not Path("runs/photos/model.onnx").exists()
-    ):
-        module("learners.export", ["runs/photos/model"])
     if "127.0.0.1:7860" in block.text:
         page = request.getfixturevalue("page")
         block = Block(block.where, block.text.replace("http://127.0.0.1:7860", page))

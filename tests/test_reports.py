@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ import pytest
 from learners.inference import write_network
 from learners.machine import TELEMETRY_OFF
 from learners.model.bundle import add_onnx, save_bundle
-from learners.share import main as share
 from tests.learners.exports import plain_bundle
 from tests.pictures import write_pictures
 
@@ -82,12 +80,3 @@ def test_a_prediction_reports_to_nobody(prepared: tuple[str, str], tmp_path: Pat
 
 def test_the_page_reports_to_nobody(prepared: tuple[str, str], tmp_path: Path) -> None:
     assert run_watched(tmp_path, "-c", PAGE, *prepared) == ([], [])
-
-
-def test_a_shared_models_program_reports_to_nobody(
-    prepared: tuple[str, str], tmp_path: Path
-) -> None:
-    share(["--zip", str(tmp_path / "shared.zip"), prepared[0]])
-    with zipfile.ZipFile(tmp_path / "shared.zip") as archive:
-        archive.extractall(tmp_path)
-    assert run_watched(tmp_path, str(tmp_path / "shared/predict.py"), prepared[1]) == ([], [])

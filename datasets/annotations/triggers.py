@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
@@ -23,7 +24,6 @@ from datasets.core.files import file_beside
 from datasets.core.program import extra
 from datasets.strain import (
     Frames,
-    Stream,
     Wanted,
     as_bad_file,
     check_chunks,
@@ -32,7 +32,6 @@ from datasets.strain import (
     read_frames,
     series_of,
     source_path,
-    write_cache,
 )
 
 #: Names of the column of GPS times, in order of preference.
@@ -281,7 +280,6 @@ def items_of_triggers(
     path: Path,
     strain: str,
     label_column: str | None = None,
-    together: Sequence[str] | None = None,
     channel: str = "",
     context: float = 32.0,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
@@ -292,8 +290,6 @@ def items_of_triggers(
     path : the table.
     strain : folder, pattern or LAL cache of the strain files.
     label_column : name of the column of labels; None for the usual names.
-    together : detectors whose strain is used at each time; empty for all; None for the trigger's own
-        detector only.
     channel, context : as in `strain_files_of`.
 
     Returns
@@ -313,14 +309,7 @@ def items_of_triggers(
             f"{path}: no column {' or '.join(label_names)}. It has "
             f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with --label-column"
         )
-    if together is not None:
-        together = together or sorted(frames.files)
-        if not 2 <= len(together) <= 3 or min(map(len, together)) < 2:
-            detectors = ", ".join(sorted(frames.files))
-            raise SecondhandError(
-                f"--detectors together: two or three detectors are needed, but --strain {strain} has {detectors}"
-            )
-    sources = strain_files_of(triggers, frames, together or (), channel=channel, context=context)
+    sources = strain_files_of(triggers, frames, channel=channel, context=context)
     predicted = triggers.column("label") is not None and triggers.column("reason") is not None
     columns = {
         name: triggers.column(*names)
@@ -350,7 +339,6 @@ def items_of_triggers(
 def strain_files_of(
     triggers: Triggers,
     frames: Frames,
-    together: Sequence[str] = (),
     *,
     channel: str = "",
     context: float = 32.0,
@@ -361,12 +349,11 @@ def strain_files_of(
 
     Parameters
     ----------
-    together : detectors whose strain is used together.
     channel : channel to read where a file has several, with or without its detector; "" for the calibrated strain. A
         row that names another channel cannot be read.
     context : seconds of strain that may be used on either side of a trigger.
     """
-    paths: dict[tuple[tuple[str, Stream], ...], str] = {}
+    path_of = cache(source_path)
 
     def place(row: int, detector: str, gps: float) -> str | Rejected:
         if gps != gps:
@@ -376,17 +363,9 @@ def strain_files_of(
             )
             time = " with ".join(f"{n} {triggers.cells.iloc[row][n]!r}" for n in named if n)
             return Rejected("", f"{time} is not a GPS time")
-        streams: dict[str, Stream] = {}
-        for name in together or (detector,):
-            trigger = triggers.channel[row] if name == detector else ""
-            found = frames.find(name, gps, context, Wanted(channel=channel, trigger=trigger))
-            if isinstance(found, Rejected):
-                return found
-            streams[name] = found
-        key = tuple(streams.items())
-        if key not in paths:
-            paths[key] = write_cache(streams) if together else source_path(*key[0])
-        return paths[key]
+        wanted = Wanted(channel=channel, trigger=triggers.channel[row])
+        found = frames.find(detector, gps, context, wanted)
+        return found if isinstance(found, Rejected) else path_of(found)
 
     times = zip(triggers.detector, triggers.gps.tolist(), strict=True)
     return [place(row, detector, gps) for row, (detector, gps) in enumerate(times)]

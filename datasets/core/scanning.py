@@ -22,7 +22,7 @@ SUFFIXES = {
         ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".m4a",
     ),
     "embedding": (".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),  # before strain: ".txt"
-    "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".together"),
+    "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".frames"),
 }  # fmt: skip
 #: The file that describes a data package, such as Camtrap DP.
 PACKAGE = "datapackage.json"

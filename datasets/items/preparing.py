@@ -343,7 +343,6 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         kind=data.kind,
         label_column=data.label_column,
         strain=data.strain,
-        together=() if signal.detectors == "together" else None,
         channel=signal.channel or "",
         context=signal.context,
         labels=data.labels or (MULTI if data.multi_label else None),

@@ -175,11 +175,6 @@ class SignalSettings:
         "Sound: overlap of neighbouring windows of a long recording, as a fraction of the window.",
         limits=Limits(low=0, high=MAX_OVERLAP),
     )
-    detectors: Literal["separate", "together"] | None = option(
-        None,
-        "Strain: together puts two or three detectors at one time into the channels of one Q-scan; separate "
-        "makes one Q-scan per detector. Default: separate.",
-    )
     channel: str | None = option(None, CHANNEL, metavar="NAME")
     spectrogram: str | None = option(
         None,
@@ -219,12 +214,10 @@ class SignalSettings:
         """
         values = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
         other_kinds = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
-        wrong = [f"--spectrogram {', '.join(other_kinds)}"] if other_kinds else []
-        if self.detectors is not None:
-            values["detectors"] = self.detectors
-            wrong += ["--detectors"] if kind != "strain" else []
-        if wrong:
-            raise SecondhandError(f"{', '.join(wrong)}: not a setting of {kind} data. Leave it out")
+        if other_kinds:
+            raise SecondhandError(
+                f"--spectrogram {', '.join(other_kinds)}: not a setting of {kind} data. Leave it out"
+            )
         if "picture" in values:
             values["size"] = values.pop("picture")
         return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}

@@ -190,7 +190,6 @@ def load_table(
     learned: bool = True,
     label_column: str | None = None,
     strain: str | None = None,
-    together: Sequence[str] | None = None,
     channel: str = "",
     context: float = 32.0,
     labels: str | Sequence[str] | None = None,
@@ -223,7 +222,7 @@ def load_table(
         ``warm_start``, tables without it use the column label.
     strain : for a table of triggers, the folder, pattern or LAL cache of the strain files; for
         demo:glitches, the file, folder or pattern of strain to inject the events into.
-    together, channel, context : for triggers, as in `datasets.annotations.items_of_triggers`.
+    channel, context : for triggers, as in `datasets.annotations.items_of_triggers`.
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names
         of the 0/1 columns, one per class. None: one label per item.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
@@ -272,7 +271,7 @@ def load_table(
             one,
             of_table,
             strain=strain,
-            of_triggers={"together": together, "channel": channel, "context": context},
+            of_triggers={"channel": channel, "context": context},
             learned=learned,
             vectors=vectors,
             alone=len(sources) == 1,

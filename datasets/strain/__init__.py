@@ -17,13 +17,12 @@ from datasets.strain.frames import (
     lists_to_scan,
     open_strain,
     paths_at,
-    read_cache,
     read_frames,
+    read_list,
     scan_of,
     series_of,
     source_path,
     with_channel,
-    write_cache,
 )
 from datasets.strain.qscan import spectral_density
 from datasets.strain.settings import QScanSettings

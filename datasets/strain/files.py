@@ -9,7 +9,7 @@ from os import PathLike
 import numpy as np
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.strain.formats import Floats, StrainFile, Wanted
+from datasets.strain.formats import Floats, StrainFile
 from datasets.strain.frames import open_strain
 from datasets.strain.qscan import highest_frequency, qtransform, settling, whiten
 
@@ -32,7 +32,6 @@ class Strain:
     start : GPS time of the first sample, in seconds.
     trigger : GPS time that Q-scans are centred on, in seconds.
     path, detector : the file, and its detector; "" if the file does not name it.
-    others : strain of other detectors at the same time.
     """
 
     values: Floats
@@ -41,7 +40,6 @@ class Strain:
     trigger: float
     path: str = ""
     detector: str = ""
-    others: tuple[Strain, ...] = ()
 
     @property
     def duration(self) -> float:
@@ -58,7 +56,6 @@ def read_strain(
     within: Span = (0.0, inf),
     qrange: Span = (4.0, 64.0),
     frange: Span = (10.0, inf),
-    detector: str = "",
 ) -> Strain:
     """Read `context` seconds of strain around a trigger.
 
@@ -75,7 +72,6 @@ def read_strain(
     reach : seconds that are needed on either side of the trigger, at most half the context.
     within : seconds from the start of the file between which the loudest tile is searched for.
     qrange, frange : range of Q and band (Hz) of this search; the rate limits the band.
-    detector : which to read of a file with several; "" for the only one.
 
     Returns
     -------
@@ -92,7 +88,7 @@ def read_strain(
             f"invalid settings: context={context:g} s with {reach:g} s on either side of the trigger (the "
             f"context must be {SHORTEST_CONTEXT:g} to 4096 s, and hold both sides)"
         )
-    with open_strain(path, Wanted(detector), at=nan if at is None else at) as source:
+    with open_strain(path, at=nan if at is None else at) as source:
         if at is None:
             at = _loudest(path, source, context, reach, within, qrange, frange)
         return _around(path, source, float(at), context, reach)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import ceil, floor, inf, nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -32,8 +32,10 @@ from datasets.spectrograms import cache_root
 from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
 
 Span = tuple[float, float]
-#: Suffix of the lists of files that `write_cache` writes.
-CACHE = ".together"
+#: Suffix of the lists of files that `write_list` writes.
+LIST = ".frames"
+
+_FOLDER = "frames"  # of the cache
 
 _NAME = re.compile(
     r"(?P<site>[A-Z]+)-(?P<what>[^-]+)-(?P<start>\d{1,10}(\.\d+)?)-(?P<length>\d{1,6}(\.\d+)?)"
@@ -50,10 +52,14 @@ class Frame(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Files of one detector, in order of time, and what to read of them."""
+    """Files of one detector, in order of time, and what to read of them.
+
+    ``scan`` : GPS times between which the strain is cut into windows; None for strain around one moment.
+    """
 
     files: tuple[Frame, ...]
     wanted: Wanted = DEFAULT
+    scan: Span | None = None
 
 
 @dataclass
@@ -108,7 +114,7 @@ class Frames:
     def joined_at(self, gps: float, context: float, wanted: Wanted) -> dict[str, str]:
         """For each file that contains a GPS time, the path that represents it with its neighbours."""
         return {
-            frame.path: source_path("", Stream(self._neighbours(name, frame, gps, context), wanted))
+            frame.path: source_path(Stream(self._neighbours(name, frame, gps, context), wanted))
             for name in self.files
             for frame in self.between(name, gps, gps)
         }
@@ -157,7 +163,7 @@ def read_frames(source: str) -> Frames:
     elif path.is_file():
         files = [source]
         is_strain = kind_of(path.name.removesuffix(".txt")) == "strain"
-        if path.suffix == CACHE or not (is_strain or _NAME.fullmatch(path.name)):
+        if path.suffix == LIST or not (is_strain or _NAME.fullmatch(path.name)):
             files, rejected = _cached(path)
     else:
         files = sorted(glob.glob(source, recursive=True))
@@ -196,16 +202,15 @@ _PIECE = 64.0
 
 
 def lists_to_scan(
-    files: Iterable[str], *, together: Sequence[str] = (), channel: str = "", context: float = 32.0
+    files: Iterable[str], *, channel: str = "", context: float = 32.0
 ) -> tuple[list[str], list[Rejected]]:
     """Lists of all the strain in files, in pieces of about a minute, and the files that cannot be opened.
 
-    Files are neighbours by their names; a file with another name stands alone. Together the pieces of a stretch without
-    a gap between files hold each of its moments once.
+    Files are neighbours by their names; a file with another name stands alone. The pieces of a stretch without a gap
+    between files hold each of its moments once.
 
     Parameters
     ----------
-    together : detectors that are rendered together; a piece is where the first has strain.
     channel : as in `datasets.annotations.strain_files_of`.
     context : seconds of strain that are used on either side of a moment.
     """
@@ -216,25 +221,15 @@ def lists_to_scan(
     frames = Frames(by_detector)
     lists: list[str] = []
     for key in sorted(frames.files):
-        if together and not _holds(key, together[0]):
-            continue
         for since, until, series in _stretches(frames.files[key]):
             for start, end in pairwise(_edges(since, until)):
-                streams = {}
-                for detector in together or (key,):
-                    wanted = Wanted(detector if together else "", channel)
-                    named = (
-                        [key] if not together else [k for k in frames.files if _holds(k, detector)]
-                    )
-                    around = [
-                        frame
-                        for name in named
-                        for frame in frames.between(name, start - context, end + context)
-                        if together or series_of(frame.path) == series
-                    ]
-                    streams[detector] = Stream(tuple(around), wanted)
-                if all(stream.files for stream in streams.values()):
-                    lists.append(write_cache(streams, (start, end)))
+                around = [
+                    frame
+                    for frame in frames.between(key, start - context, end + context)
+                    if series_of(frame.path) == series
+                ]
+                wanted = Wanted(channel=channel)
+                lists.append(write_list(Stream(tuple(around), wanted, (start, end))))
     return lists, rejected
 
 
@@ -276,128 +271,99 @@ def _edges(since: float, until: float) -> list[float]:
 
 def with_channel(path: str, channel: str) -> str:
     """Path that represents one channel of a file."""
-    return write_cache({"": Stream((Frame(0.0, 1.0, path),), Wanted(channel=channel))})
+    return write_list(Stream((Frame(0.0, 1.0, path),), Wanted(channel=channel)))
 
 
 def file_at(path: str, gps: float) -> str:
     """The file of a list that holds a GPS time, else its first; another path itself."""
-    if not path.endswith(CACHE):
+    if not path.endswith(LIST):
         return path
-    files = next(iter(_streams(path).values())).files
+    files = read_list(path).files
     return next((frame.path for frame in files if frame.start <= gps < frame.end), files[0].path)
 
 
-@lru_cache(maxsize=8)
-def _streams(path: str) -> dict[str, Stream]:
-    return read_cache(Path(path))
+def write_list(stream: Stream) -> str:
+    """Write a list of files to the cache folder; returns its path, which represents their strain.
 
-
-def write_cache(streams: dict[str, Stream], scan: Span | None = None) -> str:
-    """Write a list of the files of each detector to the cache folder; returns its path, which represents their strain.
-
-    `read_cache` reads no other list, because one could name any file. It contains the sizes and times of the files,
+    `read_list` reads no other list, because one could name any file. It contains the sizes and times of the files,
     so its name changes with a file.
-
-    Parameters
-    ----------
-    streams : by detector.
-    scan : GPS times between which the strain is cut into windows; None for strain around one moment.
     """
-    listed = []
-    for detector, (files, wanted) in streams.items():
-        states = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for _, _, path in files]
-        paths = [(start, end, os.path.abspath(path)) for start, end, path in files]
-        listed.append([detector, paths, wanted, states])
-    text = json.dumps({"streams": listed, "scan": scan}).encode()
-    first = next(iter(streams.values())).files
-    series = series_of(first[0].path)
-    if len(streams) > 1:
-        series = f"{''.join(sorted({name[:1] for name in streams}))}-{''.join(streams)}"
-    elif series == first[0].path:
+    files, wanted, scan = stream
+    states = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for _, _, path in files]
+    paths = [(start, end, os.path.abspath(path)) for start, end, path in files]
+    listed = {"files": paths, "wanted": wanted, "scan": scan, "states": states}
+    text = json.dumps(listed).encode()
+    series = series_of(files[0].path)
+    if series == files[0].path:
         series = Path(series).stem[:100]
-    start, end = scan or (first[0].start, first[-1].end)
+    start, end = scan or (files[0].start, files[-1].end)
     digest = hashlib.sha256(text).hexdigest()[:16]
-    path = cache_root() / "together" / f"{series}-{start:.0f}-{end - start:.0f}-{digest}{CACHE}"
+    path = cache_root() / _FOLDER / f"{series}-{start:.0f}-{end - start:.0f}-{digest}{LIST}"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_beside(path, text)
     return str(path)
 
 
-def source_path(detector: str, stream: Stream) -> str:
+def source_path(stream: Stream) -> str:
     """Path that represents a stream: of its only file, or of a list."""
-    (first, *more), wanted = stream
+    (first, *more), wanted, _ = stream
     plain = not more and not wanted.channel and not wanted.trigger
     series = series_of(first.path)
     several = series != first.path and len(series.partition("-")[0]) > 1
-    return first.path if plain and not several else write_cache({detector: stream})
+    return first.path if plain and not several else write_list(stream)
 
 
-def read_cache(path: Path) -> dict[str, Stream]:
-    """Files and channel of each detector in a list that `write_cache` wrote.
+def read_list(path: str | os.PathLike[str]) -> Stream:
+    """The files in a list that `write_list` wrote.
 
     Raises
     ------
     BadFile : it is not such a list, or missing.
     """
-    streams = _read_list(path)["streams"]
-    return {
-        detector: Stream(tuple(Frame(*file) for file in files), Wanted(*wanted))
-        for detector, files, wanted, _ in streams
-    }
-
-
-def scan_of(path: str | os.PathLike[str]) -> Span | None:
-    """GPS times between which the strain of a list is cut into windows; None for other files."""
-    if not os.fspath(path).endswith(CACHE):
-        return None
-    span = _read_list(Path(path))["scan"]
-    return span and (span[0], span[1])
-
-
-def _read_list(path: Path) -> dict[str, Any]:
-    is_ours = (
-        path.suffix == CACHE and path.parent.resolve() == (cache_root() / "together").resolve()
-    )
+    path = Path(path)
+    is_ours = path.suffix == LIST and path.parent.resolve() == (cache_root() / _FOLDER).resolve()
     if not is_ours or not path.is_file():
         raise BadFile(
             path,
             "not strain of several files in this machine's cache: name the triggers and their strain files "
             "(--triggers with --strain, or --data with --strain)",
         )
-    read: dict[str, Any] = json.loads(path.read_bytes())
-    return read
+    return _parsed(path)
+
+
+@lru_cache(
+    maxsize=8
+)  # the windows of a list are judged one after the other, and its content never changes
+def _parsed(path: Path) -> Stream:
+    read = json.loads(path.read_bytes())
+    files = tuple(Frame(*file) for file in read["files"])
+    return Stream(files, Wanted(*read["wanted"]), read["scan"] and tuple(read["scan"]))
+
+
+def scan_of(path: str | os.PathLike[str]) -> Span | None:
+    """GPS times between which the strain of a list is cut into windows; None for other files."""
+    return read_list(path).scan if os.fspath(path).endswith(LIST) else None
 
 
 @contextmanager
-def open_strain(
-    path: str | os.PathLike[str], wanted: Wanted = DEFAULT, /, *, at: float = nan
-) -> Iterator[StrainFile]:
-    """Open a strain file, as `datasets.strain.formats.open_file`, or a list of `write_cache`, as `open_joined`."""
+def open_strain(path: str | os.PathLike[str], *, at: float = nan) -> Iterator[StrainFile]:
+    """Open a strain file, as `datasets.strain.formats.open_file`, or a list of `write_list`, as `open_joined`."""
     path = Path(path)
-    is_list = path.suffix == CACHE
-    opened = open_joined(path, wanted.detector, at) if is_list else open_file(path, wanted)
-    with opened as source:
+    with open_joined(path, at) if path.suffix == LIST else open_file(path) as source:
         yield source
 
 
 @contextmanager
-def open_joined(path: Path, detector: str = "", at: float = nan) -> Iterator[StrainFile]:
+def open_joined(path: Path, at: float = nan) -> Iterator[StrainFile]:
     """Open the files of a list as one strain file, with NaN where there is no file or it cannot be read.
 
     Only the files of the samples that are read are opened.
 
-    Parameters
-    ----------
-    detector : one of the list; "" for the first.
-    at : GPS time whose file gives the sampling rate, which neighbours may not have; NaN for the first file that can be
+    ``at`` : GPS time whose file gives the sampling rate, which neighbours may not have; NaN for the first file that can be
         read.
     """
-    streams = read_cache(path)
-    name = detector or next(iter(streams))
-    if name not in streams:
-        raise BadFile(path, f"it contains no strain of {name}")
-    frames, wanted = streams[name]
+    frames, wanted, _ = read_list(path)
     problems: dict[str, str] = {}
     in_order = sorted(frames, key=lambda frame: not frame.start <= at < frame.end)
     opened = ((frame, _opened(frame.path, wanted, problems)) for frame in in_order)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,8 +28,7 @@ from datasets.spectrograms import (
 )
 from datasets.strain.drawing import DRAWN, Scan, figure_png
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain, usable_spans
-from datasets.strain.formats import Wanted
-from datasets.strain.frames import STRIDE, open_strain, read_cache, scan_of
+from datasets.strain.frames import STRIDE, open_strain, scan_of
 from datasets.strain.qscan import QGram, highest_frequency, qtransform, settling, whiten
 
 log = logging.getLogger(__name__)
@@ -43,11 +41,6 @@ LAYOUTS = {
     "one": (1.0,),
 }
 COLOURS = ("grey", *COLOUR_MAPS)
-
-#: Durations (s) of the channels for detectors together, by the number of detectors.
-TOGETHER = {2: (1.0, 1.0, 4.0), 3: (1.0, 1.0, 1.0)}
-#: Light travel time through the Earth in seconds, the largest delay between two detectors.
-TRAVEL = 0.0425
 
 #: Seconds around the trigger in which the loudest tile is searched for; it chooses the Q plane.
 _SEARCH = 0.25
@@ -74,13 +67,10 @@ class QScanSettings(SpectrogramSettings):
         layout.
     layout : "grid": four Q-scans in two rows. "channels": three Q-scans as the red, green and blue channels,
         each at full size. "row": the Q-scans side by side. "one": a single Q-scan. Empty: by the number of
-        durations; without durations "grid", or "channels" for several detectors.
+        durations; without durations "grid".
     clip : normalised energy of the brightest level. With 25.5 a grey level is a tenth.
     size : height and width of the whole picture in pixels, 16 to 4096; one number for a square.
     colour : colour map for all layouts but "channels": magma, grey, viridis, inferno, plasma or cividis.
-    together : two or three detectors to render at the same time: the first channel shows the first detector,
-        and so on in turn. Their files are read from a cache of `write_cache`. The search for the Q plane
-        allows for the light travel time `TRAVEL` between detectors.
 
     Raises
     ------
@@ -99,21 +89,18 @@ class QScanSettings(SpectrogramSettings):
     clip: float = 25.5
     size: tuple[int, int] = (224, 224)
     colour: str = "magma"
-    together: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_types(self)
         if not self.layout:
-            count = 3 if self.together else len(self.durations or LAYOUTS["grid"])
+            count = len(self.durations or LAYOUTS["grid"])
             layout = {4: "grid", 3: "channels", 1: "one"}.get(count, "row")
             object.__setattr__(self, "layout", layout)  # the dataclass is frozen
         if not self.durations:
-            usual = TOGETHER.get(len(self.together)) or LAYOUTS.get(self.layout, ())
-            object.__setattr__(self, "durations", usual)
+            object.__setattr__(self, "durations", LAYOUTS.get(self.layout, ()))
         count = len(self.durations)
         rows, columns = self._rows_and_columns
         fitting = tuple(-(-n // m) * m for n, m in zip(self.size, (rows, columns), strict=False))
-        detectors = {name for name in self.together if re.fullmatch(r"[A-Z]\d", name)}
         check_values(
             self,
             ranges={
@@ -138,14 +125,6 @@ class QScanSettings(SpectrogramSettings):
                     len(self.size) == 2 and self.size == fitting,
                     f"height and width that {rows} x {columns} Q-scans can share: {list(fitting)}",
                 ),
-                "together": (
-                    not self.together
-                    or (
-                        (len(self.together) in TOGETHER and self.layout == "channels")
-                        and len(detectors) == len(self.together)
-                    ),
-                    "two or three detectors, such as H1 and L1, in the layout channels",
-                ),
             },
         )
 
@@ -160,9 +139,6 @@ class QScanSettings(SpectrogramSettings):
         ------
         SecondhandError : no file can be opened; the message has the first reason.
         """
-        if settings.pop("detectors", "separate") == "together":
-            paths = list(paths)
-            settings["together"] = tuple(read_cache(Path(paths[0]))) if paths else ()
         spectrogram = cls(**settings)
         if spectrogram.fmax and "context" in settings:
             return spectrogram
@@ -198,36 +174,15 @@ class QScanSettings(SpectrogramSettings):
         ``at`` : GPS time of the trigger. None: the loudest tile between the seconds ``start`` and ``end`` of
         the file.
         """
-        if self.together:
-            return self._read_together(path, (start, end), at)
-        return self._read(path, "", (start, end), at)
-
-    def _read(
-        self, path: AnyPath, detector: str, span: tuple[Seconds, Seconds], at: Seconds
-    ) -> Strain:
         return read_strain(
             path,
             at=at,
             context=self.context,
             reach=self.reach,
-            within=(span[0] or 0.0, inf if span[1] is None else span[1]),
+            within=(start or 0.0, inf if end is None else end),
             qrange=(self.qlow, self.qhigh),
             frange=(self.fmin, self.fmax or 2048.0),
-            detector=detector,
         )
-
-    def _read_together(self, path: AnyPath, span: tuple[Seconds, Seconds], at: Seconds) -> Strain:
-        files, single = read_cache(Path(path)), replace(self, together=(), durations=self.durations)
-        strains: list[Strain] = []
-        for name in self.together:
-            if name not in files:
-                raise BadFile(path, f"it contains no strain of {name}")
-            try:
-                strains.append(single._read(path, name, span, at))
-            except BadFile as error:
-                raise type(error)(path, f"{name}: {error.reason}") from None
-            at, span = strains[0].trigger, (None, None)
-        return replace(strains[0], path=str(path), others=tuple(strains[1:]))
 
     def spans(
         self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
@@ -241,11 +196,9 @@ class QScanSettings(SpectrogramSettings):
         if scan is None:
             return [(start, end)]
         middles = STRIDE * np.arange(ceil(scan[0] / STRIDE), ceil(scan[1] / STRIDE))
-        usable = np.ones(len(middles), bool)
-        for detector in self.together or ("",):
-            with open_strain(path, Wanted(detector), at=sum(scan) / 2) as source:
-                runs = usable_spans(source, self.context, self.reach)
-            usable &= np.any([(a <= middles) & (middles <= b) for a, b in runs], axis=0)
+        with open_strain(path, at=sum(scan) / 2) as source:
+            runs = usable_spans(source, self.context, self.reach)
+        usable = np.any([(a <= middles) & (middles <= b) for a, b in runs], axis=0)
         return [(t - STRIDE / 2, t + STRIDE / 2) for t in middles[usable].tolist()]
 
     def is_cut(self, path: AnyPath) -> bool:
@@ -287,15 +240,11 @@ class QScanSettings(SpectrogramSettings):
         return signal.trigger
 
     def offset(self, signal: Strain) -> float:
-        """Seconds from the trigger to the loudest tile within a second of it; NaN if that could be noise.
-
-        Of several detectors the loudest counts.
-        """
-        grams = [(self._gram(one), one) for one in (signal, *signal.others)]
-        gram, loudest = max(grams, key=lambda pair: pair[0].nearby.energy)
-        if gram.nearby.energy < _LOUD:
+        """Seconds from the trigger to the loudest tile within a second of it; NaN if that could be noise."""
+        loudest = self._gram(signal).nearby
+        if loudest.energy < _LOUD:
             return nan
-        return loudest.start + gram.nearby.time - signal.trigger
+        return signal.start + loudest.time - signal.trigger
 
     def planes(self, signal: Strain) -> list[NDArray[np.uint8]]:
         levels = self.levels(signal)
@@ -310,10 +259,6 @@ class QScanSettings(SpectrogramSettings):
 
         Raises BadFile if there is no noise to whiten, or the strain does not cover the durations.
         """
-        detectors = [self._levels(one) for one in (signal, *signal.others)]
-        return [detectors[n % len(detectors)][n] for n in range(len(self.durations))]
-
-    def _levels(self, signal: Strain) -> list[NDArray[np.uint8]]:
         width = self.size[1] // self._rows_and_columns[1]
         scans = self._energies(signal, width, self._rows(signal))
         return [self._grey(energy, self._height) for energy in scans]
@@ -328,12 +273,10 @@ class QScanSettings(SpectrogramSettings):
 
     def scans(self, signal: Strain, *, width: int, height: int) -> list[Scan]:
         """The energies that `levels` shows, at another size."""
-        signals = [signal, *signal.others]
-        energies = [self._energies(one, width, height) for one in signals]
+        band, energies = self._gram(signal).frange, self._energies(signal, width, height)
         return [
-            Scan(seconds, one.detector, self._gram(one).frange, energies[n % len(signals)][n])
-            for n, seconds in enumerate(self.durations)
-            for one in [signals[n % len(signals)]]
+            Scan(seconds, signal.detector, band, energy)
+            for seconds, energy in zip(self.durations, energies, strict=True)
         ]
 
     @property
@@ -356,7 +299,6 @@ class QScanSettings(SpectrogramSettings):
     @lru_cache(maxsize=4)  # noqa: B019 (both are immutable; picture and offset of a signal share it)
     def _gram(self, signal: Strain) -> QGram:
         """Q-transform around the trigger. Raises BadFile if there is no noise to whiten."""
-        around = _SEARCH + (TRAVEL if self.together else 0.0)
         wide = min(_NEARBY, max(self.durations) / 2)
         centre, axis = signal.trigger - signal.start, self._axis(signal)
         try:
@@ -365,7 +307,7 @@ class QScanSettings(SpectrogramSettings):
                 signal.rate,
                 qrange=(self.qlow, self.qhigh),
                 frange=(float(axis[0]), float(axis[max(self._rows(signal), 1) - 1])),
-                search=(centre - around, centre + around),
+                search=(centre - _SEARCH, centre + _SEARCH),
                 nearby=(centre - wide, centre + wide),
             )
         except ValueError as error:

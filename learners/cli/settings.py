@@ -277,11 +277,6 @@ class RunSettings:
     track: Literal["none", "tensorboard", "wandb"] = option(
         "none", "Also log the metrics to TensorBoard or Weights & Biases."
     )
-    learning_curve: bool = option(
-        False,
-        "Also train linear probes on 1/8, 1/4 and 1/2 of the training files, to estimate how much more labels "
-        "would help.",
-    )
 
 
 #: Settings that may change when a run is resumed, because they do not affect the result.
@@ -372,7 +367,6 @@ class Settings:
             and not limits.holds(value)
         ]
         data, network, train, confidence = self.data, self.network, self.train, self.confidence
-        fitted = network.fits and train.freeze_epochs == "fit"
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
         no_tree = "--background" if data.background else "--coverage" if confidence.coverage else ""
         conflicts = {
@@ -382,9 +376,6 @@ class Settings:
             and (train.accumulate or 0) % train.bs,
             "--background with --head cosine (use --head linear)": data.background
             and network.head == "cosine",
-            "--learning-curve without --freeze-epochs fit on published weights (leave out --from, "
-            "--freeze-epochs, --weights none, --head cosine)": self.run.learning_curve
-            and not (fitted and data.from_ is None),
             "--per-class without --target-accuracy": confidence.per_class
             and not confidence.target_accuracy,
             f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,

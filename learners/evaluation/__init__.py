@@ -1,5 +1,5 @@
 """Figures for predictions on labelled items: accuracy, calibration (ECE, reliability), risk and coverage,
-open-set recognition (AUROC, FPR95, OSCR), suspected labels and duplicates.
+AUROC of unknown classes, suspected labels and duplicates.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from learners.evaluation.domain_shift import (
         calibration_check,
         expected_accuracy,
+        outputs_of_split,
         prediction_figures,
     )
     from learners.evaluation.figures import (
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
         reference_rows,
     )
     from learners.evaluation.label_figures import all_label_figures, score_labels
-    from learners.evaluation.learning_curve import LearningCurve, read_learning_curve
-    from learners.evaluation.rankings import outputs_of_split, score_tables
     from learners.evaluation.rules import operating_points
     from learners.evaluation.stratified import Limits, Stratum, accuracies, draw, weighted_fraction
     from learners.evaluation.suspects import (

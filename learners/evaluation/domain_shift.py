@@ -21,9 +21,11 @@ from learners.evaluation.calibration_metrics import (
     named_limits,
     part_of,
     percent,
+    units_of,
     with_limits,
 )
 from learners.evaluation.figures import by_depth
+from learners.evaluation.held_out import Evaluation
 from learners.uncertainty import (
     Confidence,
     Decisions,
@@ -52,6 +54,18 @@ class CalibrationCheck:
 
 #: Sentences, and rows of the table.
 CheckedPart = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
+
+
+def outputs_of_split(evaluation: Evaluation, classes: Sequence[str], split: str) -> Outputs:
+    """Outputs of the items of a split with known classes that have logits."""
+    frame = evaluation.predictions
+    scored = np.isfinite(evaluation.logits).all(axis=1)
+    rows = np.flatnonzero(frame["split"].eq(split).to_numpy() & scored)
+    numbers = {name: i for i, name in enumerate(classes)}
+    labels = np.array([numbers[name] for name in frame["truth"].iloc[rows]], dtype=np.int64)
+    features = evaluation.features[rows] if evaluation.features.shape[1] else None
+    logits = evaluation.logits[rows].astype(np.float64)
+    return Outputs(logits, labels, features, units_of(frame.iloc[rows]))
 
 
 def calibration_check(

@@ -17,6 +17,7 @@ from datasets.core.errors import counted
 from datasets.items import UNKNOWN
 from learners.cli.result import part_name
 from learners.cli.settings import ConfidenceSettings
+from learners.evaluation.auroc import auroc, auroc_interval
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     fraction,
@@ -27,7 +28,6 @@ from learners.evaluation.calibration_metrics import (
     units_of,
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
-from learners.evaluation.rankings import score_figures
 from learners.files import jsonable
 from learners.model import Bundle
 from learners.uncertainty import (
@@ -39,7 +39,6 @@ from learners.uncertainty import (
     Tree,
     aurc,
     effective_counts,
-    make_score,
     risk_coverage,
     softmax,
 )
@@ -68,7 +67,6 @@ class ScoredItems:
     rows : index of each item in the evaluation's predictions.
     labels : index of the true class; -1 for unknown classes and labels that the model lacks.
     best : index of the most probable class.
-    logits : [n, classes], divided by the temperature.
     before, after : probabilities [n, classes] without and with the temperature.
     known : the model's own out-of-distribution score, higher for known items.
     gate : what the threshold applies to: the probability of what is named, or ``known``.
@@ -79,7 +77,6 @@ class ScoredItems:
     rows: Ints
     labels: Ints
     best: Ints
-    logits: Floats
     before: Floats
     after: Floats
     known: Floats
@@ -110,7 +107,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         none, flat = np.empty((0, classes)), np.empty(0)
         no = np.empty(0, bool)
         return ScoredItems(
-            rows, labels, labels, none, none, none, flat, flat, no, confidence.score_gate.name
+            rows, labels, labels, none, none, flat, flat, no, confidence.score_gate.name
         )
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
     gate = decided.sure if confidence.threshold_gate.on == "probability" else decided.known
@@ -118,7 +115,6 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         rows=rows,
         labels=labels,
         best=decided.best,
-        logits=logits[rows] / confidence.calibrator.temperature.value,
         before=softmax(logits[rows], background=confidence.calibrator.background),
         after=decided.probabilities,
         known=decided.known,
@@ -171,8 +167,8 @@ def all_figures(
     before and after the temperature with bootstrap intervals (`calibration_figures`), AURC;
     ``reliability`` before and after; ``risk_coverage``: the curve, AURC and the ``point`` that the
     model has chosen; ``ood`` (None without any): how many are accepted, ``message`` in a sentence
-    with the ``stricter`` threshold that would accept half as many; AUROC, FPR95 and OSCR of the
-    model's own score and of ``msp``, the histograms of the first; ``background`` (None without one):
+    with the ``stricter`` threshold that would accept half as many; ``auroc`` of the
+    model's score with limits, and its histograms; ``background`` (None without one):
     held-out items of it and the part refused, with limits; ``tree`` (None without one): of
     `tree_figures`; ``classes``: of `class_table`; ``weakest_class``: of `weakest_class`;
     ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `answers_of`.
@@ -419,12 +415,7 @@ def _unknown_figures(
     rows = predictions.loc[predictions["split"].eq(UNKNOWN)]
     if rows.empty:
         return None
-    right = known.best == known.labels
-    msp = make_score("msp")
-    by_name = {
-        ood.score: (known.known, ood.known),
-        "msp": (msp.score(None, known.logits), msp.score(None, ood.logits)),
-    }
+    limits = auroc_interval(known.known, ood.known)
     if len(known.rows) + len(ood.rows):
         edges = np.histogram_bin_edges(np.r_[known.known, ood.known], BINS)
     else:
@@ -434,7 +425,7 @@ def _unknown_figures(
         "scored": len(ood.rows),
         **_accepted_unknown(known, ood, predictions, rule),
         "score": ood.score,
-        "scores": [score_figures(name, a, right, b) for name, (a, b) in by_name.items()],
+        "auroc": named_limits((auroc(known.known, ood.known), *limits)),
         "histogram": {
             "edges": edges,
             "known": np.histogram(known.known, edges)[0],

@@ -54,7 +54,6 @@ class Evaluation:
     notes : sentences for the terminal only.
     headline : sentence on the figure to use first; "" if it is obvious.
     changes : `Changes` since the model of the warm start; None without one.
-    curve : the `LearningCurve`, or None.
     """
 
     predictions: pd.DataFrame
@@ -67,7 +66,6 @@ class Evaluation:
     notes: list[str] = field(default_factory=list)
     headline: str = ""
     changes: Any = None
-    curve: Any = None
 
     @property
     def known(self) -> pd.DataFrame:
@@ -88,12 +86,11 @@ def calibrate(
     train: TrainSettings,
     tree: Tree | None = None,
     clock: Clock | None = None,
-) -> Outputs:
+) -> None:
     """Fit the model's temperature, threshold and distance to the calibration split.
 
     Distances are measured to the training items in ``rows``, opened as in prediction: without augmentation, and long
-    recordings in windows. The ``clock`` tells which photos are one event. Returns the outputs of these items, with
-    logits divided by the temperature.
+    recordings in windows. The ``clock`` tells which photos are one event.
     """
     held_out = as_predicted(predictor, frame.loc[frame["split"].eq("calibration")])
     calibration, labels, paths = outputs_of_rows(predictor, held_out, train.bs)
@@ -118,7 +115,6 @@ def calibrate(
             predictor, calibration, labels, paths, settings, clock or Clock()
         )
         log.debug("Events: %s", fitted.events)
-    return replace(reference, logits=reference.logits / temperature)
 
 
 def calibrate_labels(

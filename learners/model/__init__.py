@@ -6,7 +6,6 @@ from learners.model.bundle import (
     Bundle,
     add_onnx,
     as_ancestor,
-    card,
     hash_of_features,
     load_bundle,
     newest_models,

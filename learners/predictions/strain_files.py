@@ -54,16 +54,13 @@ class StrainFiles:
 
     def paths(self, files: Iterable[str]) -> list[str]:
         """Paths to predict, each for a piece of strain or a file."""
-        if self.at is not None and not self.spectrogram.together:
+        if self.at is not None:
             context = self.spectrogram.context
             return paths_at(files, self.at, channel=self.channel, context=context)
         if not self.scan:
             return [with_channel(f, self.channel) if self.channel else f for f in files]
         lists, self.rejected = lists_to_scan(
-            files,
-            together=self.spectrogram.together,
-            channel=self.channel,
-            context=self.spectrogram.context,
+            files, channel=self.channel, context=self.spectrogram.context
         )
         spans = [scan_of(path) or (0.0, 0.0) for path in lists]
         self.total = sum(end - start for start, end in spans)

@@ -80,11 +80,7 @@ def _predict(
     spectrogram = predictor.spectrogram
     assert isinstance(spectrogram, QScanSettings)
     places = strain_files_of(
-        triggers,
-        frames,
-        spectrogram.together,
-        channel=settings.channel or "",
-        context=spectrogram.context,
+        triggers, frames, channel=settings.channel or "", context=spectrogram.context
     )
     for row, place in enumerate(places):
         if isinstance(place, Rejected):

@@ -34,7 +34,7 @@ FAR_APART = (
 #: matplotlib's settings hold for the whole process: one plot at a time, in the web page too.
 _ALONE = threading.Lock()
 LONGEST = 18  # letters of a class's name beside an axis
-PANELS = 12  # classes whose learning curve is plotted
+PANELS = 12  # labels of a multi-label model that are plotted
 DOTS = 1000  # files on a map
 LOW = (4.2, 2.7)  # inches of a plot that may be low
 LABELLED, COUNTED = 40, 20  # most classes with names at the axes, and with counts in the cells
@@ -131,42 +131,6 @@ def _kept_step(
     phase = "unfrozen" if str(kept["phase"]).endswith("way") else kept["phase"]
     rows = np.flatnonzero(epochs["phase"].eq(phase) & epochs["epoch"].eq(kept["epoch"]))
     return (int(rows[0]) + 1, dict(kept["reached"])) if len(rows) else (None, {})
-
-
-def learning(curve: dict[str, Any]) -> list[Markup]:
-    """Accuracy against labels with limits: of all classes with the extrapolation, and of the worst classes."""
-    figures: list[Markup] = []
-    worst = sorted(curve["classes"].items(), key=lambda one: one[1][-1]["value"])[:PANELS]
-    for name, points in [("all classes", curve["points"]), *worst]:
-        small = bool(figures)
-        x, y, low, high = (
-            np.array([p[k] for p in points], float) for k in ("labels", "value", "low", "high")
-        )
-        title = f"Accuracy of {name}: " + ", ".join(
-            f"{100 * p['value']:.0f} % by {p['labels']} labels" for p in points
-        )
-        with panel(title, size=(2.7, 2.1) if small else (4.9, 3.1)) as (axes, out):
-            axes.errorbar(x, y, yerr=[y - low, high - y], fmt="o-", color=BLUE, lw=1, capsize=2)
-            forecast = None if small else curve["forecast"]
-            if forecast is not None:
-                at, value = forecast["labels"], forecast["value"]
-                axes.plot([x[-1], at], [y[-1], value], "--", color=ORANGE)
-                limits = [[value - forecast["low"]], [forecast["high"] - value]]
-                axes.errorbar(
-                    at, value, yerr=limits, fmt="o", color=ORANGE, capsize=2, label="expected"
-                )
-                axes.legend(loc="lower right")
-            ends = [*x, *([forecast["labels"]] if forecast else [])]
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(ends, [f"{end:.0f}" for end in ends])
-            axes.set_xticks([], minor=True)
-            axes.set(xlabel="labels of all classes", ylim=(-0.02, 1.04))
-            if small:
-                axes.set_title(short(name), fontsize=10)
-            else:
-                axes.set(ylabel="accuracy of a linear probe", ylim=(max(0, min(low) - 0.05), 1.02))
-        figures.append(out())
-    return figures
 
 
 def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:

@@ -25,7 +25,7 @@ from learners.evaluation import (
     is_copy,
     label_suspects,
 )
-from learners.files import PathShortener, jsonable
+from learners.files import PathShortener
 from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import (
@@ -53,7 +53,7 @@ def class_sections(
         names of the training files are not known.
     """
     scored, tables = evaluation.scored, evaluation.tables
-    changes, curve = evaluation.changes, evaluation.curve
+    changes = evaluation.changes
     table, names, pictures = material.table, material.names, material.pictures
     bundle = material.predictor.bundle
     confidence = bundle.decider
@@ -75,7 +75,6 @@ def class_sections(
     figures = {
         **measured,
         "before_after": None if changes is None else _compared(changes, names),
-        "learning_curve": curve,
         "hardest": hard.to_dict("records"),
         "label_suspects": suspects.to_dict("records"),
         "copies_of_training_items": [
@@ -98,7 +97,6 @@ def class_sections(
         "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
         "sections_of_tables": _sections_of(tables),
         "right": int(np.trace(confusion)),
-        "ranked": any({"AUROC", "in use"} <= {*frame.columns} for frame in tables.values()),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
         "map": plots.embedding(
@@ -122,7 +120,6 @@ def class_sections(
         "rules": _rules(evaluation.metrics),
         "suspects": suspected(pictures, suspects, evaluation),
         "duplicates": [] if duplicates is None else similar(pictures, duplicates, evaluation),
-        "learnt": [] if curve is None else plots.learning(jsonable(curve)),
         "curves": material.curves,
         **_plots(measured, bundle),
     }
@@ -185,14 +182,12 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     """Titles of the tables by the section of the page that shows them, by their columns."""
     sections: dict[str, list[str]] = {
-        name: [] for name in ("good", "refusal", "scores", "trust", "files", "made")
+        name: [] for name in ("good", "refusal", "trust", "files", "made")
     }
     for title, frame in tables.items():
         columns = {str(name) for name in frame.columns}
         section = "good"
-        if columns & {"AUROC", "mean AUROC", "class left out"}:
-            section = "scores"
-        elif "threshold" in columns:
+        if "threshold" in columns:
             section = "refusal"
         elif {"guaranteed", "here"} <= columns:
             section = "trust"

@@ -230,7 +230,6 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
             learned=False,
             label_column=settings.label_column,
             strain=settings.strain,
-            together=(bundle.spectrogram or {}).get("together") or None,
             channel=settings.channel or "",
             context=(bundle.spectrogram or {}).get("context", 32.0),
             labels=None if settings.events and columns == MULTI else columns,

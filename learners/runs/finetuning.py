@@ -52,8 +52,8 @@ def launch(
             stages.train(run)
             if not distributed.is_first():
                 return run
-            reference = stages.calibrate(run)
-            evaluation = stages.predict(run, reference)
+            stages.calibrate(run)
+            evaluation = stages.predict(run)
             stages.report(run, evaluation)
             announce(run, evaluation.predictions)
             stages.write_onnx(run)

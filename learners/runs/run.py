@@ -195,7 +195,7 @@ def _settings_for_embeddings(
     flat, defaults = settings.flat(), Settings().flat()
     typed = settings.chosen() if typed is None else typed
     fixed = {"backbone": EMBEDDING + vectors.network, "size": vectors.width, "epochs": 0}
-    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "detectors", "from")
+    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "from")
     wrong = [
         f"{flag(name)} {flat[name]}"
         for name in meaningless

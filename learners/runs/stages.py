@@ -20,7 +20,6 @@ from learners.evaluation import (
     compare,
     maybe_of_new_class,
     predict_held_out,
-    read_learning_curve,
     reference_rows,
 )
 from learners.files import jsonable
@@ -32,8 +31,7 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.held_out_events import held_out_events
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
-from learners.training import PREDICTIONS, train_members
-from learners.uncertainty import Outputs
+from learners.training import train_members
 
 log = logging.getLogger(__name__)
 
@@ -84,19 +82,12 @@ def _write_model_so_far(run: Run, network: nn.Sequential, kept: str) -> None:
     log.info("Usable now: %s (%s). The training continues", run.folder / "model", kept)
 
 
-def calibrate(run: Run) -> Outputs | None:
-    """Calibrate the model of a run on the calibration split.
-
-    Returns the outputs of the training items to which distances are measured, or None if the task uses none.
-    """
-    items = run.items
-    reference: Outputs | None = run.task.calibrate(
-        run.predictor, items.table, items.rows, run.settings
-    )
-    return reference
+def calibrate(run: Run) -> None:
+    """Calibrate the model of a run on the calibration split."""
+    run.task.calibrate(run.predictor, run.items.table, run.items.rows, run.settings)
 
 
-def predict(run: Run, reference: Outputs | None) -> Evaluation:
+def predict(run: Run) -> Evaluation:
     """Predict and measure the calibration and test items of a run and its files of unknown classes.
 
     Writes ``predictions.csv``, and ``model/`` with the metrics.
@@ -105,7 +96,7 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
     evaluation = predict_held_out(run.predictor, table, train.bs)
     if origin is not None:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
-    evaluation = run.task.measure(evaluation, bundle, reference)
+    evaluation = run.task.measure(evaluation, bundle)
     tables, bundle.metrics = evaluation.tables, evaluation.metrics
     if table.frame[["start", "end"]].notna().all(axis=1).any():
         listing_all = Predictor(bundle, device=run.settings.speed.device, top=sys.maxsize)
@@ -116,6 +107,7 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
     reference_items = reference_rows(run.items.rows, train.seed)
+    reference = bundle.decider.distance.reference if run.task.exclusive else None
     # The lengths differ if a training file has become unreadable.
     if reference is not None and len(reference_items) == len(reference):
         columns = ["path", "label", *PART_COLUMNS]
@@ -140,10 +132,7 @@ def predict(run: Run, reference: Outputs | None) -> Evaluation:
             trees,
         )
         log.info("%s", changes.message)
-    curve = read_learning_curve(run.folder / PREDICTIONS)
-    if curve is not None:
-        log.info("%s", curve.message)
-    return replace(evaluation, tables=tables, changes=changes, curve=curve)
+    return replace(evaluation, tables=tables, changes=changes)
 
 
 def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:

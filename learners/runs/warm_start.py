@@ -78,8 +78,6 @@ def settings_from_origin(
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
     network |= {"weights": "published", "resize": origin.preprocessing.resize}
     data = {"kind": spectrogram.get("kind", "picture"), "overlap": origin.overlap}
-    if data["kind"] == "strain":
-        data["detectors"] = "together" if spectrogram.get("together") else "separate"
     data |= _split_settings_of(settings.data.from_)
     spectrogram_settings = {
         "picture" if name == "size" else name: value for name, value in spectrogram.items()

@@ -54,19 +54,16 @@ class Task(Protocol):
     def uncalibrated(self, classes: Sequence[str]) -> Any:
         """The confidence of a model that is not calibrated yet; None for the default one."""
 
-    def calibrate(self, predictor: Any, table: Any, rows: pd.DataFrame, settings: Any) -> Any:
+    def calibrate(self, predictor: Any, table: Any, rows: pd.DataFrame, settings: Any) -> None:
         """Fit the model's confidence to the calibration split of the run's ``table``.
 
-        Returns the outputs of the training items in ``rows``, which `measure` needs to compare scores, or None.
+        ``rows`` has the training items, to which distances are measured.
         """
 
     # Figures ----------------------------------------------------------------------------------------
 
-    def measure(self, evaluation: Any, model: Any, reference: Any) -> Any:
-        """The evaluation with the metrics of the validation, calibration and test items of a run.
-
-        ``reference`` is the return value of `calibrate`.
-        """
+    def measure(self, evaluation: Any, model: Any) -> Any:
+        """The evaluation with the metrics of the validation, calibration and test items of a run."""
 
     def calibration_check(self, evaluation: Any, model: Any) -> Any:
         """The evaluation of labelled files from another source with its metrics and its calibration check.

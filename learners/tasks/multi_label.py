@@ -47,7 +47,6 @@ class MultiLabel:
             "--keep-known": confidence.keep_known != defaults.keep_known,
             "--coverage": confidence.coverage,
             "--per-class (each label has its own guarantee anyway)": confidence.per_class,
-            "--learning-curve": settings.run.learning_curve,
         }
         if wrong := [flag for flag, is_set in refused.items() if is_set]:
             raise SecondhandError(
@@ -93,7 +92,7 @@ class MultiLabel:
     ) -> None:
         measuring.calibrate_labels(predictor, table.frame, rows, settings)
 
-    def measure(self, evaluation: Evaluation, model: Bundle, reference: None) -> Evaluation:
+    def measure(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         measured, figures = _measured(evaluation, model)
         return replace(measured, headline=figures["headline"]["message"])
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from learners.model import Bundle
     from learners.report import Material, Sections
     from learners.training import Objective
-    from learners.uncertainty import Outputs
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class SingleLabel:
 
     def calibrate(
         self, predictor: Predictor, table: ItemTable, rows: pd.DataFrame, settings: Settings
-    ) -> Outputs:
-        return measuring.calibrate(
+    ) -> None:
+        measuring.calibrate(
             predictor,
             table.frame,
             rows,
@@ -73,27 +72,21 @@ class SingleLabel:
             table.clock,
         )
 
-    def measure(
-        self, evaluation: Evaluation, model: Bundle, reference: Outputs | None
-    ) -> Evaluation:
+    def measure(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         headline = measuring.headline(set(evaluation.predictions["split"]))[1]
-        return replace(self._measured(evaluation, model, reference), headline=headline)
+        return replace(self._measured(evaluation, model), headline=headline)
 
-    def _measured(
-        self, evaluation: Evaluation, model: Bundle, reference: Outputs | None = None
-    ) -> Evaluation:
-        """The evaluation with its metrics, tables of scores and operating points."""
-        tables = measuring.score_tables(evaluation, model.classes, model.decider, reference)
+    def _measured(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
+        """The evaluation with its metrics and operating points."""
         scored = measuring.score_items(evaluation, model)
         metrics = measuring.measure(evaluation.predictions, self.tree) | {
-            "scores": jsonable({title: rows.to_dict("records") for title, rows in tables.items()}),
             "operating_points": jsonable(measuring.operating_points(evaluation, model, scored)),
         }
-        return replace(evaluation, scored=scored, metrics=metrics, tables=tables)
+        return replace(evaluation, scored=scored, metrics=metrics)
 
     def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         confidence = model.decider
-        known = measuring.outputs_of_split(evaluation, model.classes, "test", 1.0)
+        known = measuring.outputs_of_split(evaluation, model.classes, "test")
         if not len(known):
             raise SecondhandError("no file of a known class could be predicted")
         coverage = model.metrics.get("calibration_coverage")
@@ -105,13 +98,12 @@ class SingleLabel:
             "calibration_check": jsonable(checked.table.to_dict("records")),
             "calibration_items": confidence.calibrator.temperature.n,
         }
-        notes = [note for table in measured.tables.values() if (note := table.attrs.get("note"))]
         return replace(
             measured,
             metrics=metrics,
-            tables={"Does its confidence hold here?": checked.table, **measured.tables},
+            tables={"Does its confidence hold here?": checked.table},
             lines=checked.lines,
-            notes=[*confidence.notes, *notes, *copied(evaluation, measured.scored, model)],
+            notes=[*confidence.notes, *copied(evaluation, measured.scored, model)],
         )
 
     def label_columns(self, table: Path, label_column: str | None, classes: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from datasets.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from learners.training.learning_curve import PREDICTIONS
     from learners.training.members import (
         build_network,
         decoded_pictures,

@@ -51,7 +51,6 @@ from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints, Improvements, KeepBest
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
-from learners.training.learning_curve import PREDICTIONS, LearningCurveProbes
 from learners.training.speed import describe_speed, workers_for
 
 log = logging.getLogger(__name__)
@@ -143,13 +142,6 @@ def train_members(
         if on_improvement is not None and not member and distributed.count() == 1:
             last_phase = "unfrozen" if train.epochs else "frozen"
             cbs.append(Improvements(best, last_phase, on_improvement))
-        if settings.run.learning_curve and not member:
-            classes = items.table.classes
-            cbs.append(
-                LearningCurveProbes(
-                    folder / PREDICTIONS, items.rows, classes, objective.probe, train.seed
-                )
-            )
         cbs += callbacks.mixed_precision(str(settings.speed.precision), device)
         cbs += [callbacks.Ema()] if train.ema else []
         cbs += [callbacks.Compile()] if settings.speed.compile else []

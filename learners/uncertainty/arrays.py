@@ -38,12 +38,6 @@ class Outputs:
     def __len__(self) -> int:
         return len(self.logits)
 
-    def take(self, rows: NDArray[np.generic]) -> Outputs:
-        labels = None if self.labels is None else self.labels[rows]
-        features = None if self.features is None else self.features[rows]
-        groups = None if self.groups is None else self.groups[rows]
-        return Outputs(self.logits[rows], labels, features, groups)
-
 
 def known_labels(items: Outputs) -> Ints:
     """Labels ``[n]``, checked. Raises SecondhandError where there are none."""

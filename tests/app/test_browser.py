@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -404,23 +403,22 @@ def test_a_wrong_file_and_a_correction(open_pages, pictures, tmp_path, up):
     assert (up.folder / "kept" / row["path"]).read_bytes() == Path(pictures["red"][1]).read_bytes()
 
 
-def test_a_zip_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
+def test_a_folder_is_looked_at_and_a_second_training_is_refused(browser, tmp_path):
     """On a page without a model, while another page of the same folder trains."""
     from app.server import serve
 
     training = Training(tmp_path / "runs")
-    write_pictures(tmp_path / "in" / "photos", per_class=5)
-    archive = shutil.make_archive(str(tmp_path / "photos"), "zip", tmp_path / "in")
+    photos = write_pictures(tmp_path / "photos", per_class=5)
     with serve({}, training=training) as url, open(training._lock, "rb") as lock:
         page = browser.new_page()
         page.set_default_timeout(WAIT)
         page.goto(url)
-        page.locator("#train-zip input[type=file]").set_input_files(archive)
+        page.get_by_label("Folder on this machine").fill(str(photos))
+        page.get_by_role("button", name="Look at it").click()
         page.get_by_text("photos: 15 picture files of 3 classes").wait_for()
         assert page.locator("#look img").count() == 3
         page.get_by_label("quick:").check()
-        data = next((tmp_path / "runs" / "uploaded").glob("*/photos/photos"))
-        page.get_by_text(shown_command(training.words([data], "quick"))).wait_for()
+        page.get_by_text(shown_command(training.words([photos], "quick"))).wait_for()
         assert page.evaluate(CONTRAST) == []
         fcntl.flock(lock, fcntl.LOCK_EX)
         page.get_by_role("button", name="Start the training").click()

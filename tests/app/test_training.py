@@ -1,4 +1,4 @@
-"""The tab *Train*: uploaded zips, summaries of folders, and one real training."""
+"""The tab *Train*: summaries of folders, and one real training."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import signal
-import stat
 import time
-import zipfile
-from pathlib import Path
 
 import pytest
 
-import app.unpacking
 from app.__main__ import main
 from app.feedback import Feedback
 from app.pool import Labelling
 from app.serving import Limits, Served, Site
 from app.train_tab import add_trained, lessons, look_at, status_html
 from app.training import Training
-from app.unpacking import unpack_zip
 from datasets.core.errors import SecondhandError
 from learners.inference.predictor import Predictor
 from learners.model import save_bundle
@@ -39,97 +33,10 @@ def in_the_background():
     signal.signal(signal.SIGINT, before)
 
 
-def zip_of(file: Path, *names: str, content: bytes = b"x", how: int = zipfile.ZIP_STORED) -> Path:
-    with zipfile.ZipFile(file, "w", how) as archive:
-        for name in names:
-            archive.writestr(name, content)
-    return file
-
-
-def link(file: Path) -> Path:
-    entry = zipfile.ZipInfo("a/link.jpg")
-    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(entry, "/etc/passwd")
-    return file
-
-
-def overwritten(file: Path, at: bytes, offset: int, value: bytes) -> Path:
-    """Overwrite bytes behind the last signature ``at``."""
-    data = bytearray(zip_of(file, "a/b.jpg", content=bytes(5000)).read_bytes())
-    place = data.rfind(at) + offset
-    data[place : place + len(value)] = value
-    file.write_bytes(data)
-    return file
-
-
-ENTRY, END = b"PK\x01\x02", b"PK\x05\x06"
-HOSTILE = {
-    "absolute": (lambda f: zip_of(f, "/tmp/a.jpg"), "outside"),
-    "above": (lambda f: zip_of(f, "good/a.jpg", "a/../../b.jpg"), "outside"),
-    "above by backslashes": (lambda f: zip_of(f, "a\\..\\..\\b.jpg"), "outside"),
-    "a drive": (lambda f: zip_of(f, "C:/a.jpg"), "outside"),
-    "a link": (link, "link"),
-    "encrypted": (lambda f: overwritten(f, ENTRY, 8, b"\x01\x00"), "encrypted"),
-    "bzip2": (lambda f: zip_of(f, "a/b.jpg", how=zipfile.ZIP_BZIP2), "compressed"),
-    "too many": (lambda f: zip_of(f, *(f"a/{n}.jpg" for n in range(9))), "9 files"),
-    "a bomb": (
-        lambda f: zip_of(f, "a/b.jpg", content=bytes(1 << 20), how=zipfile.ZIP_DEFLATED),
-        "times its size",
-    ),
-    "too large": (lambda f: zip_of(f, "a/b.jpg", content=os.urandom(3 << 20)), "unpacked"),
-    "a false size": (lambda f: overwritten(f, ENTRY, 24, (4000).to_bytes(4, "little")), "CRC"),
-    "an index too long": (lambda f: overwritten(f, END, 12, b"\xff\xff\xff\x7f"), "too long"),
-    "a name too long": (lambda f: zip_of(f, f"a/{'b' * 300}.jpg"), "too long"),
-    "a file that is a folder": (lambda f: zip_of(f, "a", "a/b.jpg"), "cannot|can be"),
-    "one name twice": (lambda f: zip_of(f, "a/b.jpg", "a//b.jpg"), "exists"),
-    "no name": (lambda f: zip_of(f, "."), "outside"),
-    "cut off": (
-        lambda f: f.write_bytes(zip_of(f, "a/b.jpg").read_bytes()[:-30]) and f,
-        "zip file",
-    ),
-    "no zip": (lambda f: f.write_bytes(b"GIF89a") and f, "not a zip"),
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_zip_is_one_sentence_and_leaves_nothing(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(app.unpacking, "MAX_FILES", 8)
-    monkeypatch.setattr(app.unpacking, "MAX_BYTES", 2 << 20)
-    make, reason = HOSTILE[kind]
-    (tmp_path / "in").mkdir()
-    archive = make(tmp_path / "in" / "photos.zip")
-    with pytest.raises(SecondhandError, match=rf"photos\.zip.*(?:{reason})"):
-        unpack_zip(archive, tmp_path / "runs" / "uploaded")
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path != archive]
-    assert not Path("/tmp/a.jpg").exists()
-
-
-def test_a_disk_without_room_keeps_what_it_has(tmp_path, monkeypatch):
-    archive = zip_of(tmp_path / "photos.zip", "a/b.jpg")
-    free = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    with pytest.raises(SecondhandError, match=r"photos\.zip.*0\.0 GB left.*--train"):
-        unpack_zip(archive, tmp_path / "uploaded")
-    assert not [path for path in (tmp_path / "uploaded").rglob("*") if path.is_file()]
-
-
-def test_a_zip_is_unpacked_once_and_looked_at(tmp_path):
-    """A single top folder is entered; files of the operating system are not written."""
-    photos = write_pictures(tmp_path / "in" / "photos", per_class=5)
+def test_a_folder_is_looked_at(tmp_path):
+    photos = write_pictures(tmp_path / "photos", per_class=5)
     (photos / "red" / "broken.jpg").write_text("no picture")
-    (photos / "red" / ".DS_Store").write_text("x")
-    (tmp_path / "in" / "__MACOSX").mkdir()
-    (tmp_path / "in" / "__MACOSX" / "._red").write_text("x")
-    archive = Path(shutil.make_archive(str(tmp_path / "my photos"), "zip", tmp_path / "in"))
-    data = unpack_zip(archive, tmp_path / "uploaded")
-    assert data.name == "photos"
-    assert unpack_zip(archive, tmp_path / "uploaded") == data
-    written = {path.relative_to(data).as_posix(): path for path in data.rglob("*.*")}
-    expected = {path.relative_to(photos).as_posix() for path in photos.rglob("[!.]*.*")}
-    assert written.keys() == expected
-    assert all(path.read_bytes() == (photos / name).read_bytes() for name, path in written.items())
-    look = look_at(data)
+    look = look_at(photos)
     assert (look.kind, look.counts) == ("picture", {"blue": 5, "green": 5, "red": 5})
     assert look.pictures.keys() == look.counts.keys()
     assert any(line.strip().startswith("red/broken.jpg: not a picture") for line in look.problems)

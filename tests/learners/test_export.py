@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +24,7 @@ import learners.inference.engine
 import learners.inference.exporting
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
+from datasets.images import standalone
 from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.strain.settings import QScanSettings
@@ -34,8 +33,8 @@ from learners.inference.exporting import export_limitations, export_onnx, metada
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.scratch import vit
-from learners.share import main as share
 from learners.uncertainty import Confidence, Outputs
+from tests.learners.confidences import settings
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -49,7 +48,7 @@ from tests.learners.exports import (
 )
 
 LONG = pytest.mark.long("the embedded backbone and a transformer are tried")
-README = (Path(__file__).parents[2] / "docs/sharing.md").read_text(encoding="utf-8")
+SHARING = (Path(__file__).parents[2] / "docs/sharing.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -107,27 +106,42 @@ def test_the_file_answers_as_the_predictor(
     assert np.ptp(logits, axis=0).max() > 1e-3, "the pictures are all the same to this network"
 
 
+#: Runs a program as if this project were not installed.
+ALONE = """
+import runpy, sys
+for name in ("secondhand", "app", "learners", "datasets", "torch", "timm", "fastai", "scipy"):
+    sys.modules[name] = None
+sys.path.insert(0, ".")
+runpy.run_path("alone.py", run_name="__main__")
+"""
+
+
 @pytest.mark.slow
-def test_the_readme_asks_the_file_as_the_predictor_does(
-    small: Bundle, onnx_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("background", [False, True])
+def test_the_documented_lines_answer_as_the_predictor_does(
+    background: bool, small: Bundle, tmp_path: Path
 ) -> None:
-    """The README's code runs as printed, on models of all kinds."""
-    (example,) = re.findall(r"^```\n(import json, onnxruntime\n.*?)^```", README, re.S | re.M)
-    monkeypatch.chdir(tmp_path)
-    Path("runs/photos").mkdir(parents=True)
-    shutil.copy(onnx_file, "runs/photos/model.onnx")
-    predictor = Predictor(small, device="cpu", top=4)
-    for name, content in odd_pictures().items():
-        Path("a.jpg").write_bytes(content)
-        output = io.StringIO()
-        namespace: dict[str, Any] = {}
-        with redirect_stdout(output):
-            exec(example, namespace)
-        (answer,) = predictor.predict(["a.jpg"], workers=1)
-        assert output.getvalue() == f"{answer.best}\n", name
-        (row,) = namespace["probabilities"]
-        probabilities = dict(zip(CLASSES, row, strict=True))
-        assert probabilities == pytest.approx(dict(answer.top), abs=1e-4), name
+    """They run as printed and need only ONNX Runtime, NumPy and Pillow."""
+    (lines,) = re.findall(r"^```\n(import json\nimport os\n.*?)^```", SHARING, re.S | re.M)
+    fitted = settings(len(CLASSES), temperature=0.1, threshold=0.6)
+    calibrator = replace(fitted.calibrator, background=background)
+    model = replace(small, confidence=replace(fitted, calibrator=calibrator))
+    (tmp_path / "runs/photos").mkdir(parents=True)
+    export_onnx(model, tmp_path / "runs/photos/model.onnx")
+    shutil.copy(standalone.__file__, tmp_path)
+    files = []
+    for number, content in enumerate(odd_pictures().values()):
+        files.append(f"{number}.jpg")
+        (tmp_path / files[-1]).write_bytes(content)
+    (tmp_path / "alone.py").write_text(lines.replace('["a.jpg", "b.png"]', str(files)))
+    answers = Predictor(model, device="cpu").predict([tmp_path / name for name in files])
+    expected = [f"{a.label} {a.probability:.3f}" for a in answers]
+    assert len({"unknown" in line for line in expected}) == 2
+    command = [sys.executable, "-I", "-c", ALONE]
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    printed = [line.split() for line in completed.stdout.splitlines()]
+    assert [name for name, _, _ in printed] == files
+    assert [f"{label} {float(p):.3f}" for _, label, p in printed] == expected
 
 
 @pytest.mark.slow
@@ -305,95 +319,3 @@ def test_a_missing_package_is_named(
     with pytest.raises(SecondhandError, match=r"onnxscript.*pip install onnxscript"):
         export_onnx(small, tmp_path / "x.onnx")
     assert not list(tmp_path.iterdir())
-
-
-# --- an archive -----------------------------------------------------------------------------------
-
-#: Runs as if this project were not installed.
-ALONE = """
-import runpy, sys
-for name in ("secondhand", "app", "learners", "datasets", "torch", "timm", "fastai", "scipy"):
-    sys.modules[name] = None
-sys.path.insert(0, sys.argv[1])
-sys.argv = sys.argv[2:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_an_archive_answers_as_its_model_does(
-    onnx_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It needs only NumPy, Pillow and ONNX Runtime, and contains only documented files."""
-    monkeypatch.setattr(
-        learners.inference, "export_onnx", lambda _, file: shutil.copy(onnx_file, file)
-    )
-    model = onnx_file.with_suffix("")
-    (tmp_path / "report.html").write_text("<p>report</p>")
-    archive_file = tmp_path / "shared.zip"
-    archive_file.write_text("older")
-    words = [str(model), "--zip", str(archive_file), "--report", str(tmp_path / "report.html")]
-    with pytest.raises(SecondhandError, match=r"already exists. Give --overwrite"):
-        share(words)
-    for reply, status in ("n\n", 1), ("y\n", 0):
-        monkeypatch.setattr(sys, "stdin", terminal := io.StringIO(reply))
-        terminal.isatty = lambda: True  # type: ignore[method-assign]
-        assert archive_file.read_text() == "older"
-        assert share(words) == status
-    assert "Replace it?" in capsys.readouterr().err
-    with zipfile.ZipFile(archive_file) as archive:
-        archive.extractall(tmp_path)
-    inside = {path.name for path in (tmp_path / "shared").iterdir()}
-    assert inside == {"README.md", "predict.py", "model.onnx", "picture.py", "report.html"}
-    assert "python predict.py" in (tmp_path / "shared/README.md").read_text()
-    assert len((tmp_path / "shared/predict.py").read_text().splitlines()) <= 65
-
-    formats = {"a.png": "alpha", "b.jpg": "upright by EXIF", "c.jpg": "grey", "=d.png": "alpha"}
-    for name, kind in formats.items():
-        (tmp_path / name).write_bytes(odd_pictures()[kind])
-    (tmp_path / "d.png").write_text("no picture")
-    files = [str(tmp_path / name) for name in ("a.png", "b.jpg", "c.jpg")]
-    paths = [
-        tmp_path / "shared",
-        tmp_path / "shared/predict.py",
-        *files,
-        tmp_path / "d.png",
-        "=d.png",
-    ]
-    words = [sys.executable, "-c", ALONE, *map(str, paths)]
-    completed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert completed.returncode == 3, completed.stderr
-    assert f"{tmp_path / 'd.png'}: bad file: " in completed.stderr
-    *rows, last = csv.DictReader(io.StringIO(completed.stdout))
-    assert last == {**rows[0], "path": "'=d.png"}, "no spreadsheet computes it"
-    answers = list(Predictor(model, device="cpu").predict(files))
-    assert [row["path"] for row in rows] == files
-    assert [(r["label"], r["best"]) for r in rows] == [(a.label, a.best) for a in answers]
-    for row, answer in zip(rows, answers, strict=True):
-        assert float(row["probability"]) == pytest.approx(answer.probability, abs=1e-4)
-    assert len({row["probability"] for row in rows}) == 3
-
-
-def test_what_is_not_shared_is_refused_at_once_with_the_way_that_works(
-    small: Bundle, tmp_path: Path
-) -> None:
-    sound_model = replace(small, spectrogram=MelSettings(rate=8000, window=1.0).to_dict())
-    model = save_bundle(sound_model, tmp_path / "model")
-    (tmp_path / "a.zip").write_text("older")  # it is replaced without a question
-    with pytest.raises(SecondhandError, match=r"model for sound.* Share the model folder"):
-        share([str(model), "--zip", str(tmp_path / "a.zip")])
-    with pytest.raises(SecondhandError, match=r"Give an archive, such as model\.zip"):
-        share([str(model), "--zip", str(tmp_path / "a")])
-    multi_label = Confidence.uncalibrated(len(CLASSES), exclusive=False)
-    model = save_bundle(replace(small, confidence=multi_label), tmp_path / "several")
-    for words, message in (
-        (["--zip", str(tmp_path / "a.zip")], r"multi-label model.* Share the model folder"),
-        (["--zip", str(tmp_path / "a.zip"), "--private"], r"--private is for models on the hub"),
-        (["a/b", "--report", "x.html"], r"--report x\.html: .*--zip"),
-    ):
-        with pytest.raises(SecondhandError, match=message):
-            share([str(model), *words])
-    assert [file.read_text() for file in tmp_path.glob("*.zip")] == ["older"]

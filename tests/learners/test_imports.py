@@ -23,7 +23,6 @@ FILES = sorted(path for name in OURS for path in (ROOT / name).rglob("*.py"))
 MODULES = sorted(
     str(path.relative_to(ROOT)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for path in FILES
-    if path.name != "shared_program.py"  # a separate program for archives
 )
 
 PROGRAM = """

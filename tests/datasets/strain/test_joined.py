@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import h5py
@@ -17,11 +18,11 @@ from datasets.strain import (
     lists_to_scan,
     open_strain,
     paths_at,
-    read_cache,
     read_frames,
+    read_list,
     source_path,
 )
-from datasets.strain.formats import Wanted
+from datasets.strain.formats import Wanted, open_file
 from tests.datasets.annotations.strain import RATE, START, frame
 from tests.datasets.files import write
 
@@ -51,7 +52,7 @@ def noise(seconds: int) -> np.ndarray:
 def path_of(folder: Path, gps: float, context: float = 16.0) -> str:
     found = read_frames(str(folder)).find("H1", gps, context)
     assert isinstance(found, Stream)
-    return source_path("H1", found)
+    return source_path(found)
 
 
 @pytest.mark.parametrize("seconds", [4, 16])
@@ -97,7 +98,7 @@ def test_neighbours_of_another_rate_do_not_take_the_place_of_the_strain(tmp_path
         file.create_dataset("strain/Strain", data=halved)
         file["strain/Strain"].attrs.update(Xspacing=2 / RATE, Xstart=START)
     at = START + 44.0
-    assert len(read_cache(Path(path_of(parts, at)))["H1"].files) == 2
+    assert len(read_list(path_of(parts, at)).files) == 2
     strain = SETTINGS.read(path_of(parts, at), at=at)
     assert (strain.rate, strain.start) == (RATE, START + 36)
     with pytest.raises(BadFile, match=r"sampling rate of 2048 Hz, but .* has 4096 Hz"):
@@ -116,6 +117,14 @@ def test_a_moment_near_a_border_is_judged_with_the_next_file(tmp_path: Path) -> 
     assert second == parts[1]
     np.testing.assert_array_equal(SETTINGS.picture(first, at=at), SETTINGS.picture(whole, at=at))
     assert paths_at(parts, START + 5.0, context=16.0) == parts, "nothing else is needed"
+
+
+def test_a_list_of_frames_is_read_from_the_cache_alone(tmp_path: Path) -> None:
+    path = path_of(cut(tmp_path / "parts", noise(64), 16), START + 30.0)
+    with pytest.raises(BadFile, match="in this machine's cache"):
+        SETTINGS.read(shutil.copy(path, tmp_path))  # it could name any file
+    with pytest.raises(BadFile, match="in this machine's cache"):
+        read_list(tmp_path / "0" / f"H-H1_SIM-{START}-16.hdf5")
 
 
 def test_neighbours_that_share_strain_are_never_divided(tmp_path: Path) -> None:
@@ -150,7 +159,7 @@ H1, CLEAN, DARM, L1 = (
 
 
 def opened(path: Path | str, *wanted: str) -> tuple[str, str, float]:
-    with open_strain(path, Wanted(*wanted)) as source:
+    with open_file(Path(path), Wanted(*wanted)) if wanted else open_strain(path) as source:
         return source.channel, source.detector, round(float(source.read(0, 100).mean()))
 
 

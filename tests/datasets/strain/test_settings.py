@@ -208,7 +208,6 @@ CHANGES = {
     "clip": 20.0,
     "size": (140, 168),
     "colour": "grey",
-    "together": ("H1", "L1"),
 }
 
 

@@ -65,7 +65,7 @@ def test_windows_cover_all_strain_once_and_show_what_a_trigger_there_shows(tmp_p
         found = read_frames(str(frames)).find("H1", middle, 16.0)
         assert isinstance(found, Stream)
         picture = SETTINGS.picture(path, at=middle)
-        trigger = SETTINGS.picture(source_path("H1", found), at=middle)
+        trigger = SETTINGS.picture(source_path(found), at=middle)
         np.testing.assert_array_equal(picture, trigger)
         if middle > START + 48:  # before, the whole file has more strain around it
             np.testing.assert_array_equal(picture, SETTINGS.picture(whole, at=middle))

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import h5py
 import pytest
@@ -25,10 +24,10 @@ from tests.learners.confidences import settings
 pytestmark = pytest.mark.slow
 
 
-def saved(folder: Path, **options: Any) -> str:
+def saved(folder: Path) -> str:
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 2, size=32), pretrained=False)
-    spectrogram = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0, **options).to_dict()
+    spectrogram = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0).to_dict()
     bundle = Bundle(
         network,
         spec,
@@ -97,25 +96,6 @@ def test_each_row_is_answered_in_its_place(model, frames, table, capsys):
     # The same answer as for the trigger alone.
     (single,) = Predictor(model).predict([str(frames / f"H-H1_SIM-{START}-64.hdf5")], at=START + 20)
     assert float(rows[1]["ml_confidence"]) == pytest.approx(single.probability, abs=1e-6)
-
-
-def test_a_model_of_detectors_together_is_asked_with_all_of_them(tmp_path, table, capsys):
-    folder = tmp_path / "frames"
-    frame(folder)
-    frame(folder, start=START + 64)
-    frame(folder, "L1")
-    call = [
-        saved(tmp_path, together=("H1", "L1")),
-        "--triggers",
-        str(table),
-        "--strain",
-        str(folder),
-    ]
-    assert main(call) == 3
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert rows[1]["ml_label"] in ("Blip", "Tomte")
-    assert rows[1] == {**rows[6], "gravityspy_id": "id1"}
-    assert rows[0]["reason"] == f"no strain of L1 at GPS {START + 90}.000"
 
 
 def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, capsys):

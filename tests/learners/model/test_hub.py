@@ -150,6 +150,10 @@ def test_there_and_back(
     with pytest.raises(SecondhandError, match=r"fruit.*--overwrite"):
         share([str(model), "somebody/fruit"])
     assert share([str(model), "somebody/fruit", "--overwrite"]) == 0
+    for reply, status in ("n\n", 1), ("y\n", 0):
+        monkeypatch.setattr(sys, "stdin", terminal := io.StringIO(reply))
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        assert share([str(model), "somebody/fruit"]) == status
 
     Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
     messages = []
@@ -195,5 +199,5 @@ def test_what_is_wrong_is_said(hub: type[Hub], model: Path) -> None:
     for name in ("fruit", "a/b/c", "../fruit", "a/b@"):
         with pytest.raises(SecondhandError, match="USER/NAME"):
             model_folder(f"hf:{name}")
-    with pytest.raises(SecondhandError, match="USER/NAME"):
+    with pytest.raises(SystemExit, match="2"):
         share([str(model)])

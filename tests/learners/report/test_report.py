@@ -25,7 +25,6 @@ from datasets.spectrograms import Source
 from learners.evaluation import operating_points
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.learning_curve import LearningCurve
 from learners.files import jsonable
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
@@ -145,13 +144,13 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     page, figures = written(
         tmp_path, bundle, evaluation, table=table, history=history, duplicates=duplicates,
         checks=["The threshold guaranteed 99 %, here it gives <96> %."],
-        tables={"Ranking <of> scores": pd.DataFrame({"score": ["msp"], "AUROC": [0.7512]})},
+        tables={"Table <of> figures": pd.DataFrame({"name": ["a"], "figure": [0.7512]})},
     )  # fmt: skip
     check_self_contained(page, tmp_path / "report/index.html")
     # Names that look like markup are text.
     assert "<script>alert(1)</script>" in page.text
     for text in ("<b>&002.jpg", "<u>bad.jpg", "damaged <em>badly</em>", "<i>data",
-                  "here it gives <96> %", "Ranking <of> scores", "x$^2$", "0.751"):  # fmt: skip
+                  "here it gives <96> %", "Table <of> figures", "x$^2$", "0.751"):  # fmt: skip
         assert text in page.text, text
     # The figures are those of scikit-learn.
     known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]
@@ -161,7 +160,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     split = evaluation.predictions.split.to_numpy()[scored.rows]
     part = np.isin(split, ["valid", "unknown"])
     expected = roc_auc_score(split[part] == "valid", scored.known[part])
-    assert figures["unknown_classes"]["scores"][0]["auroc"] == pytest.approx(expected)
+    assert figures["unknown_classes"]["auroc"]["value"] == pytest.approx(expected)
     assert f"{expected:.3f}" in page.text
     valid = known[known.split.eq("valid")]
     assert f"{100 * (valid.best == valid.truth).mean():.1f} %" in page.text
@@ -505,14 +504,6 @@ def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path
         assert pictures.moment(Source(path), c) == expected
         figure = pictures.figure(Source(path), "caption", c)
         assert f"{expected.start:.1f}–{expected.end:.1f} s" in figure.under  # noqa: RUF001
-
-
-def test_a_learning_curve_has_a_plot_of_all_classes_and_of_each() -> None:
-    rows = [{"labels": n, "value": 0.8, "low": 0.7, "high": 0.9} for n in (8, 16, 32)]
-    curve = LearningCurve(points=rows, classes={"a": rows, "b": rows}, forecast=None, message="")
-    figures = plots.learning(jsonable(curve))
-    assert len(figures) == 3
-    assert "linear probe" in str(figures[0])
 
 
 def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):

@@ -346,11 +346,10 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     assert config["confidence"]["threshold"]["on"] == "rmds"
     assert config["confidence"]["sets"]["coverage"] == 0.8
     assert config["preprocessing"]["resize"] == "pad"
-    title, rows = next(iter(config["metrics"]["scores"].items()))
-    assert title.startswith("Scores: 7 files of unknown classes")
-    assert len(rows) == 4
-    assert any(row["in use"] and row["score"] == "rmds" for row in rows)
     assert "7 files of unknown classes" in (out / "report/index.html").read_text()
+    measured = json.loads((out / "report/report.json").read_text())["unknown_classes"]
+    assert measured["score"] == "rmds"
+    assert measured["auroc"]["low"] <= measured["auroc"]["value"] <= measured["auroc"]["high"]
     # The run's own table can be evaluated, with its unknown classes.
     assert evaluate_main(
         [str(out / "model"), "--data", str(out / "items.csv"), "--out", str(tmp_path / "report")]
@@ -404,10 +403,11 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     stages.train(one)
     assert one.bundle.provenance["command"] == "the stages"
     assert one.bundle.confidence is None
-    reference = stages.calibrate(one)
-    assert len(reference.logits) == one.items.rows["split"].eq("train").sum()
+    stages.calibrate(one)
+    reference = one.bundle.decider.distance.reference
+    assert len(reference) == one.items.rows["split"].eq("train").sum()
     assert not (folder / "model").exists()
-    answered = stages.predict(one, reference)
+    answered = stages.predict(one)
     assert one.bundle.metrics["valid_accuracy"] > 0.8
     answers, before = (pd.read_csv(run / "predictions.csv") for run in (folder, finished))
     pd.testing.assert_frame_equal(answers, before, atol=1e-6)

@@ -29,7 +29,7 @@ from datasets.core import progress
 from datasets.items import split_units
 from learners.backbones import NetworkSpec, build, parameter_groups
 from learners.finetune import main
-from learners.training import checkpoints, learning_curve, objectives, probe
+from learners.training import checkpoints, objectives, probe
 from learners.training.objectives import MaskedLabelLoss
 from learners.training.probe import fit_multi_label_probe, fit_probe, last_layer
 from tests.pictures import write_pictures
@@ -229,14 +229,11 @@ def test_which_heads_are_fitted(head, is_linear):
 
 @pytest.fixture(scope="module")
 def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_epoch(tmp_path_factory.mktemp("probe"), 20, "--learning-curve")
-
-
-def train_epoch(folder: Path, per_class: int, *kwargs: str) -> Path:
     """Run one epoch, and keep in ``ends`` the probe and the last weights, which a run deletes."""
-    pictures = write_pictures(folder / "data", per_class=per_class, classes=3)
+    folder = tmp_path_factory.mktemp("probe")
+    pictures = write_pictures(folder / "data", per_class=20, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
-             "--epochs", "1", "--workers", "0", *kwargs]  # fmt: skip
+             "--epochs", "1", "--workers", "0"]  # fmt: skip
     real = checkpoints.KeepBest.try_blends
 
     def kept(best: checkpoints.KeepBest, epochs: int) -> None:
@@ -252,7 +249,6 @@ def train_epoch(folder: Path, per_class: int, *kwargs: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objectives, "fit_probe", noted)
         patch.setattr(checkpoints.KeepBest, "try_blends", kept)
-        patch.setattr(learning_curve, "DRAWS", 1)
         assert main(words) == 0
     return folder
 
@@ -408,21 +404,3 @@ def test_from_a_layer_it_changes_what_the_rows_say_otherwise(digits):
     ]
     assert right[0][0] > 0.7 > 0.2 > right[1][0]
     assert right[0][1] > 0.7
-
-
-def test_its_learning_curve_stands_in_the_report(one_run):
-    """With all labels it is the probe's accuracy on the validation files."""
-    history = pd.read_csv(one_run / "run/history.csv")
-    answers = pd.read_csv(one_run / "run/learning_curve.csv")
-    valid = pd.read_csv(one_run / "run/items.csv").query("split == 'valid'")
-    assert sorted(answers["path"]) == sorted(valid["path"])
-    truths = valid.set_index("path")["label"]
-    assert answers["truth"].tolist() == truths[answers["path"]].tolist()
-    curve = json.loads((one_run / "run/report/report.json").read_text())["learning_curve"]
-    trained = pd.read_csv(one_run / "run/items.csv")["split"].eq("train").sum()
-    assert [point["labels"] for point in curve["points"]][-1] == trained
-    assert curve["points"][-1]["value"] == pytest.approx(history["accuracy"].iloc[0])
-    page = (one_run / "run/report/index.html").read_text()
-    assert "<h2>Would more labels help?</h2>" in page
-    assert curve["message"] in page
-    assert f"Accuracy of blue: {100 * curve['classes']['blue'][0]['value']:.0f} % by" in page

@@ -510,7 +510,7 @@ def test_all_right_or_all_wrong(right):
 def test_a_class_missing_from_calibration_can_still_be_predicted():
     logits, labels, features = world(400, seed=1)
     rows = labels != 2
-    held_out = Outputs(logits, labels, features).take(rows)
+    held_out = Outputs(logits[rows], labels[rows], features[rows])
     model = Confidence.fit(held_out, Outputs(*world(800, seed=2)))
     new_logits, new_labels, new = world(400, seed=3)
     decided = model.decide(new_logits, new)

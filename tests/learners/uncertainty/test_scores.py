@@ -10,7 +10,7 @@ from pytorch_ood.detector import RMD, MaxSoftmax
 from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.core.errors import SecondhandError
-from learners.evaluation.rankings import auroc, fit_scores
+from learners.evaluation.auroc import auroc
 from learners.uncertainty import Outputs
 from learners.uncertainty.arrays import softmax, with_margin
 from learners.uncertainty.scores import (
@@ -83,6 +83,13 @@ def test_knn_is_that_of_pytorch_ood():
         np.testing.assert_allclose(score.score(items.features, None), expected, atol=1e-3)
 
 
+def fitted(name, train, calibration):
+    score = make_score(name)
+    score.fit(train.features, train.logits, train.labels)
+    score.calibrate(calibration.features, calibration.logits)
+    return score
+
+
 def principal(train, *others, size):
     """Project on the training items' first principal axes, times 100: the reference adds a
     ridge."""
@@ -97,7 +104,8 @@ def test_mahalanobis_and_rmds_are_those_of_pytorch_ood_on_principal_axes(n, monk
     """With more items than features and with fewer, where there is one axis per four items."""
     monkeypatch.setattr(mahalanobis, "AXES", 8)
     train, _, test, between, _ = world()
-    train = train.take(np.argsort(train.labels, kind="stable")[:: len(train) // n][:n])
+    rows = np.argsort(train.labels, kind="stable")[:: len(train) // n][:n]
+    train = Outputs(train.logits[rows], train.labels[rows], train.features[rows])
     x, *others = principal(train, test, between, size=min(8, n // 4))
     labels = torch.from_numpy(train.labels)
     # Their covariance is a sum instead of a mean; their RMD has no factor 1/2 before the squares.
@@ -141,7 +149,7 @@ def test_the_combination_holds_on_both_kinds_of_unknown_classes():
     train, calibration, test, between, far = world()
     aurocs = {}
     for name in ("msp", "knn", "combined"):
-        score = fit_scores(train, calibration, [name])[name]
+        score = fitted(name, train, calibration)
         known = score.score(test.features, test.logits)
         aurocs[name] = [
             auroc(known, score.score(items.features, items.logits)) for items in (between, far)
@@ -160,7 +168,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
     score.calibrate(calibration.features, calibration.logits)
     expected = np.zeros(len(test))
     for name in ("msp", "knn", "rmds"):
-        part = fit_scores(train, calibration, [name])[name]
+        part = fitted(name, train, calibration)
         old = with_margin(part.score(calibration.features, calibration.logits))
         new = part.score(test.features, test.logits)
         expected += np.log((1 + (old[None] <= new[:, None]).sum(axis=1)) / (len(old) + 1))
@@ -170,7 +178,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
 @pytest.mark.parametrize("name", SCORES)
 def test_arrays_restore_the_score(name):
     train, calibration, test, _, _ = world()
-    score = fit_scores(train, calibration, [name])[name]
+    score = fitted(name, train, calibration)
     again = make_score(name)
     again.restore(score.arrays())
     np.testing.assert_allclose(
@@ -192,7 +200,7 @@ def test_arrays_restore_the_score(name):
 )
 def test_foreign_arrays_are_refused_by_name(name, key, bad):
     train, calibration, _, _, _ = world()
-    arrays = fit_scores(train, calibration, [name])[name].arrays()
+    arrays = fitted(name, train, calibration).arrays()
     with pytest.raises(SecondhandError, match=key):
         make_score(name).restore({**arrays, key: bad})
 

@@ -285,13 +285,6 @@ def test_every_target_counts_groups() -> None:
         assert [bool(cut.message) for cut in one.threshold_gate.guarantees] == [messages] * 2
 
 
-def test_items_keep_their_groups_when_some_are_taken() -> None:
-    items = Outputs(np.zeros((4, 2)), np.arange(4), None, np.array([7, 7, 8, 9]))
-    remaining = items.take(np.array([True, False, True, True])).groups
-    assert remaining is not None
-    assert remaining.tolist() == [7, 8, 9]
-
-
 # --- a guarantee for each class ------------------------------------------------------------------------
 
 NAMES = ["often", "doubtful", "rare", "wrong"]
