@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import signal
 import subprocess
 import sys
 import time
+import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.starting import Starting
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import bare_parser
 
+log = logging.getLogger(__name__)
+
+#: Addresses that only this computer reaches.
+LOCAL = ("127.0.0.1", "localhost", "::1")
 DEMO = (
     "--data demo:digits --size 64 --epochs 1 --bs 32 --no-flip "
     "--min-scale 0.7 --threshold 0.8 --out runs/demo"
@@ -102,7 +108,7 @@ def _main(argv: Sequence[str] | None) -> int:
     console.log_to_terminal()
     keep_memory_on_cpu(options.device)
     auth = [_name_and_password(pair) for pair in options.auth]
-    local = options.host in ("127.0.0.1", "localhost", "::1")
+    local = options.host in LOCAL
     if options.train is not None:
         if not auth and (options.share or options.allow_host or not local):
             raise SecondhandError(
@@ -119,17 +125,15 @@ def _main(argv: Sequence[str] | None) -> int:
             "--auth NAME:PASSWORD asks for a password",
             file=sys.stderr,
         )
-    with Starting(options.host, options.port) as starting:
-        return _serve(options, auth, starting)
+    return _serve(options, auth)
 
 
-def _serve(options: Any, auth: list[tuple[str, str]], starting: Starting) -> int:
+def _serve(options: Any, auth: list[tuple[str, str]]) -> int:
     """Open the models and serve the page until Ctrl-C."""
-    address = f"[{options.host}]" if ":" in options.host else options.host
-    print(f"Starting on http://{address}:{starting.port}", file=sys.stderr, flush=True)
-    from app.server import serve
+    from app.server import free_port, serve
     from app.serving import Limits, load_each
 
+    port = free_port(options.host, options.port)  # an error now, not after the models
     limits = Limits(
         options.max_mb, options.max_files, options.queue, options.bs, keep=60 * options.keep
     )
@@ -141,20 +145,20 @@ def _serve(options: Any, auth: list[tuple[str, str]], starting: Starting) -> int
         training = Training(Path(options.train), options.device)
     elif not folders:
         folders = [newest_model() or train_demo()]
-    models, failed = load_each(folders, limits=limits, device=options.device, tell=starting.tell)
+    models, failed = load_each(folders, limits=limits, device=options.device)
     for error in failed.values():
         # Labels and pools belong to the first model that is named.
         if (not models and training is None) or options.label or options.pool:
             raise error
         print(f"warning: {error}", file=sys.stderr)
-    starting.tell("Building the page.")
+    log.info("Building the page …")
     # A plain kill lets the uploads be deleted, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with serve(
         models,
         limits=limits,
         host=options.host,
-        port=starting.port,
+        port=port,
         share=options.share,
         auth=auth,
         feedback=Path(options.feedback) if options.feedback else None,
@@ -163,13 +167,20 @@ def _serve(options: Any, auth: list[tuple[str, str]], starting: Starting) -> int
         training=training,
         names=options.allow_host,
         failed=failed,
-        starting=starting,
     ) as url:
         gc.freeze()
         gc.enable()
         print(f"{', '.join(models) or 'The tab Train'} on {url}  (Ctrl-C ends it)", flush=True)
+        if options.host in LOCAL and at_a_desktop():
+            webbrowser.open(url)
         _wait()
     return 0
+
+
+def at_a_desktop() -> bool:
+    """Whether the command was typed in a terminal on the screen of this machine."""
+    screen = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
+    return sys.stdout.isatty() and bool(screen) and "SSH_CONNECTION" not in os.environ
 
 
 def _wait() -> None:

@@ -53,7 +53,6 @@ PREDICTIONS = {
             **dict.fromkeys(("probability", "distance_p", "start", "end", "at", "offset"), _NUMBER),
             **{key: {"type": "array", "items": _TOP} for key in ("top", "branch")},
             "windows": {"type": "array", "items": {"type": "object"}},
-            "set": {"type": "array", "items": _TEXT},
             "rule": _RULE,
         },
     },

@@ -33,7 +33,6 @@ from learners.templates import render
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from app.starting import Starting
     from app.training import Training
 
 #: Bytes of all uploads together; the oldest are deleted first.
@@ -60,7 +59,6 @@ def serve(
     training: Training | None = None,
     names: Sequence[str] = (),
     failed: Mapping[str, SecondhandError] | None = None,
-    starting: Starting | None = None,
 ) -> Iterator[str]:
     """Serve the models until the context ends.
 
@@ -76,7 +74,6 @@ def serve(
     training : shows the tab *Train*, and adds the models that are trained there.
     names : host names of the page besides `names_of` its host.
     failed : the error of each model folder that could not be opened, for the page to tell.
-    starting : answers at the port until this page does, and is closed then.
 
     Yields
     ------
@@ -121,8 +118,6 @@ def serve(
         opened.callback(page.close, verbose=False)
         opened.callback(stop.set)
         page.queue(max_size=8 * limits.queue, api_open=False)
-        if starting is not None:
-            starting.close()
         port = free_port(host, port)
         with wait_for_gradio_server():
             _, url, link = page.launch(

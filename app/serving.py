@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -233,23 +233,18 @@ def load(
 
 
 def load_each(
-    folders: Sequence[str | Path],
-    *,
-    limits: Limits | None = None,
-    device: str = "auto",
-    tell: Callable[[str], None] = lambda _: None,
+    folders: Sequence[str | Path], *, limits: Limits | None = None, device: str = "auto"
 ) -> tuple[dict[str, Served], dict[str, SecondhandError]]:
     """The models of these folders by their names, and the error of each folder that cannot be opened.
 
     Parameters
     ----------
     folders : model folders, or ``hf:USER/NAME``.
-    tell : called with what is being done.
     """
     served: dict[str, Served] = {}
     failed: dict[str, SecondhandError] = {}
-    for number, named in enumerate(folders, start=1):
-        tell(f"Opening model {number} of {len(folders)}.")
+    for named in folders:
+        log.info("Opening the model %s …", named)
         folder = Path(named)
         try:
             folder = model_folder(named).resolve()

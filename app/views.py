@@ -22,14 +22,21 @@ from learners.files import jsonable
 from learners.inference import cell, deepest_label
 from learners.predictions import Events
 from learners.templates import percent, render
-from learners.uncertainty import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL, Reason, Why
+from learners.uncertainty import (
+    AMBIGUOUS,
+    BACKGROUND,
+    OUT_OF_DISTRIBUTION,
+    UNUSUAL,
+    LabelThresholdGate,
+    Reason,
+    Why,
+)
 
 if TYPE_CHECKING:
     from learners.inference import Prediction
     from learners.uncertainty import Confidence, Temperature
 
 UNKNOWN = "unknown"
-EACH = "thresholds of the classes"
 
 
 @dataclass
@@ -49,7 +56,7 @@ class Rule:
     ----------
     threshold : lowest accepted value of ``on``. alpha : lowest accepted ``distance_p``.
     of_model : True for the model's rule, False for a visitor's threshold.
-    on : the probability, another score, or `EACH` if each class has a threshold.
+    on : the probability, or another score.
     kind, target : how the threshold was chosen, and for which target (NaN for a plain threshold).
     missed : why the target is not reached; "" if it is reached.
     thresholds : of multi-label models the threshold of each label by its name, else None.
@@ -82,18 +89,16 @@ def model_rule(
     """The rule of a confidence: ``of_model`` if a model was fine-tuned with it, else a visitor's."""
     gate, alpha = confidence.threshold_gate, confidence.distance.alpha
     threshold = gate.threshold
-    if not confidence.exclusive:
-        thresholds = {name: each.value for name, each in zip(classes, gate.guarantees, strict=True)}
-        targets = (each.target for each in gate.guarantees if not math.isnan(each.target))
+    if isinstance(gate, LabelThresholdGate):
+        thresholds = {name: each.value for name, each in zip(classes, gate.labels, strict=True)}
+        targets = (each.target for each in gate.labels if not math.isnan(each.target))
         target = next(targets, math.nan)
         kind = "threshold" if math.isnan(target) else "target precision"
         return Rule(threshold.value, alpha, kind=kind, target=target, thresholds=thresholds)
-    on, kind, target = gate.on, "threshold", math.nan
-    if gate.guarantees:
-        on, kind, target = EACH, "target accuracy of each class", gate.guarantees[0].target
-    elif not math.isnan(threshold.target) and not threshold.message:
+    kind, target = "threshold", math.nan
+    if not math.isnan(threshold.target) and not threshold.message:
         kind, target = "target accuracy", threshold.target
-    rule = Rule(threshold.value, alpha, of_model, on, kind, target, threshold.message)
+    rule = Rule(threshold.value, alpha, of_model, gate.on, kind, target, threshold.message)
     score = confidence.score_gate
     floor = score.floors.get(score.name)
     return rule if floor is None else replace(rule, score=score.name, floor=floor)
@@ -251,8 +256,6 @@ def rule_words(rule: Rule) -> str:
         condition += " and the file is not unusual"
     if rule.on != "probability":
         condition = f"it answers if the file's score ({rule.on}) is at least {rule.threshold:.4g}"
-    if rule.on == EACH:
-        condition = "it answers if the probability reaches the threshold of the class"
     if rule.thresholds is not None:
         low, high = min(rule.thresholds.values()), max(rule.thresholds.values())
         condition = f"each label has its own threshold, {percent(low)} to {percent(high)}"
@@ -309,7 +312,7 @@ def answers_csv(
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
     out = io.StringIO()
-    hidden = {"windows", "set", "known", "box", "detection"}
+    hidden = {"windows", "known", "box", "detection"}
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
     fields = [name for name in answers[0]._fields if name not in hidden]
@@ -335,7 +338,6 @@ def as_json(answer: Prediction) -> dict[str, Any]:
     values = {"file": Path(values.pop("path")).name, **values}
     for key in ("top", "branch"):
         values[key] = [{"label": name, "probability": p} for name, p in getattr(answer, key)]
-    values["set"] = list(answer.set)
     values["windows"] = [as_json(window) for window in answer.windows]
     return dict(jsonable(values))
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 #: Flags that the help shows by itself.
 USUAL = (
-    "format", "out", "overwrite", "classes", "threshold", "keep_known", "windows", "events", "at", "sets",
+    "format", "out", "overwrite", "classes", "threshold", "keep_known", "windows", "events", "at",
     "triggers", "bs", "device",
 )  # fmt: skip
 
@@ -58,10 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     detections = _detections(settings, bundle)
     parts = None if detections is None else boxes_of(detections, bundle.classes)
     predictor = Predictor(bundle, device=device, **options, parts=parts, recentre=settings.recentre)
-    if settings.sets and predictor.confidence.sets is None:
-        raise SecondhandError(
-            f"--sets: the model {settings.model} has no prediction sets. Fine-tune with --coverage 0.9, or leave --sets out"
-        )
     command = console.as_typed("learners.predict", argv)
     provenance = Provenance.of(predictor, settings.model, command)
     if settings.triggers is not None:
@@ -128,11 +124,6 @@ def _options(settings: Any, bundle: Bundle, output: Output) -> dict[str, Any]:
     if chosen and bundle.decider.tree is not None:
         raise SecondhandError(
             f"{flag(chosen[0])} is not available for {settings.model}, which has a tree of classes. Leave it out"
-        )
-    if settings.sets and settings.classes is not None:
-        raise SecondhandError(
-            "--sets cannot be combined with --classes, because the coverage holds for all classes together. Leave one "
-            "of them out"
         )
     if settings.classes is not None:
         options["only"] = read_class_names(settings.classes)
@@ -206,7 +197,7 @@ def _shape(
         events, bursts = None, _bursts(predictor, settings, clock)
     if events is not None and strain is not None:
         events.unit = ""
-    shown = {"set": settings.sets, "known": settings.score is not None, "branch": tree is not None}
+    shown = {"known": settings.score is not None, "branch": tree is not None}
     shown |= dict.fromkeys(("box", "detection"), detections is not None)
     shown["offset"] = predictor.kind == "strain" and events is None
     low, high = (getattr(predictor.spectrogram, name, 0.0) for name in ("fmin", "fmax"))
@@ -296,11 +287,10 @@ def _check_flags(settings: Any, kind: str, output: Output) -> None:
             f"{row_flags[0]} predicts all windows of a recording, but --at {settings.at:g} selects one moment. Leave one "
             "of them out"
         )
-    for name, given in {"sets": settings.sets, "top": settings.top is not None}.items():
-        if given and not output.lists_classes:
-            raise SecondhandError(
-                f"{flag(name)}: --format {output.name} has no column for it. Use --format csv or jsonl"
-            )
+    if settings.top is not None and not output.lists_classes:
+        raise SecondhandError(
+            f"--top: --format {output.name} has no column for it. Use --format csv or jsonl"
+        )
 
 
 def _check_bursts(settings: Any) -> None:
@@ -308,7 +298,6 @@ def _check_bursts(settings: Any) -> None:
     unsupported = {
         "--min-length": bool(settings.min_length),
         "--threshold-per-class": settings.threshold_per_class is not None,
-        "--sets": settings.sets,
     }
     if names := [name for name, given in unsupported.items() if given]:
         raise SecondhandError(

@@ -408,7 +408,6 @@ def write_models(folder: Path) -> None:
     from datasets.audio.settings import MelSettings
     from datasets.strain.settings import QScanSettings
     from learners.backbones.building import NetworkSpec, build
-    from learners.cli.settings import ConfidenceSettings
     from learners.model.bundle import Bundle, save_bundle
     from learners.model.tta import TTAView
     from learners.uncertainty import Confidence, Outputs
@@ -432,7 +431,6 @@ def write_models(folder: Path) -> None:
         confidence = Confidence.fit(
             Outputs(logits, logits.argmax(1), features),
             Outputs(trained, trained.argmax(1), reference),
-            ConfidenceSettings(coverage=0.9),
         )
         bundle = Bundle(
             network=network.eval(),

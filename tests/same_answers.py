@@ -8,8 +8,8 @@ Each run trains on one thread with a fixed seed. Its ``predictions.csv``, ``repo
 the output of ``learners.predict`` as CSV and JSON Lines, and what the commands of `QUESTIONS` print and write.
 `compare` requires equal text and numbers equal to 1e-6; its exit status is 1 if something differs.
 
-A version that lacks a flag is compared with one that has it: ``write --without coverage per-class`` leaves these flags
-out, in both checkouts, and ``compare --ignore coverage sets`` leaves out keys of JSON and YAML and columns of tables.
+A version that lacks a flag is compared with one that has it: ``write --without tta`` leaves this flag out, in both
+checkouts, and ``compare --ignore tta`` leaves out keys of JSON and YAML and columns of tables.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ HEAD = ["--epochs", "0", "--target-accuracy"]
 NO_WEIGHTS = ["--weights", "none", "--freeze-epochs", "1"]
 #: Flags of each run; ``{dir}`` is the output folder.
 RUNS = {
-    "digits": ["--data", "demo:digits", *SMALL, "--tta", "2", "--coverage", "0.9"],
+    "digits": ["--data", "demo:digits", *SMALL, "--tta", "2"],
     "sounds": ["--data", "demo:sounds", *SMALL, "--background", "{dir}/noise"],
     "glitches": ["--data", "demo:glitches", *SMALL, "--calibration", "0.2"],
     "scenes": ["--data", "demo:scenes", *SMALL],
     "tree": ["--data", "demo:digits", *SMALL, "--classes-table", "{dir}/tree.csv"],
-    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9", "--per-class"],
+    "target": ["--data", "demo:digits", *SMALL, *HEAD, "0.9"],
     "scenes-target": ["--data", "demo:scenes", *SMALL, *HEAD, "0.8"],
     "folds": ["--data", "{dir}/few.csv", *SMALL, "--epochs", "0", "--cv", "3"],
     "first": ["--data", "{dir}/few.csv", *SMALL],

@@ -246,16 +246,10 @@ class ConfidenceSettings:
         "and --keep-known (see --help-all).",
         limits=Limits(above=0, below=1, like=0.99),
     )
-    per_class: bool = option(False, "Guarantee --target-accuracy for each class separately.")
     score: ScoreName = option(
         "combined",
         "Overall score that separates known from unknown classes: combined (probability and distances), msp "
         "(maximum softmax probability), knn (nearest neighbours) or rmds (relative Mahalanobis distance).",
-    )
-    coverage: float | None = option(
-        None,
-        "Also prepare prediction sets (predict --sets), which contain the right class with this probability.",
-        limits=Limits(above=0, below=1, like=0.9),
     )
 
 
@@ -366,9 +360,8 @@ class Settings:
             and (value := getattr(section, item.name)) is not None
             and not limits.holds(value)
         ]
-        data, network, train, confidence = self.data, self.network, self.train, self.confidence
+        data, network, train = self.data, self.network, self.train
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
-        no_tree = "--background" if data.background else "--coverage" if confidence.coverage else ""
         conflicts = {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
             f"--accumulate {train.accumulate} with --bs {train.bs} (use a multiple of --bs)": train.bs
@@ -376,12 +369,11 @@ class Settings:
             and (train.accumulate or 0) % train.bs,
             "--background with --head cosine (use --head linear)": data.background
             and network.head == "cosine",
-            "--per-class without --target-accuracy": confidence.per_class
-            and not confidence.target_accuracy,
             f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
             "--split-by with --cv or --fold (use one of them)": data.split_by
             and (data.cv is not None or data.fold is not None),
-            f"{no_tree} with --classes-table (use one of the two)": no_tree and data.classes_table,
+            "--background with --classes-table (use one of the two)": data.background
+            and data.classes_table,
         }
         wrong += [conflict for conflict, present in conflicts.items() if present]
         if wrong:
@@ -515,11 +507,6 @@ class OutputSettings:
         False,
         "Predict what is there of recordings and photos that were cut off, and say how much is missing. Otherwise they "
         "are bad files. Windows and events of recordings are always those that are there.",
-    )
-    sets: bool = option(
-        False,
-        "Add a column with the prediction set: the smallest set of classes that contains the right one with the "
-        "probability chosen by finetune --coverage.",
     )
     tta: bool = option(
         True,

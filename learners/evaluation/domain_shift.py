@@ -71,7 +71,6 @@ def outputs_of_split(evaluation: Evaluation, classes: Sequence[str], split: str)
 def calibration_check(
     confidence: Confidence,
     items: Outputs,
-    classes: Sequence[str] = (),
     coverage: float | None = None,
 ) -> CalibrationCheck:
     """Compare the guarantees and probabilities of a model with labelled items of known classes.
@@ -79,7 +78,6 @@ def calibration_check(
     Parameters
     ----------
     items : outputs of known items with raw logits.
-    classes : class names, for guarantees by class.
     coverage : fraction of the calibration files that the model answers; None for that of its threshold, which
         was fitted with each file ranked within the others.
     """
@@ -94,10 +92,6 @@ def calibration_check(
     ]
     if confidence.tree is not None:
         checks.insert(1, _depths(confidence, confidence.tree, items, decided))
-    if confidence.threshold_gate.guarantees:
-        checks.insert(1, _classes(confidence, classes, items, decided))
-    if confidence.sets is not None:
-        checks.append(_sets(confidence, items, decided))
     rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
         [line for lines, _ in checks for line in lines], pd.DataFrame(rows, columns=COLUMNS)
@@ -142,18 +136,6 @@ def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisio
     parts = by_depth(tree, decided.label, known_labels(items), items.groups)
     named_parts = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
     return _each(named_parts, len(decided.label))
-
-
-def _classes(
-    confidence: Confidence, classes: Sequence[str], items: Outputs, decided: Decisions
-) -> CheckedPart:
-    labels, parts = known_labels(items), []
-    guarantees = confidence.threshold_gate.guarantees
-    for k, (name, threshold) in enumerate(zip(classes, guarantees, strict=True)):
-        named = decided.label == k
-        limits = fraction(labels == k, items.groups, named)
-        parts.append((f"as {name}", threshold.guaranteed, int(named.sum()), limits))
-    return _each(parts, len(labels))
 
 
 def _each(
@@ -217,18 +199,6 @@ def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> Che
         f"{with_limits(value, low, high)}{': more than expected' if low > alpha else ''}"
     )
     return [line], [("refused as out of distribution", alpha, value, low, high, n)]
-
-
-def _sets(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
-    assert confidence.sets is not None
-    labels, guaranteed = known_labels(items), confidence.sets.coverage
-    inside = confidence.sets.predict(decided.probabilities)
-    limits = fraction(inside[np.arange(len(labels)), labels], items.groups)
-    line = (
-        f"Prediction sets with the right class: {percent(guaranteed)} guaranteed, here {with_limits(*limits)}. A set has "
-        f"{inside.sum(axis=1).mean():.2f} classes on average"
-    )
-    return [line], [("label in the set", guaranteed, *limits, len(labels))]
 
 
 def _verdict(expected: float, low: float, high: float, of: str = "guaranteed") -> str:

@@ -371,7 +371,6 @@ def _accepted_unknown(
     figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
         return figures
-    now = "one per class" if rule_gate.guarantees else f"{rule_gate.threshold.value:.4g}"
     still = is_accepted.copy()
     still.iloc[ood.rows] &= ood.gate >= value
     n_left = int(still[is_unknown].sum())
@@ -379,8 +378,9 @@ def _accepted_unknown(
     n_known = predictions["split"].eq(split).sum()
     flags = "" if on else _flags(value, rule)
     before, after = (float(n / n_known) for n in (len(gates[1]), (gates[1] >= value).sum()))
+    now = rule_gate.threshold.value
     return figures | {
-        "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now}{flags} it would be {n_left} "
+        "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now:.4g}{flags} it would be {n_left} "
         f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of the {part_name(split)} "
         "files would be answered",
         "stricter": {

@@ -105,7 +105,7 @@ def calibrate(
     learned = bool(rows["label"].eq(UNKNOWN).any())
     fitted = Confidence.fit(
         calibration, reference, settings,
-        paths=paths, background=learned, tree=tree, names=predictor.classes,
+        paths=paths, background=learned, tree=tree,
     )  # fmt: skip
     temperature = fitted.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(paths))
@@ -182,7 +182,7 @@ def predict_held_out(
     frame[["start", "end"]] = rows[
         ["start", "end"]
     ]  # of the items, not of the windows that show them
-    hidden = ["windows", "set", "known", "box", "detection"]
+    hidden = ["windows", "known", "box", "detection"]
     hidden += ["branch"] * (predictor.confidence.tree is None)
     hidden += ["offset"] * (table.kind != "strain")
     frame = frame.drop(columns=hidden)

@@ -13,7 +13,15 @@ from learners.evaluation.figures import MAX_POINTS, best_split, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files import jsonable
 from learners.model import Bundle
-from learners.uncertainty import OUT_OF_DISTRIBUTION, Floats, Groups, Ints, Mask, Threshold
+from learners.uncertainty import (
+    OUT_OF_DISTRIBUTION,
+    Floats,
+    Groups,
+    Ints,
+    LabelThresholdGate,
+    Mask,
+    Threshold,
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,8 @@ def all_label_figures(
     names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
     main = best_split(names)
     of_row = split.to_numpy()[scored.rows]
-    guarantees = bundle.decider.threshold_gate.guarantees
+    gate = bundle.decider.threshold_gate
+    assert isinstance(gate, LabelThresholdGate)
     metrics: dict[str, Any] = {}
     tables = {}
     for name in sorted(names):
@@ -101,7 +110,7 @@ def all_label_figures(
                 ),
                 "labels": [
                     {"label": row.pop("label"), **row, **_guaranteed(cut, row)}
-                    for row, cut in zip(tables.get(main or "", []), guarantees, strict=False)
+                    for row, cut in zip(tables.get(main or "", []), gate.labels, strict=False)
                 ],
                 "curves": [label_curves(scored, k, selected) for k in range(len(classes))],
                 "co_occurrence": [

@@ -29,12 +29,11 @@ from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
 from learners.backbones import LogitsAndFeatures, Network, NetworkSpec, logits_and_features
-from learners.files import jsonable
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model import PLAIN, Bundle
-from learners.uncertainty import Confidence, Platt
+from learners.uncertainty import Confidence, LabelThresholdGate, Platt
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +130,7 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "threshold_on": confidence.threshold_gate.on,
         "floors": confidence.score_gate.floors,
         "tree": confidence.tree and confidence.tree.rows(),
-        **_class_thresholds(confidence),
+        **_label_thresholds(confidence),
         "network": bundle.spec.to_dict(),
     }
     return {
@@ -140,12 +139,12 @@ def metadata(bundle: Bundle) -> dict[str, str]:
     }
 
 
-def _class_thresholds(confidence: Confidence) -> dict[str, object]:
-    """Thresholds of the classes, if there are any; for multi-label models threshold and calibration."""
-    thresholds = confidence.threshold_gate.guarantees
-    if not isinstance(calibrator := confidence.calibrator, Platt):
-        return {"thresholds": jsonable(confidence.threshold_gate.by_name)} if thresholds else {}
-    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), thresholds, strict=True)
+def _label_thresholds(confidence: Confidence) -> dict[str, object]:
+    """Threshold and calibration of each label of a multi-label model; empty for others."""
+    calibrator, gate = confidence.calibrator, confidence.threshold_gate
+    if not (isinstance(calibrator, Platt) and isinstance(gate, LabelThresholdGate)):
+        return {}
+    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), gate.labels, strict=True)
     return {
         "labels": [
             {"scale": scale, "shift": shift, "threshold": threshold.value}

@@ -49,8 +49,6 @@ class Prediction(NamedTuple):
         of strain.
     windows : predictions of the windows of a recording longer than the model's window, or of the boxes of a picture
         with several.
-    set : smallest set of classes that contains the right one with the chosen coverage, most probable
-        first; empty if the model makes no sets, and for a bad file.
     at : moment of the prediction. GPS time in seconds for strain (the requested or the loudest moment),
         seconds from the start of the file for sound if a moment was requested; else NaN.
     known : out-of-distribution score, higher for known files; only its order has a meaning. NaN for a bad
@@ -73,7 +71,6 @@ class Prediction(NamedTuple):
     start: float = NAN
     end: float = NAN
     windows: tuple[Prediction, ...] = ()
-    set: tuple[str, ...] = ()
     at: float = NAN
     known: float = NAN
     branch: tuple[tuple[str, float], ...] = ()

@@ -663,8 +663,6 @@ class Predictor:
         paths = [source.path for source in sources]
         decisions = self.confidence.decide(logits, features, paths=paths, trained=trained)
         order = np.argsort(-decisions.probabilities, axis=1, kind="stable")
-        sets = self.confidence.sets
-        in_set = None if sets is None else sets.predict(decisions.probabilities)
         tree = self.confidence.tree
         labels = decisions.labels(self.classes if tree is None else tree.names)
         branches = [()] * len(sources) if tree is None else tree.branches(decisions.probabilities)
@@ -682,9 +680,6 @@ class Predictor:
                 distance_p=float(decisions.distance_p[i]),
                 start=seconds(source.start),
                 end=seconds(source.end),
-                set=()
-                if in_set is None
-                else tuple(self.classes[k] for k in order[i] if in_set[i, k]),
                 at=seconds(source.at),
                 known=float(decisions.known[i]),
                 branch=branches[i],

@@ -50,8 +50,6 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             if shape.lists_top and row.top:
                 listed = ", ".join(f"{name} {_percent(p)}" for name, p in row.top)
                 words.append((one_line(f"[{listed}]"), 0))
-            if row.set and "set" not in shape.hidden:
-                words.append((one_line(f"{{{', '.join(row.set)}}}"), 0))
             shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)
             print(*shown, file=stream)
 

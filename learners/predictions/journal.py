@@ -222,7 +222,6 @@ def _from_json(values: list[Any]) -> Prediction:
         reason=Reason(Why(why), detail),
         top=[(name, p) for name, p in prediction.top],
         windows=tuple(map(_from_json, prediction.windows)),  # type: ignore[arg-type]
-        set=tuple(prediction.set),
         branch=tuple((name, p) for name, p in prediction.branch),
         box=None if prediction.box is None else Box(*prediction.box),
     )

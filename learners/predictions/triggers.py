@@ -29,7 +29,7 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
 
     Returns the exit status: 0, or 3 if some triggers could not be predicted.
     """
-    others = ("at", "windows", "sets", "cluster", "events", "gap", "min_length", "format")
+    others = ("at", "windows", "cluster", "events", "gap", "min_length", "format")
     wrong = [*settings.paths[:1], *(flag(name) for name in others if getattr(settings, name))]
     if wrong:
         raise SecondhandError(

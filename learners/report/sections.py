@@ -39,7 +39,7 @@ from learners.report.galleries import (
 )
 from learners.report.report import Material, Sections, class_counts, facts, shared
 from learners.report.verdict import label_verdict, verdict
-from learners.uncertainty import Confidence, OperatingPoints
+from learners.uncertainty import OperatingPoints
 
 
 def class_sections(
@@ -64,8 +64,6 @@ def class_sections(
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table, names)}
-    if confidence.threshold_gate.guarantees:
-        tables = {"Each class's threshold": _guarantees(confidence, bundle.classes), **tables}
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     known = evaluation.known
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
@@ -146,26 +144,6 @@ def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for number, point in enumerate(table.points)
     ]
-
-
-def _guarantees(confidence: Confidence, classes: Sequence[str]) -> pd.DataFrame:
-    """Coverage and accuracy of each class's threshold on the calibration files predicted as it."""
-    table = pd.DataFrame(
-        {
-            "class": name,
-            "threshold": cut.value,
-            "answered": cut.coverage,
-            "right": cut.accuracy,
-            "at least": cut.accuracy_low,
-            "guaranteed": cut.guaranteed,
-        }
-        for name, cut in zip(classes, confidence.threshold_gate.guarantees, strict=True)
-    )
-    table.attrs["note"] = (
-        "On the calibration files predicted as the class. At least: lower limit of the accuracy, at a "
-        "risk of 5 %."
-    )
-    return table
 
 
 def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:

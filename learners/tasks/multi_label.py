@@ -45,8 +45,6 @@ class MultiLabel:
             "--label-smoothing": train.label_smoothing,
             "--score": confidence.score != defaults.score,
             "--keep-known": confidence.keep_known != defaults.keep_known,
-            "--coverage": confidence.coverage,
-            "--per-class (each label has its own guarantee anyway)": confidence.per_class,
         }
         if wrong := [flag for flag, is_set in refused.items() if is_set]:
             raise SecondhandError(

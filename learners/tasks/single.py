@@ -92,7 +92,7 @@ class SingleLabel:
         coverage = model.metrics.get("calibration_coverage")
         if not isinstance(coverage, float) or not 0 <= coverage <= 1:
             coverage = None
-        checked = measuring.calibration_check(confidence, known, model.classes, coverage)
+        checked = measuring.calibration_check(confidence, known, coverage)
         measured = self._measured(evaluation, model)
         metrics = measured.metrics | {
             "calibration_check": jsonable(checked.table.to_dict("records")),
@@ -157,13 +157,6 @@ class ClassTree(SingleLabel):
     """The single-label task with a class tree; ``origin`` is the model of ``--from``, whose tree is kept."""
 
     origin: Bundle | None = None
-
-    def check(self, settings: Settings) -> None:
-        if settings.confidence.per_class:
-            raise SecondhandError(
-                "--per-class cannot be combined with --classes-table: with a tree of classes, each depth has its own "
-                "threshold. Leave one of them out"
-            )
 
     def of_items(self, settings: Settings, table: ItemTable) -> ClassTree:
         tree = tree_of(settings.data, table.classes, self.origin)

@@ -46,7 +46,6 @@ from learners.uncertainty.gates import (
     ThresholdGate,
     apply_gates,
 )
-from learners.uncertainty.prediction_sets import PredictionSets, fit_prediction_sets
 from learners.uncertainty.scores import (
     SHARED,
     Score,
@@ -105,7 +104,6 @@ class Confidence:
     ----------
     subset : restricts the classes that may be predicted; None allows all.
     naming : names items by the nodes of a class tree; None without a tree.
-    sets : makes prediction sets; None without them.
     events : threshold on the probability of an event of pictures; None if there is none.
     notes : sentences on what is off or could not be guaranteed.
     """
@@ -117,7 +115,6 @@ class Confidence:
     score_gate: ScoreGate = field(default_factory=ScoreGate)
     subset: ClassSubsetGate | None = None
     naming: Naming | None = None
-    sets: PredictionSets | None = None
     events: Threshold | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -132,7 +129,6 @@ class Confidence:
         background: bool = False,
         paths: Sequence[str] | None = None,
         tree: Tree | None = None,
-        names: Sequence[str] = (),
     ) -> Confidence:
         """Fit to calibration items, which nothing else uses, and training items, each of one class.
 
@@ -141,14 +137,12 @@ class Confidence:
         calibration : outputs of the calibration items with raw logits. Guarantees take their groups into account.
         reference : outputs of all training items without augmentation, with logits and labels. The distance is
             off unless both have features.
-        settings : threshold, target accuracy, score and coverage; `fit_gates` describes how they combine.
-            Prediction sets are RAPS (arXiv:2009.14193).
+        settings : threshold, target accuracy and score; `fit_gates` describes how they combine.
         alpha : fraction of known items that the distance may refuse; 0 refuses none.
         background : the logits are relative to that of the background class
             (`learners.backbones.building.against_last`).
         paths : file names of the calibration items, for error messages.
-        tree : class tree; `guaranteed` describes what a target accuracy guarantees with it.
-        names : class names, for ``notes``.
+        tree : class tree.
 
         Raises
         ------
@@ -184,17 +178,13 @@ class Confidence:
         items = CalibrationItems(
             z, x, labels, probabilities, known, passed, calibration.groups, tree
         )
-        gates = fit_gates(items, score_gate, distance.knn, settings, names)
+        gates = fit_gates(items, score_gate, distance.knn, settings)
         notes += gates.notes
         named = items if gates.naming is None else items.named(gates.naming.reach, score_gate.score)
         scored = replace(gates.score_gate, calibration=np.sort(with_margin(named.known)))
-        sets = None
-        if settings.coverage is not None:
-            sets = fit_prediction_sets(probabilities, labels, coverage=settings.coverage)
-            notes += [sets.message] if sets.message else []
         return cls(
             z.shape[1], calibrator, distance, gates.threshold_gate, scored,
-            naming=gates.naming, sets=sets, notes=notes,
+            naming=gates.naming, notes=notes,
         )  # fmt: skip
 
     @classmethod
@@ -234,7 +224,7 @@ class Confidence:
         )
         notes += [
             f"{n}: {threshold.message}"
-            for n, threshold in zip(names, threshold_gate.guarantees, strict=True)
+            for n, threshold in zip(names, threshold_gate.labels, strict=True)
             if threshold.message
         ]
         return cls(len(names), calibrator, distance, threshold_gate, notes=notes)
@@ -482,7 +472,6 @@ class Confidence:
             "threshold": self.threshold_gate.to_dict(),
             "score": self.score_gate.to_dict(),
             "tree": self.naming and self.naming.to_dict(),
-            "sets": jsonable(self.sets),
             "events": jsonable(self.events),
             "notes": list(self.notes),
         }
@@ -520,11 +509,6 @@ class Confidence:
         classes, notes = read.classes, [*read.notes]
         calibrator = read_calibrator(read.calibrator, classes)
         score_gate = ScoreGate.from_dict(read.score)
-        names = classes if tree is None else len(tree.names)
-        threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name, names, classes)
-        sets = None
-        if read.sets is not None:
-            sets = read_as(PredictionSets, read.sets, "confidence.sets", classes=(classes, classes))
         events = None
         if read.events is not None:
             events = Threshold.from_dict(read.events, "confidence.events", low=0, high=1)
@@ -532,13 +516,10 @@ class Confidence:
         distance, distance_notes = DistanceGate.from_dict(read.distance, arrays)
         notes += distance_notes
         if not calibrator.exclusive:
-            if not threshold_gate.guarantees:
-                raise SecondhandError(
-                    "confidence.threshold.guarantees is empty: expected one threshold for each label. Train the "
-                    "model again"
-                )
-            label_gate = LabelThresholdGate.of(threshold_gate.guarantees)
+            label_gate = LabelThresholdGate.of_dict(read.threshold, classes)
             return cls(classes, calibrator, distance, label_gate, notes=notes)
+        names = classes if tree is None else len(tree.names)
+        threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name, names)
         if distance.knn is None and score_gate.score.needs == "features":
             if threshold_gate.on != "probability":
                 raise SecondhandError(
@@ -556,7 +537,7 @@ class Confidence:
         )
         return cls(
             classes, calibrator, distance, threshold_gate, score_gate,
-            naming=naming, sets=sets, events=events, notes=notes,
+            naming=naming, events=events, notes=notes,
         )  # fmt: skip
 
 
@@ -570,6 +551,5 @@ class _StoredConfidence:
     threshold: object
     score: object
     tree: object
-    sets: object
     events: object = None
     notes: list[str]

@@ -18,10 +18,8 @@ from learners.uncertainty.thresholds import (
     threshold_for_accuracy,
     threshold_for_coverage,
     threshold_for_expected_accuracy,
-    thresholds_by_class,
-    values_of,
 )
-from learners.uncertainty.tree import Naming, Tree, guaranteed
+from learners.uncertainty.tree import Naming, Tree
 
 NO_CLASS = -1
 
@@ -90,7 +88,6 @@ def fit_gates(
     score_gate: ScoreGate,
     knn: KNN | None,
     settings: ConfidenceSettings,
-    names: Sequence[str],
 ) -> FittedGates:
     """Fit threshold and score floors to the settings.
 
@@ -103,7 +100,6 @@ def fit_gates(
     Parameters
     ----------
     knn : score of the distance gate, or None.
-    names : class names.
     """
     target, n = settings.target_accuracy, len(items.logits)
     scores = {
@@ -118,11 +114,9 @@ def fit_gates(
         score_gate = replace(score_gate, by_kept=by_kept)
     if target is None:
         return _without_target(items, score_gate, scores, settings, float(settings.threshold))
-    gates, low = _for_target(items, score_gate, target, settings.per_class, names)
+    gates = _for_target(items, score_gate, target)
     overall = gates.threshold_gate.threshold
-    if not overall.message or any(
-        not threshold.message for threshold in gates.threshold_gate.guarantees
-    ):
+    if not overall.message:
         return gates
     least = max(float(settings.threshold), target)
     gates = _without_target(items, score_gate, scores, settings, least)
@@ -140,50 +134,27 @@ def fit_gates(
             )
     missed = f"{overall.message}. {rule}, without a guarantee. Add calibration files or lower --target-accuracy"
     threshold = replace(
-        gates.threshold_gate.threshold, accuracy_low=low, message=missed, target=target
+        gates.threshold_gate.threshold,
+        accuracy_low=overall.accuracy_low,
+        message=missed,
+        target=target,
     )
     return replace(
         gates, threshold_gate=replace(gates.threshold_gate, threshold=threshold), notes=[missed]
     )
 
 
-def _for_target(
-    items: CalibrationItems,
-    score_gate: ScoreGate,
-    target: float,
-    per_class: bool,
-    names: Sequence[str],
-) -> tuple[FittedGates, float]:
-    """The gates for a target accuracy, and the lower limit of the accuracy with one threshold for all classes."""
-    as_named = items.named(target, score_gate.score)
-    right, naming = as_named.right, as_named.naming
-    on, known = score_gate.name, as_named.known
+def _for_target(items: CalibrationItems, score_gate: ScoreGate, target: float) -> FittedGates:
+    """The gates for a target accuracy, with a message if it is not reached."""
+    named, passed = items.named(target, score_gate.score), items.passed
+    on, known = score_gate.name, named.known
     if on == "msp":
-        on, known = "probability", as_named.sure
-    by_name, guarantees, notes = None, list[Threshold](), list[str]()
-    if naming is None:
-        passed = items.passed
-        groups = None if items.groups is None else items.groups[passed]
-        overall = threshold_for_accuracy(known[passed], right[passed], target, groups=groups)
-        share = float(passed.sum()) / max(1, len(passed))
-        overall = replace(overall, coverage=overall.coverage * share)
-    else:
-        overall, by_name, notes = guaranteed(
-            naming.tree, as_named.named, known, right, items.passed, target, items.groups
-        )
-    if overall.message:
-        notes.append(overall.message)
-    low = overall.accuracy_low
-    if per_class:
-        best = np.where(items.passed, items.logits.argmax(axis=1), NO_CLASS)
-        classes = names or range(items.logits.shape[1])
-        overall, guarantees, class_notes = thresholds_by_class(
-            overall, best, known, right, classes, items.groups
-        )
-        by_name, notes = values_of(guarantees), notes + class_notes
-    return FittedGates(
-        ThresholdGate(overall, on, by_name, guarantees), score_gate, naming, notes
-    ), low
+        on, known = "probability", named.sure
+    groups = None if items.groups is None else items.groups[passed]
+    overall = threshold_for_accuracy(known[passed], named.right[passed], target, groups=groups)
+    share = float(passed.sum()) / max(1, len(passed))
+    overall = replace(overall, coverage=overall.coverage * share)
+    return FittedGates(ThresholdGate(overall, on), score_gate, named.naming, [])
 
 
 def _without_target(

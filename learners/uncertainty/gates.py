@@ -35,8 +35,6 @@ from learners.uncertainty.thresholds import (
     Threshold,
     check_alpha,
     check_threshold,
-    read_guarantees,
-    values_of,
 )
 
 #: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
@@ -363,7 +361,6 @@ class ThresholdGate:
     on : what the thresholds apply to: "probability", or the name of the score if a target accuracy chose them.
     by_name : [classes] or [tree names], thresholds that replace ``threshold``; infinite for a name that is never
         predicted.
-    guarantees : thresholds of the classes and the accuracy that each guarantees (`thresholds_by_class`).
     class_thresholds : [classes], user-defined thresholds on the probability, which replace all gates of a class
         but the distance. NaN keeps the gates of the model.
     """
@@ -371,14 +368,13 @@ class ThresholdGate:
     threshold: Threshold
     on: str = "probability"
     by_name: Floats | None = None
-    guarantees: list[Threshold] = field(default_factory=list)
     class_thresholds: Floats | None = None
     reason: ClassVar[Reason] = AMBIGUOUS
 
     @property
     def is_guaranteed(self) -> bool:
-        """Whether the thresholds were chosen to guarantee an accuracy."""
-        return bool(self.guarantees) or not math.isnan(self.threshold.guaranteed)
+        """Whether the threshold was chosen to guarantee an accuracy."""
+        return not math.isnan(self.threshold.guaranteed)
 
     def at(self, value: float | Sequence[float | None]) -> ThresholdGate:
         """A copy with another threshold on the probability, without a guarantee.
@@ -405,12 +401,11 @@ class ThresholdGate:
         return {
             "on": self.on,
             "overall": jsonable(self.threshold),
-            "by_name": None if self.guarantees else jsonable(self.by_name),
-            "guarantees": jsonable(self.guarantees),
+            "by_name": jsonable(self.by_name),
         }
 
     @classmethod
-    def from_dict(cls, values: object, score: str, names: int, classes: int) -> ThresholdGate:
+    def from_dict(cls, values: object, score: str, names: int) -> ThresholdGate:
         """The gate from the JSON of `to_dict`, checked.
 
         Parameters
@@ -427,9 +422,7 @@ class ThresholdGate:
         overall = Threshold.from_dict(
             read.overall, "confidence.threshold.overall", low=low, high=high
         )
-        guarantees = read_guarantees(read.guarantees, classes, low=low, high=high)
-        by_name = values_of(guarantees) if guarantees else _read_by_name(read.by_name, names)
-        return cls(overall, read.on, by_name, guarantees)
+        return cls(overall, read.on, _read_by_name(read.by_name, names))
 
 
 @dataclass(frozen=True)
@@ -437,7 +430,6 @@ class _StoredThreshold:
     on: str
     overall: object
     by_name: object
-    guarantees: object
 
 
 def _read_by_name(values: object, names: int) -> Floats | None:
@@ -454,34 +446,57 @@ def _read_by_name(values: object, names: int) -> Floats | None:
 
 @dataclass(frozen=True)
 class LabelThresholdGate(ThresholdGate):
-    """Assigns the labels that reach their thresholds in ``guarantees`` (multi-label), and refuses items without any."""
+    """Assigns the ``labels`` that reach their thresholds (multi-label), and refuses items without any."""
+
+    labels: list[Threshold] = field(default_factory=list)
 
     @classmethod
-    def of(cls, guarantees: Sequence[Threshold]) -> LabelThresholdGate:
+    def of(cls, labels: Sequence[Threshold]) -> LabelThresholdGate:
         """The gate with one threshold for each label."""
-        least = min(threshold.value for threshold in guarantees)
-        return cls(
-            Threshold(least, np.nan, np.nan),
-            by_name=values_of([*guarantees]),
-            guarantees=[*guarantees],
-        )
+        least = min(threshold.value for threshold in labels)
+        return cls(Threshold(least, np.nan, np.nan), labels=[*labels])
 
     def at(self, value: float | Sequence[float | None]) -> LabelThresholdGate:
         """A copy with another threshold for all labels, or one per label (None keeps it)."""
-        values = value if isinstance(value, Sequence) else [value] * len(self.guarantees)
+        values = value if isinstance(value, Sequence) else [value] * len(self.labels)
         return self.of(
             [
                 threshold if v is None else Threshold(check_threshold(v), np.nan, np.nan)
-                for v, threshold in zip(values, self.guarantees, strict=True)
+                for v, threshold in zip(values, self.labels, strict=True)
             ]
         )
 
     def predicted(self, batch: Batch) -> Mask:
         """bool [n, classes], the labels that reach their thresholds."""
-        return np.asarray((batch.probabilities >= values_of(self.guarantees)) & batch.possible)
+        values = np.array([threshold.value for threshold in self.labels])
+        return np.asarray((batch.probabilities >= values) & batch.possible)
 
     def refuse(self, batch: Batch) -> Mask:
         return np.asarray(~self.predicted(batch).any(axis=1))
+
+    def to_dict(self) -> dict[str, object]:
+        return {"labels": jsonable(self.labels)}
+
+    @classmethod
+    def of_dict(cls, values: object, classes: int) -> LabelThresholdGate:
+        """The gate from the JSON of `to_dict`, checked."""
+        name = "confidence.threshold"
+        labels = read_as(_StoredLabels, values, name).labels
+        if not isinstance(labels, list) or len(labels) != classes:
+            raise SecondhandError(
+                f"{name}.labels: expected one threshold for each of {classes} labels. Train the model again"
+            )
+        return cls.of(
+            [
+                Threshold.from_dict(value, f"{name}.labels.{number}", low=0, high=1)
+                for number, value in enumerate(labels)
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class _StoredLabels:
+    labels: object
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ def refitted(
     """A copy of a single-label confidence with the temperature and threshold of another site.
 
     The threshold is the lowest one (at least 0.5) at which the accuracy of answers is likely (`CERTAIN`) to reach
-    ``target``; where there is none it is stricter, and its ``message`` says so. It replaces score floors, guarantees and prediction sets, which held for the calibration files; the distance gate stays.
+    ``target``; where there is none it is stricter, and its ``message`` says so. It replaces score floors and guarantees,
+    which held for the calibration files; the distance gate stays.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def refitted(
         confidence.calibrator.temperature, logits[known], labels[known], weights[known]
     )
     calibrator = replace(confidence.calibrator, temperature=fitted)
-    moved = replace(confidence, calibrator=calibrator, sets=None, notes=[]).with_threshold(LEAST)
+    moved = replace(confidence, calibrator=calibrator, notes=[]).with_threshold(LEAST)
     decided = moved.decide(logits, items.features, paths=paths)
     right = moved.is_right(decided.named, labels)
     passed = decided.label >= 0

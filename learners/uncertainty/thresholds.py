@@ -10,13 +10,12 @@ narrow. With the design effect d of the errors (Kish 1965), n items count as n /
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from datasets.core.errors import SecondhandError, counted
 from learners.files import ranged, read_as
@@ -64,27 +63,6 @@ class Threshold:
     def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
         """A threshold from the JSON called ``name``, checked: ``value`` is between ``low`` and ``high``."""
         return read_as(cls, values, name, value=(low, high))
-
-
-def read_guarantees(values: object, classes: int, *, low: float, high: float) -> list[Threshold]:
-    """The threshold of each class from JSON, or an empty list; null is infinite."""
-    name = "confidence.guarantees"
-    if not isinstance(values, list) or len(values) not in (0, classes):
-        raise SecondhandError(
-            f"{name}: expected an empty list or one threshold for each of {classes} classes. Train the model again"
-        )
-    thresholds = []
-    for number, value in enumerate(values):
-        is_infinite = isinstance(value, Mapping) and value.get("value", low) is None
-        filled = {**value, "value": low} if is_infinite else value
-        threshold = Threshold.from_dict(filled, f"{name}.{number}", low=low, high=high)
-        thresholds.append(replace(threshold, value=np.inf) if is_infinite else threshold)
-    return thresholds
-
-
-def values_of(guarantees: list[Threshold]) -> Floats:
-    """The threshold values [classes]."""
-    return np.array([threshold.value for threshold in guarantees])
 
 
 @dataclass(frozen=True)
@@ -248,80 +226,6 @@ def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
     if not len(candidates):
         return 0.0
     return float(candidates[int(np.ceil(round(coverage * len(candidates), 9))) - 1])
-
-
-def thresholds_by_class(
-    overall: Threshold,
-    named: NDArray[np.int64],
-    known: Floats,
-    right: NDArray[np.bool_],
-    names: Sequence[object],
-    groups: Groups = None,
-) -> tuple[Threshold, list[Threshold], list[str]]:
-    """A threshold for each class, with the guarantee of `threshold_for_accuracy` for the items predicted as it.
-
-    The predicted class depends on the logits alone, not on the label, so the items predicted as a class are a
-    sample of their own. Each guarantee holds by itself at a risk of 5 %: of twenty classes one may fail.
-
-    A class with too few items uses the threshold of all classes. A target of 0.98 takes 149 calibration items, all
-    right; refusing every smaller class would lose their files without evidence. Such a class is never predicted if
-    its items show (at the same risk) that it misses the target at that threshold, or if the threshold of all classes
-    misses the target while other classes reach it.
-
-    Parameters
-    ----------
-    overall : threshold of all classes from the same items, with its ``target``.
-    named : ``[n]`` most probable class, -1 for items that other gates refuse.
-    known, right : ``[n]`` scores, and whether each item is right.
-    names : class names.
-    groups : as in `threshold_for_accuracy`.
-
-    Returns
-    -------
-    The overall threshold with the joint effect of all classes and without a guarantee of its own; a threshold for
-    each class (its ``coverage`` is a fraction of the items predicted as that class, its ``message`` is set if
-    nothing is guaranteed, and it is infinite if the class is never predicted); and sentences on classes without a
-    guarantee.
-    """
-    import scipy
-
-    target = overall.target
-    groups = np.arange(len(named)) if groups is None else groups
-    thresholds = [
-        threshold_for_accuracy(known[in_class], right[in_class], target, groups=groups[in_class])
-        for in_class in (named == k for k in range(len(names)))
-    ]
-    overall_usable = not overall.message or all(threshold.message for threshold in thresholds)
-    classes_by_rule: dict[str, list[str]] = {}
-    for k, threshold in enumerate(thresholds):
-        if not threshold.message:
-            continue
-        in_class = named == k
-        accepted = in_class & (known >= overall.value)
-        n, hits = int(accepted.sum()), int(right[accepted].sum())
-        good, size = effective_counts(right[accepted], groups[accepted])
-        worse = hits < n and scipy.special.betaincinv(good + 1, size - good, 1 - RISK) < target
-        predicted = overall_usable and not worse
-        thresholds[k] = replace(
-            threshold,
-            value=overall.value if predicted else np.inf,
-            coverage=n / max(int(in_class.sum()), 1) if predicted else 0.0,
-            accuracy=hits / n if n and predicted else np.nan,
-        )
-        rule = "They use the threshold of all classes" if predicted else "They are never predicted"
-        classes_by_rule.setdefault(rule, []).append(f"{names[k]} ({hits} of {n} right)")
-    accepted = known >= np.array([*(threshold.value for threshold in thresholds), np.inf])[named]
-    overall = replace(
-        overall,
-        coverage=float(accepted.mean()) if len(accepted) else float("nan"),
-        accuracy=float(right[accepted].mean()) if accepted.any() else float("nan"),
-        accuracy_low=float("nan"),
-        target=float("nan"),
-    )
-    return overall, thresholds, [
-        f"Too few calibration items to guarantee {target:.4g} for: {', '.join(classes)}. {rule}"
-        for rule, classes in classes_by_rule.items()
-    ]  # fmt: skip
 
 
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:

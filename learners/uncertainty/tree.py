@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -22,12 +22,6 @@ from learners.files import ranged, read_as
 from learners.uncertainty.arrays import Floats, Groups, Ints, softmax
 from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.scores import MSP
-from learners.uncertainty.thresholds import (
-    RISK,
-    Threshold,
-    effective_counts,
-    threshold_for_accuracy,
-)
 
 COLUMNS = ("label", "parent")
 #: Limits of the file, which may come from an untrusted source.
@@ -324,77 +318,3 @@ def overconfident_depths(
                 f"The probabilities at {name} are overconfident: they would need a temperature of {limits}"
             )
     return messages
-
-
-def guaranteed(
-    tree: Tree,
-    named: Ints,
-    score: Floats,
-    right: NDArray[np.bool_],
-    passed: NDArray[np.bool_],
-    target: float,
-    groups: Groups = None,
-) -> tuple[Threshold, Floats, list[str]]:
-    """Thresholds [names] by tree name with the guarantee of `threshold_for_accuracy` at each depth.
-
-    The depth of an item depends on its probabilities alone, not on its label. So the items of a depth are a sample
-    of their own, and ``target`` of those accepted there are right. The depths share a risk of 5 % in equal parts
-    (Bonferroni); within a depth the thresholds follow `threshold_for_accuracy` (arXiv:2110.01052). A depth with fewer
-    than twice the items that the target needs shares its threshold with the next depth above, and the topmost with
-    those below. A depth without a guarantee is never predicted if another depth has one.
-
-    Parameters
-    ----------
-    named : [n], class or tree node that names each item.
-    score, right : [n], score of each item, and whether its name is right.
-    passed : bool [n], items that the gates before the threshold accept.
-    target : accuracy to guarantee, above 0 and below 1.
-    groups : [n] group numbers; None if items are independent.
-
-    Returns
-    -------
-    The overall threshold, the thresholds [names], and notes.
-    """
-    classes = np.arange(len(tree.names)) < tree.classes
-    levels = np.where(classes, tree.depths.max(), tree.depths - 1)
-    at, deepest = levels[named], int(levels.max())
-    order = [level for level in range(deepest, -1, -1) if (levels == level).any()]
-    needed = 2 * np.log(RISK / len(order)) / np.log(target)
-    groups = np.arange(len(at)) if groups is None else groups
-    pools: list[list[int]] = [[]]
-    for level in order:
-        pools[-1].append(level)
-        inside = np.isin(at, pools[-1]) & passed
-        if effective_counts(right[inside], groups[inside])[1] >= needed:
-            pools.append([])
-    if (remaining := pools.pop()) and pools:
-        pools[-1] += remaining
-    pools = pools or [remaining]
-    by_level, pool_thresholds, notes = np.full(deepest + 1, np.inf), [], []
-    for pool in pools:
-        inside = np.isin(at, pool) & passed
-        threshold = threshold_for_accuracy(
-            score[inside], right[inside], target, RISK / len(pools), groups=groups[inside]
-        )
-        pool_thresholds.append((threshold, int(inside.sum())))
-        names = ", ".join(
-            "the classes" if level == deepest else f"depth {level + 1}" for level in pool
-        )
-        if threshold.message and len(pools) > 1:
-            notes.append(f"{names}: never predicted. {threshold.message}")
-            continue
-        by_level[pool] = threshold.value
-        if len(pool) > 1:
-            notes.append(
-                f"{names}: these share one threshold and one guarantee, because few items are named there"
-            )
-    supported = [pool for pool in pool_thresholds if not pool[0].message] or pool_thresholds
-    n_accepted = np.array([round(threshold.coverage * count) for threshold, count in supported])
-    hits = np.array([threshold.accuracy for threshold, _ in supported])
-    overall = replace(
-        supported[0][0],
-        coverage=float(n_accepted.sum()) / max(1, len(named)),
-        accuracy=float(np.average(hits, weights=n_accepted)) if n_accepted.sum() else float("nan"),
-        accuracy_low=min(threshold.accuracy_low for threshold, _ in supported),
-    )
-    return overall, by_level[levels], notes

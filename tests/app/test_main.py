@@ -4,13 +4,15 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
-from app.__main__ import main, newest_model
+from app.__main__ import at_a_desktop, main, newest_model
 from datasets.core.errors import SecondhandError
 from tests.app.sites import write_run
 from tests.datasets.test_layering import HEAVY, python
@@ -37,6 +39,28 @@ def test_the_newest_model_is_the_one_written_last(tmp_path):
 def test_errors_name_the_wrong_argument(tmp_path, words, message):
     with pytest.raises(SecondhandError, match=message or re.escape(str(tmp_path))):
         main([str(tmp_path), "--port", "0", *words])
+
+
+def test_a_taken_port_is_an_error_before_the_models_open(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        with pytest.raises(SecondhandError, match=rf"--port {port}: "):
+            main([str(tmp_path), "--port", port])
+
+
+def test_the_browser_opens_at_the_screen_of_this_machine_only(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert not at_a_desktop()
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert at_a_desktop()
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 1 10.0.0.2 22")
+    assert not at_a_desktop()
+    monkeypatch.delenv("SSH_CONNECTION")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    assert not at_a_desktop()
 
 
 def test_on_all_addresses_without_a_password_it_warns(tmp_path, capsys):
@@ -87,10 +111,10 @@ def test_the_command_serves_until_it_is_ended(tmp_path):
         _, stderr = process.communicate(timeout=30)
     finally:
         process.kill()
-    address, torn_file = re.escape(match[1]), re.escape(str(torn / "config.json"))
+    torn_folder, torn_file = re.escape(str(torn)), re.escape(str(torn / "config.json"))
     expected = (
-        rf"Starting on {address}\nOpening model 1 of 2\.\nOpening model 2 of 2\.\n"
-        rf"warning: {torn_file}.*\nBuilding the page\.\n"
+        rf"Opening the model {torn_folder} …\nOpening the model runs/colours/model …\n"
+        rf"warning: {torn_file}.*\nBuilding the page …\n"
     )
     assert re.fullmatch(expected, stderr)  # no traceback and no leak reports
     assert process.returncode == 0

@@ -161,19 +161,20 @@ def test_models_are_named_by_their_runs(tmp_path):
         load(tmp_path)
 
 
-def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_path):
+def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_path, caplog):
     folders = [tmp_path / name / "model" for name in ("one", "torn", "two")]
     for folder in folders:
         save_bundle(colours(), folder)
     (folders[1] / "config.json").write_text("{")
-    messages: list[str] = []
-    served, failed = load_each([*folders, "gone"], tell=messages.append)
+    caplog.set_level("INFO", "app")
+    served, failed = load_each([*folders, "gone"])
     site = Site(served, str(tmp_path), Limits(), failed=failed)
     assert [*site.models] == ["one", "two"]
     assert [*site.not_opened()] == ["torn", "gone"]
     assert site.not_opened()["torn"].startswith("model/config.json")
     assert str(tmp_path) not in site.not_opened()["torn"]
-    assert messages == [f"Opening model {n} of 4." for n in range(1, 5)]
+    expected = [f"Opening the model {folder} …" for folder in (*folders, "gone")]
+    assert [r.getMessage() for r in caplog.records if r.name == "app.serving"] == expected
     page = build_page(site)
     assert any(
         "torn could not be opened" in str(block.value)

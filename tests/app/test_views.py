@@ -248,7 +248,7 @@ def test_a_broken_file_is_not_unknown():
 
 def test_the_csv_has_the_columns_of_the_command():
     rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, BAD]))))
-    hidden = ("windows", "set", "known", "branch", "box", "detection", "offset")
+    hidden = ("windows", "known", "branch", "box", "detection", "offset")
     assert list(rows[0]) == [name for name in Prediction._fields if name not in hidden]
     assert rows[0]["path"] == "a.jpg"
     assert rows[0]["probability"] == "0.970000"

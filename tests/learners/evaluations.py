@@ -100,7 +100,7 @@ def make_evaluation(
         all_logits.append(logits)
         all_features.append(features)
     columns = [*Prediction._fields, "truth", "split", "gps"]
-    frame = pd.DataFrame(rows, columns=columns).drop(columns=["windows", "set"])
+    frame = pd.DataFrame(rows, columns=columns).drop(columns=["windows"])
     return Evaluation(frame, np.concatenate(all_logits), np.concatenate(all_features))
 
 

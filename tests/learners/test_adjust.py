@@ -125,7 +125,7 @@ def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path
     words = ["--threshold", "0.7", "--out", str(tmp_path / "out")]
     assert main([str(tmp_path / "labels"), *words]) == 0
     copy = load_bundle(tmp_path / "out")
-    assert [cut.value for cut in copy.decider.threshold_gate.guarantees] == [0.7] * 3
+    assert [cut.value for cut in copy.decider.threshold_gate.labels] == [0.7] * 3
     assert copy.metrics == {"test_map": 0.9}, "the precision was that of other thresholds"
 
     rng = np.random.default_rng(0)

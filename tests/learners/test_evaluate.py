@@ -70,7 +70,7 @@ def bundle(
 
 @pytest.fixture(scope="module")
 def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_bundle(bundle(folder, coverage=0.8), tmp_path_factory.mktemp("m") / "model"))
+    return str(save_bundle(bundle(folder), tmp_path_factory.mktemp("m") / "model"))
 
 
 @pytest.fixture
@@ -118,7 +118,6 @@ def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, 
     right = int((known["best"] == known["truth"]).sum())
     assert f"Right: {right} of 9 files ({100 * right / 9:.0f} %" in printed
     assert "temperature" in printed
-    assert "Prediction sets with the right class: 80 %" in printed
     assert "9 test files and 5 files of unknown classes" in page
     assert "combined" in page
     assert not [p for p in others.iterdir() if p.name.startswith(".")], "nothing half-written"
@@ -366,32 +365,6 @@ def test_an_older_model_says_that_it_cannot(model, others, capsys):
     assert report["expected"]["value"] is None
 
 
-def test_each_class_is_judged_by_its_own_threshold(folder, others, capsys):
-    """In predictions and in the evaluation."""
-    source = bundle(folder, target_accuracy=0.05, per_class=True)
-    each = dict(zip(CLASSES, source.decider.threshold_gate.guarantees, strict=True))
-    model, data = save_bundle(source, others / "model"), str(others / "data")
-    answers, report, page = run_evaluate(model, others)
-    printed = capsys.readouterr().out
-    shown = report["tables"]["Each class's threshold"]
-    assert [row["class"] for row in shown] == CLASSES
-    assert [row["guaranteed"] for row in shown] == [
-        None if cut.message else 0.05 for cut in each.values()
-    ]
-    answered_classes = set(answers["label"]) - {"unknown"}
-    assert answered_classes
-    assert all(f"Answered as {name}: " in printed for name in answered_classes)
-    assert "Its probability reaches the threshold of its class" in page
-    assert predict([str(model), data, "--format", "csv"]) == 0
-    predicted = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert sorted(predicted["label"]) == sorted(answers["label"])
-    subset = others / "some.csv"
-    subset.write_text("label,threshold\nred,0\n")
-    assert predict([str(model), data, "--threshold-per-class", str(subset), "--format", "csv"]) == 0
-    now = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert (now["label"] == predicted["label"])[now["best"] != "red"].all()
-
-
 def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     """In predictions and in the evaluation; a file's label is its class."""
     tree = Tree(("blue", "green", "red", "cold"), np.array([3, 3, -1, -1]), 3)
@@ -424,8 +397,8 @@ def test_a_node_above_the_true_class_is_a_right_answer(folder, others, capsys):
     predicted = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert sorted(row["label"] for row in predicted) == sorted(answers["label"])
     assert sorted(row["branch"] for row in predicted) == sorted(answers["branch"])
-    for other in (["--sets"], ["--events"], ["--threshold-per-class", "x.csv"]):
-        with pytest.raises(SecondhandError, match=r"--sets|tree of classes"):
+    for other in (["--events"], ["--threshold-per-class", "x.csv"]):
+        with pytest.raises(SecondhandError, match="tree of classes"):
             predict([*arguments, *other])
     (data / "red").rename(data / "cold")
     with pytest.raises(SecondhandError, match=r"label 'cold' is a group"):
@@ -449,7 +422,7 @@ def test_limits_count_what_belongs_together(model, others, capsys):
         results[name]["metrics"]["test_accuracy_interval"] for name in results
     )
     assert burst_high - burst_low > high - low
-    checked = re.findall(r"Prediction sets .* here \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
+    checked = re.findall(r"Answered here: \S+ % \[(\S+), (\S+)\]", capsys.readouterr().out)
     (low, high), (burst_low, burst_high) = ([*map(float, limits)] for limits in checked)
     assert burst_high - burst_low > high - low
 

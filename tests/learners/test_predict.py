@@ -26,12 +26,11 @@ from datasets.core.scanning import find_files
 from datasets.images.opening import open_picture
 from learners.backbones.building import NetworkSpec, build
 from learners.cli import console
-from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictor import Prediction
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.search import main as search
-from learners.uncertainty import Confidence, Outputs
+from learners.uncertainty import Confidence
 from tests.forks import Program
 from tests.kept.make import MODEL as SOUND_MODEL
 from tests.kept.make import write_clips
@@ -113,7 +112,7 @@ def test_jsonl_has_the_same_answers(model, folder, capsys):
         [
             f
             for f in Prediction._fields
-            if f not in ("set", "known", "branch", "box", "detection", "offset")
+            if f not in ("known", "branch", "box", "detection", "offset")
         ]
         + ["time", "latitude", "longitude", "deployment"]
     ] * 9
@@ -235,33 +234,6 @@ def test_a_reader_that_has_enough_is_no_error(model, folder):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_sets_are_a_column_on_request(folder, tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    held_out = Outputs(rng.normal(0, 1, (60, 3)), rng.integers(0, 3, 60))
-    fitted = Confidence.fit(held_out, settings=ConfidenceSettings(coverage=0.8))
-    model = saved(tmp_path / "model", fitted)
-    broken = tmp_path / "broken.jpg"
-    broken.write_text("no picture")
-    assert main([model, str(folder), str(broken), "--sets"]) == 3
-    rows = rows_of(capsys)
-    assert list(rows[0])[-6:-4] == ["set", "at"]
-    assert rows[-1]["set"] == "[]"
-    for row in rows[:-1]:
-        top, prediction_set = json.loads(row["top"]), json.loads(row["set"])
-        assert prediction_set
-        assert prediction_set == [name for name, _ in top][: len(prediction_set)]
-    main([model, str(folder), "--sets", "--format", "jsonl"])
-    lines = lines_of(capsys)
-    assert [line["set"] for line in lines] == [json.loads(row["set"]) for row in rows[:-1]]
-    main([model, str(folder), "--sets", "--format", "table"])
-    for line, row in zip(capsys.readouterr().out.splitlines(), rows, strict=False):
-        assert f"{{{', '.join(json.loads(row['set']))}}}" in line
-    with pytest.raises(SecondhandError, match=r"--sets: .*camtrap-dp"):
-        main([model, str(folder), "--sets", "--format", "camtrap-dp", "--out", str(tmp_path / "c")])
-    main([model, str(folder)])
-    assert "set" not in capsys.readouterr().out.splitlines()[0].split(",")
-
-
 def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
     broken = tmp_path / "broken.jpg"
     broken.write_text("no picture")
@@ -287,7 +259,6 @@ def test_what_makes_no_sense_is_a_wrong_call(model, folder):
     for command, words, message in (
         (main, [str(folder), "--overwrite"], "--overwrite: there is no --out"),
         (search, [example, str(folder), "--overwrite"], "--overwrite: there is no --out"),
-        (main, [str(folder), "--sets"], "--sets: .*--coverage"),
     ):
         with pytest.raises(SecondhandError, match=message):
             command([model, *words])
@@ -309,8 +280,6 @@ def test_only_the_classes_of_a_site_are_answered(model, folder, tmp_path, capsys
         main([*call, "grey,red"])
     with pytest.raises(SecondhandError, match="contains no class name"):
         main([*call, " , "])
-    with pytest.raises(SecondhandError, match=r"--sets .*--classes"):
-        main([*call, "red", "--sets"])
 
 
 def test_each_class_may_have_its_own_threshold(model, folder, tmp_path, capsys):

@@ -190,7 +190,6 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
         ({"accumulate": 20}, "--accumulate 20 with --bs 16 (use a multiple of --bs)"),
         ({"bs": 0, "accumulate": 20}, "--bs 0 (must be 1 or more)"),
-        ({"per_class": True}, "--per-class without --target-accuracy"),
         (
             {"overlap": 1, "background": "rest", "head": "cosine"},
             "--overlap 1 (must be 0 to 0.95); --background with --head cosine (use --head linear)",

@@ -266,7 +266,7 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
         first._replace(path=new[1]),
         first._replace(path=new[2], label="unknown", reason=OUT_OF_DISTRIBUTION),
     ]
-    OUTPUTS["csv"].write(answers, RowSettings(hidden=("set", "known")), out)
+    OUTPUTS["csv"].write(answers, RowSettings(hidden=("known",)), out)
     with pytest.raises(SecondhandError, match="no label was corrected"):
         load_table([str(tmp_path / "known"), str(out)])
     rows = pd.read_csv(out, keep_default_na=False)

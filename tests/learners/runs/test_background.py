@@ -120,7 +120,7 @@ def test_it_is_kept_apart_from_known_items_and_from_unknown_classes(run, folder,
     assert str(grey / "broken.jpg") in rejected.index
     copy = rejected[rejected.index.str.endswith("learnt.jpg")].item()
     assert copy.startswith(f"a copy of {grey / 'deep' / 'grey_000.jpg'}")
-    # Distances, the temperature and the sets use known items only.
+    # Distances and the temperature use known items only.
     reference = load_bundle(run / "model").decider.distance.reference
     assert len(reference) == items.split.eq("train").sum()
 

@@ -333,7 +333,7 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     extra.save(unknown / "extra.png")
     out = tmp_path / "run"
     main(["--data", str(folder), "--unknown", str(tmp_path / "strange"), "--out", str(out),
-          "--score", "rmds", "--target-accuracy", "0.6", "--coverage", "0.8", "--resize", "pad", *QUICK,
+          "--score", "rmds", "--target-accuracy", "0.6", "--resize", "pad", *QUICK,
           "--epochs", "1"])  # fmt: skip
     items = pd.read_csv(out / "items.csv")
     ood = items.loc[items.split.eq("unknown")]
@@ -344,7 +344,6 @@ def test_unknown_classes_a_score_and_sets(folder, tmp_path):
     assert str(unknown / "broken.jpg") in rejected.index
     config = json.loads((out / "model/config.json").read_text())
     assert config["confidence"]["threshold"]["on"] == "rmds"
-    assert config["confidence"]["sets"]["coverage"] == 0.8
     assert config["preprocessing"]["resize"] == "pad"
     assert "7 files of unknown classes" in (out / "report/index.html").read_text()
     measured = json.loads((out / "report/report.json").read_text())["unknown_classes"]
@@ -486,10 +485,10 @@ def test_an_error_leaves_no_run_folder(folder, tmp_path):
 def test_all_wrong_numbers_are_named_at_once(folder, tmp_path):
     with pytest.raises(
         SecondhandError,
-        match=r"--overlap 1\.5.*--epochs -1.*--bs 0.*--threshold 1\.5.*--coverage 1\.0",
+        match=r"--overlap 1\.5.*--epochs -1.*--bs 0.*--threshold 1\.5.*--keep-known 1\.5",
     ):
         main(["--data", str(folder), "--out", str(tmp_path / "r"), "--epochs", "-1", "--bs", "0",
-              "--threshold", "1.5", "--coverage", "1", "--overlap", "1.5"])  # fmt: skip
+              "--threshold", "1.5", "--keep-known", "1.5", "--overlap", "1.5"])  # fmt: skip
 
 
 def test_no_room_is_found_out_before_training(folder, tmp_path):

@@ -261,9 +261,6 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
         main([*words, "--classes-table", str(table)])
     assert not (tmp_path / "run").exists()
     table.write_text("label,parent\ncold,\nblue,cold\ngreen,cold\nred,\n")
-    flags = ["--target-accuracy", "0.9", "--per-class"]
-    with pytest.raises(SecondhandError, match="each depth has its own threshold"):
-        main([*words, "--classes-table", str(table), *flags])
     assert main([*words, "--classes-table", str(table)]) == 0
     bundle = load_bundle(tmp_path / "run/model", network=False)
     tree = bundle.decider.tree

@@ -10,7 +10,6 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items import DataSettings
-from learners.cli.settings import Settings
 from learners.tasks.base import Task
 from learners.tasks.choose import choose_task, task_of
 from learners.tasks.multi_label import MultiLabel
@@ -51,10 +50,3 @@ def test_a_model_has_the_task_that_it_was_trained_for() -> None:
     assert choose_task(on, of_tree) == ClassTree(origin=of_tree)
     with pytest.raises(SecondhandError, match=r"--from runs/x/model"):
         choose_task(on, model(multi_label))
-
-
-def test_a_tree_has_no_thresholds_of_its_classes() -> None:
-    settings = Settings().but(target_accuracy=0.9, per_class=True)
-    SingleLabel().check(settings)
-    with pytest.raises(SecondhandError, match="--per-class"):
-        ClassTree(tree=TREE).check(settings)

@@ -260,18 +260,15 @@ def test_a_target_accuracy_is_met_on_new_items():
     assert (decided.best == new_labels).mean() < 0.97  # the target has an effect
 
 
-@pytest.mark.parametrize("per_class", [False, True])
 @pytest.mark.parametrize("score", ["msp", "combined"])
 @pytest.mark.parametrize("target", [0.9, 0.99])
-def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class, target):
+def test_a_target_out_of_reach_answers_no_more_than_without_it(score, target):
     """The answers are hardly better than chance: no threshold can guarantee the target."""
     logits, _, features = world(300, seed=1)
     wrong = np.random.default_rng(0).integers(0, 4, 300)
     held_out, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
     plain = Confidence.fit(held_out, train, ConfidenceSettings(score=score, threshold=0.7))
-    settings = ConfidenceSettings(
-        score=score, threshold=0.7, target_accuracy=target, per_class=per_class
-    )
+    settings = ConfidenceSettings(score=score, threshold=0.7, target_accuracy=target)
     model = Confidence.fit(held_out, train, settings)
     answered, default = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
     assert not (answered & ~default).any()
@@ -281,7 +278,6 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, per_class,
     )
     assert model.score_gate.floors == plain.score_gate.floors
     assert model.threshold_gate.threshold.message
-    assert model.threshold_gate.guarantees == []
     (note,) = [note for note in model.notes if "cannot guarantee" in note]
     assert "--threshold" in note
     assert "--target-accuracy" in note
@@ -396,13 +392,10 @@ def test_a_threshold_on_a_lost_score_is_refused():
         ("threshold.overall.value", 1.1),
         ("threshold.overall.value", float("nan")),
         ("threshold.overall.coverage", 2),
-        ("sets", [1]),
-        ("sets.classes", 4),
-        ("sets.n", 1.5),
     ],
 )
 def test_a_bad_value_in_json_is_named(key, bad):
-    model = fitted(coverage=0.9)
+    model = fitted()
     settings = json.loads(json.dumps(model.to_dict()))
     *outer, last = key.split(".")
     parent = settings
@@ -470,10 +463,7 @@ def test_distances_to_classes_need_the_training_items_labels():
 
 
 def test_few_items_are_noted():
-    model = fitted(10, coverage=0.99)
-    assert any(
-        "10 calibration items cannot guarantee a coverage of 0.99" in note for note in model.notes
-    )
+    model = fitted(10)
     assert any("All 10 calibration items are predicted" in note for note in model.notes)
     assert any("at least 20 are needed. No file is refused" in note for note in model.notes)
     assert fitted(20).decide(*unknown_items(1)).reason == [OUT_OF_DISTRIBUTION]
@@ -515,18 +505,6 @@ def test_a_class_missing_from_calibration_can_still_be_predicted():
     new_logits, new_labels, new = world(400, seed=3)
     decided = model.decide(new_logits, new)
     assert (decided.label[new_labels == 2] == 2).mean() > 0.5
-
-
-def test_sets_travel_with_the_settings():
-    model = fitted(coverage=0.9)
-    settings = json.loads(json.dumps(model.to_dict()))
-    again = Confidence.from_dict(settings, model.arrays())
-    logits, labels, features = world(500, seed=4)
-    p = model.decide(logits, features).probabilities
-    inside = again.sets.predict(p)
-    assert (inside == model.sets.predict(p)).all()
-    assert inside[np.arange(500), labels].mean() > 0.86
-    assert fitted().sets is None
 
 
 def test_another_threshold_or_score_leaves_the_rest():
@@ -659,7 +637,7 @@ def test_a_background_takes_its_share_of_the_probability():
 
 def test_a_background_is_saved():
     held_out, _, _ = with_background(400, seed=1)
-    model = Confidence.fit(held_out, held_out, ConfidenceSettings(coverage=0.9), background=True)
+    model = Confidence.fit(held_out, held_out, background=True)
     again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
     assert again.calibrator.background
     np.testing.assert_array_equal(
@@ -667,8 +645,6 @@ def test_a_background_is_saved():
         model.decide(held_out.logits, held_out.features).probabilities,
     )
     assert not Confidence.from_dict(fitted().to_dict()).calibrator.background
-    inside = model.sets.predict(model.decide(held_out.logits, held_out.features).probabilities)
-    assert inside[np.arange(len(held_out.labels)), held_out.labels].mean() > 0.88
 
 
 def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
@@ -725,9 +701,7 @@ def test_classes_have_thresholds_of_their_own() -> None:
         model.with_threshold([0.5, 1.5, 0.5])
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"target_accuracy": 0.9}, {"target_accuracy": 0.9, "per_class": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"target_accuracy": 0.9}])
 def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(options):
     model = fitted(2000, **options)
     logits, _, features = world(1500, seed=6, noise=2.5)

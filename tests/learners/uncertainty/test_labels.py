@@ -76,11 +76,11 @@ def test_each_label_keeps_the_precision_it_guarantees():
         model = fitted(500, seed, 0.8)
         assigned = model.decide(logits).predicted
         broken += [targets[assigned[:, k], k].mean() < 0.8 for k in (0, 1)]
-        assert model.threshold_gate.guarantees[0].coverage > 0.2
+        assert model.threshold_gate.labels[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
-    assert "cannot guarantee a precision" in model.threshold_gate.guarantees[2].message
-    assert model.threshold_gate.guarantees[2].value == 0.8  # above the default rule's, here 0.5
-    assert "--target-accuracy" in model.threshold_gate.guarantees[2].message
+    assert "cannot guarantee a precision" in model.threshold_gate.labels[2].message
+    assert model.threshold_gate.labels[2].value == 0.8  # above the default rule's, here 0.5
+    assert "--target-accuracy" in model.threshold_gate.labels[2].message
     assert any(note.startswith("once: too few calibration items") for note in model.notes)
 
 
@@ -88,7 +88,7 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     logits, targets = sample(500, 0, 3.0)
     settings = ConfidenceSettings(target_accuracy=0.8)
     model = Confidence.fit_labels(Outputs(logits), targets, settings, NAMES)
-    rare = model.threshold_gate.guarantees[2]
+    rare = model.threshold_gate.labels[2]
     assert rare.value == ConfidenceSettings().threshold > 0.8
     assert "without a guarantee" in rare.message
     assert "--target-accuracy" in rare.message
@@ -103,11 +103,9 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     model = Confidence.fit_labels(held_out, y, settings, NAMES, reference=reference)
     # The threshold and its guarantee use the items that pass the distance.
     decided = model.decide(z, near[:400])
-    assert decided.predicted[:, 0].mean() == pytest.approx(
-        model.threshold_gate.guarantees[0].coverage
-    )
+    assert decided.predicted[:, 0].mean() == pytest.approx(model.threshold_gate.labels[0].coverage)
     assert y[decided.predicted[:, 0], 0].mean() == pytest.approx(
-        model.threshold_gate.guarantees[0].accuracy
+        model.threshold_gate.labels[0].accuracy
     )
     known = model.decide(z[:200], near[700:])
     out_of_distribution = [reason == "out of distribution" for reason in known.reason]
@@ -152,7 +150,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
     few = Confidence.fit_labels(Outputs(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
-    assert few.threshold_gate.guarantees[2].message.endswith("calibrated with all labels together")
+    assert few.threshold_gate.labels[2].message.endswith("calibrated with all labels together")
     assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
 
@@ -173,9 +171,8 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
         wrong = {**stored, "calibrator": {**stored["calibrator"], key: value}}
         with pytest.raises(SecondhandError, match=rf"confidence\.calibrator.*{key}"):
             Confidence.from_dict(wrong)
-    for guarantees in ([], stored["threshold"]["guarantees"][:2]):
-        wrong = {**stored, "threshold": {**stored["threshold"], "guarantees": guarantees}}
-        with pytest.raises(SecondhandError, match=r"confidence\..*guarantees"):
-            Confidence.from_dict(wrong)
+    for labels in ([], stored["threshold"]["labels"][:2], None):
+        with pytest.raises(SecondhandError, match=r"confidence\.threshold\.labels"):
+            Confidence.from_dict({**stored, "threshold": {"labels": labels}})
     with pytest.raises(SecondhandError, match="--score knn"):
         model.with_score("knn")

@@ -1,29 +1,22 @@
-"""Thresholds that keep their guarantee: for all items, for each class, and for grouped items.
+"""Thresholds that keep their guarantee: for all items, for each label, and for grouped items.
 
 The references are scipy's exact limits, direct sums and simulations.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.special import ndtri
-from scipy.stats import beta, binomtest
+from scipy.stats import beta
 
-from app.views import model_rule, rule_words
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation import calibration_check
 from learners.evaluation.calibration_metrics import fraction
 from learners.files import jsonable
-from learners.inference.exporting import metadata
-from learners.model import load_bundle, save_bundle
 from learners.uncertainty import Outputs
-from learners.uncertainty.arrays import softmax, with_margin
-from learners.uncertainty.decision import NO_CLASS, Confidence
+from learners.uncertainty.arrays import with_margin
+from learners.uncertainty.decision import Confidence
 from learners.uncertainty.thresholds import (
     Threshold,
     _joint_risk,
@@ -34,10 +27,7 @@ from learners.uncertainty.thresholds import (
     risk_coverage,
     threshold_for_accuracy,
     threshold_for_coverage,
-    thresholds_by_class,
 )
-from learners.uncertainty.tree import TOP, Tree, guaranteed
-from tests.learners.evaluations import make_bundle
 
 
 def draw(n, seed):
@@ -268,150 +258,11 @@ def test_every_target_counts_groups() -> None:
     chosen = threshold_for_accuracy(score, right, 0.9, groups=groups)
     assert "300 calibration items from 10 groups, which count as 10 indep" in chosen.message
     assert chosen.accuracy_low < 0.9 < threshold_for_accuracy(score, right, 0.9).accuracy_low
-    tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
     labels = np.arange(300) % 2
     logits = 4 * np.eye(2)[labels] + score[:, None] * [0.1, -0.1]
     settings = ConfidenceSettings(target_accuracy=0.9)
     for used_groups, messages in ((None, False), (groups, True)):
-        ungrouped = threshold_for_accuracy(score, right, 0.9)
-        _, each, _ = thresholds_by_class(ungrouped, labels, score, right, ["a", "b"], used_groups)
-        assert [bool(cut.message) for cut in each] == [messages] * 2
-        passed = np.ones(300, bool)
-        cut, _, _ = guaranteed(tree, labels * 4, score, right, passed, 0.9, used_groups)
-        assert bool(cut.message) == messages
         one = Confidence.fit_labels(
             Outputs(logits, None, None, used_groups), np.eye(2)[labels], settings, ["a", "b"]
         )
-        assert [bool(cut.message) for cut in one.threshold_gate.guarantees] == [messages] * 2
-
-
-# --- a guarantee for each class ------------------------------------------------------------------------
-
-NAMES = ["often", "doubtful", "rare", "wrong"]
-
-
-def by_score(n: list[int], seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return named class, score and outcome; the classes differ in how the score matters."""
-    rng = np.random.default_rng(seed)
-    predicted = np.repeat(np.arange(4), n)
-    score = rng.random(len(predicted))
-    right = rng.random(len(predicted)) < np.choose(predicted, [0.99, 0.7 + 0.3 * score, 1.0, 0.7])
-    return predicted, score, right
-
-
-def limits(score: np.ndarray, right: np.ndarray, cut: float, risk: float) -> tuple[float, float]:
-    """Return one-sided limits, each at ``risk``, for the items above the cut."""
-    hits, n = right[score >= cut].sum(), (score >= cut).sum()
-    return beta.ppf(risk, hits, n - hits + 1), beta.ppf(1 - risk, hits + 1, n - hits)
-
-
-def by_class(n: list[int], seed: int, fallback: float = 0.5) -> tuple[list[Threshold], list[str]]:
-    predicted, score, right = by_score(n, seed)
-    cut = Threshold(fallback, 1.0, 0.9, 0.9, "", 0.9)
-    total, chosen, notes = thresholds_by_class(cut, predicted, score, right, NAMES)
-    answered = score >= np.array([one.value for one in chosen])[predicted]
-    assert (total.coverage, total.accuracy) == (answered.mean(), right[answered].mean())
-    assert total.value == fallback
-    assert np.isnan([total.target, total.accuracy_low]).all()  # replaced by each class's
-    return chosen, notes
-
-
-def test_each_class_has_the_lowest_threshold_that_its_items_support() -> None:
-    sizes = [150, 900, 12, 150]
-    predicted, score, right = by_score(sizes, 3)
-    (often, doubtful, rare, wrong), notes = by_class(sizes, 3)
-    for k, cut in ((0, often), (1, doubtful)):
-        of_class = [values[predicted == k] for values in (score, right)]
-        risk = _joint_risk(sizes[k], 0.9, 0.05)
-        valid = [t for t in of_class[0] if limits(*of_class, t, risk)[0] >= 0.9]
-        assert cut.value == pytest.approx(min(valid), rel=1.01e-4)
-        answered_right = of_class[1][of_class[0] >= cut.value]
-        exact = binomtest(int(answered_right.sum()), len(answered_right), alternative="greater")
-        assert cut.accuracy_low == pytest.approx(exact.proportion_ci(1 - risk, "exact").low)
-        assert (cut.message, cut.target) == ("", 0.9)
-        assert cut.coverage == (of_class[0] >= cut.value).mean()
-    # Nothing contradicts the rare class's threshold; the items contradict the other's.
-    assert rare.value == 0.5
-    assert "cannot guarantee" in rare.message
-    assert limits(*(v[predicted == 3] for v in (score, right)), 0.5, 0.05)[1] < 0.9
-    assert (wrong.value, wrong.coverage) == (np.inf, 0)
-    n = int((score[predicted == 2] >= 0.5).sum())
-    assert notes[0].startswith(
-        f"Too few calibration items to guarantee 0.9 for: rare ({n} of {n} right)"
-    )
-    assert "threshold of all classes" in notes[0]
-    assert "wrong (" in notes[1]
-    assert "never predicted" in notes[1]
-
-
-def test_where_all_together_reach_nothing_only_classes_that_do_are_answered() -> None:
-    predicted, score, right = by_score([150, 0, 12, 0], 3)
-    cut = Threshold(0.5, 1.0, 0.9, 0.8, "cannot guarantee", 0.9)
-    _, chosen, _ = thresholds_by_class(cut, predicted, score, right, NAMES)
-    assert [one.value == np.inf for one in chosen] == [False, True, True, True]
-    of_class = predicted == 2
-    _, chosen, _ = thresholds_by_class(
-        cut, predicted[of_class], score[of_class], right[of_class], NAMES
-    )
-    assert [one.value for one in chosen] == [0.5] * 4  # one threshold for all
-
-
-@pytest.mark.slow
-def test_a_guarantee_of_a_class_is_broken_no_more_often_than_it_says() -> None:
-    """The scores are useless and each class is just below the target: no guarantee is right."""
-    broken = np.zeros(4)
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        predicted, score = rng.integers(0, 4, 400), rng.random(400)
-        cut = Threshold(0.5, 1.0, 0.9, 0.9, "", 0.9)
-        chosen = thresholds_by_class(cut, predicted, score, rng.random(400) < 0.8999, NAMES)[1]
-        broken += [one.message == "" for one in chosen]
-    assert (broken <= 100 * 0.05 + 3 * np.sqrt(100 * 0.05 * 0.95)).all()
-    assert broken.sum() > 4  # it is not needlessly strict
-
-
-def world(n: int, seed: int) -> Outputs:
-    """Return calibrated logits of four classes: two are easy to tell, the others hard."""
-    rng = np.random.default_rng(seed)
-    z = rng.normal(0, 1, (n, 4)) + 5 * np.eye(4)[rng.integers(0, 4, n)] * [1.6, 1.4, 0.8, 0.2]
-    return Outputs(z, np.array([rng.choice(4, p=p) for p in softmax(z)]))
-
-
-@pytest.mark.slow
-def test_new_items_of_a_class_are_right_as_often_as_guaranteed(tmp_path: Path) -> None:
-    settings = ConfidenceSettings(target_accuracy=0.95, per_class=True, score="msp")
-    fitted = Confidence.fit(world(1500, 0), None, settings, names=NAMES)
-    guaranteed = [k for k, cut in enumerate(fitted.threshold_gate.guarantees) if not cut.message]
-    assert 2 <= len(guaranteed) < 4
-    assert any("Too few calibration items" in note and NAMES[3] in note for note in fitted.notes)
-    bundle = make_bundle(NAMES, distance=False)
-    bundle.confidence = fitted
-    folder = save_bundle(bundle, tmp_path / "model")
-    opened, new = load_bundle(folder).decider, world(6000, 1)
-    decided = opened.decide(new.logits)
-    assert (decided.label == fitted.decide(new.logits).label).all()
-    for k in guaranteed:
-        right = new.labels[decided.label == k] == k
-        assert limits(np.ones(len(right)), right, 1, 0.05)[1] >= 0.95
-    assert (decided.label == NO_CLASS).any()
-    # One threshold for all leaves more of the easy classes unknown.
-    one = ConfidenceSettings(target_accuracy=0.95, score="msp")
-    one_threshold = Confidence.fit(world(1500, 0), None, one).decide(new.logits)
-    assert (decided.label == 0).sum() > (one_threshold.label == 0).sum()
-    checked = calibration_check(opened, new, NAMES)
-    row = checked.table.set_index("what").loc["accuracy of those as often"]
-    assert (row["guaranteed"], row["items"]) == (0.95, (decided.label == 0).sum())
-    answered = f"Answered as often: {row['items']:.0f} of {len(new)}, right "
-    assert any(line.startswith(answered) for line in checked.lines)
-    rule = model_rule(opened, NAMES)
-    assert "the threshold of the class; chosen for a target accuracy of each class of 95" in (
-        rule_words(rule)
-    )
-    stored = json.loads(metadata(bundle)["secondhand.thresholds"])
-    assert stored == [None if v == np.inf else v for v in opened.threshold_gate.by_name]
-    assert not opened.with_threshold(0.5).threshold_gate.guarantees
-    config = json.loads((folder / "config.json").read_text())
-    config["confidence"]["threshold"]["guarantees"].pop()
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SecondhandError, match=r"confidence\.guarantees: .*4 classes"):
-        load_bundle(folder)
+        assert [bool(cut.message) for cut in one.threshold_gate.labels] == [messages] * 2

@@ -1,9 +1,8 @@
-"""The tree above the classes: how it is read, what is named and guaranteed, against brute force."""
+"""The tree above the classes: how it is read, what is named, against brute force."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,21 +12,19 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings, Settings
 from learners.evaluation.figures import tree_figures
 from learners.model.bundle import load_bundle, save_bundle
-from learners.uncertainty import Outputs, thresholds
+from learners.uncertainty import Outputs
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.tree import (
     MAX_DEPTH,
     TOP,
     Tree,
-    guaranteed,
     overconfident_depths,
     read_tree,
 )
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 CLASSES = ["apple", "pear", "leek", "milk"]
-ALL = np.ones(3000, bool)
 FRUIT = ["label,parent", "food,", "fruit,food", "apple,fruit", "pear,fruit", "leek,food", "milk,"]
 
 
@@ -184,53 +181,6 @@ def test_a_tree_adds_answers_and_changes_none() -> None:
     assert restricted.probabilities[:, 3:].max() == 0
 
 
-def test_a_guarantee_holds_at_every_depth_that_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is broken at some depth in at most 5 % of draws of the calibration items."""
-    tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
-    monkeypatch.setattr(thresholds, "_joint_risk", cache(thresholds._joint_risk))
-    at = np.arange(400) % 2 == 0
-    draws, broken, answered = 120, 0, 0
-    for seed in range(draws):
-        rng = np.random.default_rng(seed)
-        score = rng.uniform(0, 1, 400)
-        # The worst case: every depth is right at most as often as guaranteed.
-        right = rng.random(400) < np.where(at, 0.899, np.where(score > 0.5, 0.97, 0.8))
-        total, cut, _ = guaranteed(tree, np.where(at, 0, 4), score, right, ALL[: len(right)], 0.9)
-        above, classes = cut[4], cut[0]
-        true = (
-            1.0
-            if above >= 1
-            else 0.97
-            if above > 0.5
-            else (0.97 * 0.5 + 0.8 * (0.5 - above)) / (1 - above)
-        )
-        broken += (bool(np.isfinite(classes)) and not total.message) or true < 0.9
-        answered += bool(np.isfinite(above))
-    assert broken <= 10  # of 120 at 5 %; more has a chance of 3 %
-    assert answered > 60
-
-
-def test_depths_with_few_items_share_a_guarantee() -> None:
-    tree = Tree(("a", "b", "c", "d", "ab", "cd"), np.array([4, 4, 5, 5, TOP, TOP]), 4)
-    rng = np.random.default_rng(0)
-    nodes = np.where(rng.random(300) < 0.1, 4, 0)
-    score, right = rng.uniform(0, 1, 300), np.ones(300, bool)
-    total, cut, notes = guaranteed(tree, nodes, score, right, ALL[: len(right)], 0.95)
-    assert cut[4] == cut[0] == total.value <= score.min()
-    assert notes == [
-        "the classes, depth 1: these share one threshold and one guarantee, because few items are named there"
-    ]
-    repeated = np.tile(nodes, 10)
-    wrong = np.tile(nodes == 0, 10)  # never right above the classes
-    total, cut, notes = guaranteed(
-        tree, repeated, np.tile(score, 10), wrong, ALL[: len(repeated)], 0.95
-    )
-    assert np.isinf(cut[4])
-    assert cut[0] == total.value
-    assert notes[0].startswith("depth 1: never predicted. ")
-    assert total.accuracy == 1
-
-
 def test_sums_that_claim_too_much_are_told() -> None:
     tree = Tree(("a", "b", "c", "ab"), np.array([3, 3, TOP, TOP]), 3)
     rng = np.random.default_rng(0)
@@ -271,8 +221,8 @@ def test_a_model_folder_keeps_its_tree(tmp_path: Path) -> None:
             load_bundle(folder)
 
     cut = config["confidence"]["threshold"]
-    refused("threshold.by_name is", threshold={**cut, "by_name": [*cut["by_name"], 0.1]})
-    refused("threshold.by_name is", threshold={**cut, "by_name": ["x", *cut["by_name"][1:]]})
+    refused("threshold.by_name is", threshold={**cut, "by_name": [0.1]})
+    refused("threshold.by_name is", threshold={**cut, "by_name": ["x", 0, 0, 0]})
     refused("tree.reach is 2: expected", tree={"reach": 2})
     (folder / "config.json").write_text(json.dumps(config))
     text = (folder / "classes.csv").read_text()
@@ -319,10 +269,9 @@ def test_figures_of_depths_are_counted() -> None:
 
 
 def test_what_does_not_go_with_a_tree_is_said_at_the_start() -> None:
-    for other in ({"background": "noise"}, {"coverage": 0.9}):
-        settings = Settings().but(data="x", classes_table=Path("classes.csv"), **other)
-        with pytest.raises(SecondhandError, match="with --classes-table"):
-            settings.check()
+    settings = Settings().but(data="x", classes_table=Path("classes.csv"), background="noise")
+    with pytest.raises(SecondhandError, match="--background with --classes-table"):
+        settings.check()
 
 
 def test_a_target_out_of_reach_leaves_the_rule_without_one() -> None:
