@@ -21,16 +21,15 @@ from markupsafe import Markup
 
 from datasets.core.cells import read_frame
 from datasets.core.errors import SecondhandError
-from datasets.images import open_picture
 from datasets.items import UNKNOWN
-from learners.evaluation import fraction
+from datasets.spectrograms import Source
+from learners.evaluation import fraction, is_correct
 from learners.inference import deepest_label
-from learners.report import part_name, reliability
-from learners.templates import data_uri, render
+from learners.report import Pictures, page_picture, part_name, reliability
+from learners.templates import render
 
 if TYPE_CHECKING:
     from learners.inference import Predictor
-    from learners.uncertainty import Tree
 
 log = logging.getLogger(__name__)
 _TILES = {
@@ -100,12 +99,12 @@ class Evidence:
     Parameters
     ----------
     folder : the model folder; None for a model without one.
-    classes : the model's classes. tree : the tree above them.
+    classes : the model's classes.
     """
 
-    def __init__(self, folder: Path | None, classes: list[str], tree: Tree | None = None) -> None:
+    def __init__(self, folder: Path | None, classes: list[str]) -> None:
         self.run = None if folder is None else folder.parent
-        self.classes, self.tree = classes, tree
+        self.classes = classes
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
@@ -142,10 +141,7 @@ class Evidence:
             ]
             label = pd.Series(named, rows.index, dtype=object)
             accepted = label.ne("") & ~rows["distance_p"].lt(alpha)
-        right = accepted & label.eq(rows["truth"])
-        if self.tree is not None:
-            contains = self.tree.correct(label, rows["truth"]).tolist()
-            right = accepted & pd.Series(contains, rows.index)
+        right = accepted & is_correct(rows.assign(label=label))
         units = pd.factorize(rows["unit"])[0] if "unit" in rows else None
         return RuleEffect(accepted.to_numpy(bool), right.to_numpy(bool), units)
 
@@ -299,14 +295,8 @@ def _limits(interval: object) -> tuple[float, float] | None:
 
 
 def _thumbnail(predictor: Predictor, item: Example) -> str:
-    spectrogram = predictor.spectrogram
     try:
-        if spectrogram is None:
-            picture = open_picture(item.path, at_least=160)
-        else:
-            picture = spectrogram.image(spectrogram.read(item.path, at=item.gps)).convert("RGB")
+        return page_picture(Pictures(predictor).render(Source(item.path, at=item.gps)), 160)
     except SecondhandError as error:
         log.info("no example: %s", error)
         return ""
-    picture.thumbnail((160, 160))
-    return data_uri(picture, 80)

@@ -307,9 +307,8 @@ class Site:
 
     def _read_evidence(self, name: str, served: Served) -> None:
         # Evidence is read of single-label models only.
-        confidence = served.predictor.confidence
-        folder = served.folder if confidence.exclusive else None
-        self.evidence[name] = Evidence(folder, served.predictor.classes, confidence.tree)
+        folder = served.folder if served.predictor.confidence.exclusive else None
+        self.evidence[name] = Evidence(folder, served.predictor.classes)
 
     def add(self, folder: Path, device: str) -> None:
         """Add a model that was trained from the page; load it again if it has been written again since.

@@ -124,11 +124,12 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
         refused = OUT_OF_DISTRIBUTION
     elif not named:
         refused = AMBIGUOUS
-    elif answer.known < rule.floor:  # NaN: never
-        refused = UNUSUAL
-    else:  # below the threshold only a node above the classes is named
-        reason = AMBIGUOUS if answer.probability < rule.threshold else Reason()
-        return answer._replace(label=named, reason=reason, windows=windows)
+    else:  # below the threshold only a group is named
+        sure = answer.probability >= rule.threshold
+        if not answer.known < rule.floor:  # NaN: never
+            reason = Reason() if sure else AMBIGUOUS
+            return answer._replace(label=named, reason=reason, windows=windows)
+        refused = UNUSUAL if sure else AMBIGUOUS
     return answer._replace(label=UNKNOWN, reason=refused, windows=windows)
 
 
@@ -179,7 +180,7 @@ def explanation(answer: Prediction, rule: Rule) -> str:
 
 
 def path_words(answer: Prediction) -> str:
-    """The path down the tree with the probability of each node; "" without a tree."""
+    """The path down the tree with the probability of each group; "" without a tree."""
     return " > ".join(f"{name} {percent(p)}" for name, p in answer.branch)
 
 
@@ -189,8 +190,8 @@ def headline(answer: Prediction) -> str:
 
 
 def events_in(answer: Prediction) -> list[Prediction]:
-    """The events of a recording: neighbouring windows with the same label; none of a tree of classes."""
-    if not answer.windows or answer.branch:
+    """The events of a recording: neighbouring windows with the same label."""
+    if not answer.windows:
         return []
     # Only the labels and times count here: the windows do not list all classes.
     top = [(name, 1.0) for name in sorted({n for w in answer.windows for n in names_of(w.label)})]

@@ -129,7 +129,7 @@ def _estimate(settings: Any) -> int:
         check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
     bundle = load_bundle(settings.model, network=False)
     audit = read_audit(settings.labels, settings.model)
-    labels = labels_of(audit, bundle.classes, bundle.decider.tree)
+    labels = labels_of(audit, bundle.classes, bundle.decider.ancestors)
     files, count = sum(s.files for s in labels.strata), len(labels.right)
     answered = sum(s.files for s in labels.strata if s.answered)
     estimates = accuracies(labels.strata)

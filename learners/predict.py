@@ -120,11 +120,6 @@ def _options(settings: Any, bundle: Bundle, output: Output) -> dict[str, Any]:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
     in_windows = settings.windows or settings.events or output.windows
     options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
-    chosen = [name for name in ("events", "threshold_per_class") if getattr(settings, name)]
-    if chosen and bundle.decider.tree is not None:
-        raise SecondhandError(
-            f"{flag(chosen[0])} is not available for {settings.model}, which has a tree of classes. Leave it out"
-        )
     if settings.classes is not None:
         options["only"] = read_class_names(settings.classes)
         check_class_names(options["only"], settings.model, bundle.classes, "--classes")
@@ -180,7 +175,6 @@ def _shape(
     check_moment(predictor.kind, settings.at)
     _check_flags(settings, "boxes" if detections else predictor.kind, output)
     strain = _strain(predictor, settings)
-    tree = predictor.confidence.tree
     clockless = predictor.kind in ("strain", "embedding")  # the files of embeddings are not opened
     if settings.deployments is not None and clockless:
         raise SecondhandError(
@@ -197,9 +191,9 @@ def _shape(
         events, bursts = None, _bursts(predictor, settings, clock)
     if events is not None and strain is not None:
         events.unit = ""
-    shown = {"known": settings.score is not None, "branch": tree is not None}
-    shown |= dict.fromkeys(("box", "detection"), detections is not None)
-    shown["offset"] = predictor.kind == "strain" and events is None
+    hidden = {*predictor.unused} | ({"offset"} if events is not None else set())
+    hidden |= {"known"} if settings.score is None else set()
+    hidden |= {"box", "detection"} if detections is None else set()
     low, high = (getattr(predictor.spectrogram, name, 0.0) for name in ("fmin", "fmax"))
     shape = RowSettings(
         windows=settings.windows or output.windows or (detections is not None and output.parts),
@@ -207,10 +201,10 @@ def _shape(
         bursts=bursts,
         top=_top(settings),
         lists_top=settings.top is not None,
-        hidden=[name for name, is_shown in shown.items() if not is_shown],
+        hidden=sorted(hidden),
         names=settings.paths,
         band=(low, high),
-        classes=predictor.classes if tree is None else tree.names,
+        classes=predictor.names,
         gps=predictor.kind == "strain",
         clock=clock,
         detections=detections,

@@ -221,7 +221,10 @@ def _difference(before: Path, after: Path, ignored: Collection[str]) -> str:
     """Return the first line in which two files differ, or ""."""
     if not (before.is_file() and after.is_file()):
         return "only in one of the two"
-    texts = (_without_keys(path.name, _text(path), ignored) for path in (before, after))
+    texts = (
+        _HASH.sub("HASH", _without_keys(path.name, _text(path), ignored))
+        for path in (before, after)
+    )
     lines = ([line for line in text.splitlines() if not _OF_ITS_TIME.match(line)] for text in texts)
     for number, (old, new) in enumerate(zip_longest(*lines, fillvalue=""), 1):
         if old != new and not _equal_but_for_last_digits(old, new):
@@ -233,7 +236,8 @@ def _without_keys(name: str, text: str, ignored: Collection[str]) -> str:
     if not ignored:
         return text
     if name.endswith(".json"):
-        return json.dumps(_pruned(json.loads(text), ignored), indent=1, ensure_ascii=False)
+        text = json.dumps(_pruned(json.loads(text), ignored), indent=1, ensure_ascii=False)
+        return text.replace(",\n", "\n")  # which the last of the keys that are left has not
     if name.endswith(".jsonl"):
         rows = [_pruned(json.loads(line), ignored) for line in text.splitlines()]
         return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
@@ -255,6 +259,8 @@ def _pruned(value: Any, ignored: Collection[str]) -> Any:
 
 #: Lines that differ from run to run: durations, dates and a hash of paths.
 _OF_ITS_TIME = re.compile(r'\s*"?(seconds|trained|evaluated|items_sha256|model_sha256)"?:')
+#: Hashes of model folders, whose files name all that a version stores.
+_HASH = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{12})\b")
 _NUMBER = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
 
 

@@ -1,18 +1,18 @@
 """Opens audio files safely: WAV, FLAC, OGG, Opus, MP3 and AIFF with soundfile, M4A with av.
 
 Headers are untrusted. Their values are checked against the limits below and the size of the file before
-memory is allocated, and samples are decoded in blocks. So a file whose header claims 80 GB costs no more than
+memory is allocated, and samples are decoded in blocks. So a WAV file whose header claims 80 GB costs no more than
 its real content. Of a recording that was cut off, what is there is read; `check_whole` refuses it.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import math
-import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
@@ -215,12 +215,21 @@ def loudness(signal: NDArray[np.floating], rate: int) -> float:
     return 10 * math.log10(loudest) if loudest > 1e-14 else -math.inf
 
 
-class _Mapped(mmap.mmap):
-    """A file in memory whose bytes may be changed there; libsndfile also seeks behind its end."""
+class _Patched(io.FileIO):
+    """A file some bytes of which are read as others."""
 
-    def seek(self, to: int, whence: int = os.SEEK_SET) -> None:
-        begin = {os.SEEK_CUR: self.tell(), os.SEEK_END: len(self)}.get(whence, 0)
-        super().seek(min(max(begin + to, 0), len(self)))
+    def __init__(self, path: str | os.PathLike[str], patches: Sequence[tuple[int, bytes]]) -> None:
+        super().__init__(path)
+        self._patches = patches
+
+    def readinto(self, buffer: Any) -> int:
+        begin, view = self.tell(), memoryview(buffer).cast("B")
+        count = super().readinto(view) or 0
+        for at, content in self._patches:
+            first, last = max(at, begin), min(at + len(content), begin + count)
+            if first < last:
+                view[first - begin : last - begin] = content[first - at : last - at]
+        return count
 
 
 @contextmanager
@@ -241,10 +250,8 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
             if is_mp4(head):
                 file: Any = stack.enter_context(Mp4Sound(path))
             elif stated.patches:
-                header = stack.enter_context(_Mapped(stream.fileno(), 0, access=mmap.ACCESS_COPY))
-                for at, content in stated.patches:
-                    header[at : at + len(content)] = content
-                file = stack.enter_context(soundfile.SoundFile(header))
+                patched = stack.enter_context(_Patched(path, stated.patches))
+                file = stack.enter_context(soundfile.SoundFile(patched))
             else:
                 file = stack.enter_context(soundfile.SoundFile(os.fsencode(path)))
             yield file, _checked_info(file, path, size, stated)

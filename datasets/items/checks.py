@@ -261,7 +261,7 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
     predicted_label = frame["best"].where(frame["reason"].eq(""), UNKNOWN).map(clean_label)
     predicted = frame["label"].map(clean_label).eq(predicted_label)
     if "branch" in frame:
-        # A node above the classes was predicted; the reason says why no class was.
+        # A group above the classes was predicted; the reason says why no class was.
         predicted |= frame["label"].ne(frame["best"]) & pd.Series(
             [f"[{json.dumps(label, ensure_ascii=False)}," in way
              for label, way in zip(frame["label"], frame["branch"].astype(str), strict=True)],

@@ -36,7 +36,7 @@ from learners.inference import FileOrSource, Predictor, model_digest, source_pre
 from learners.uncertainty import Floats, Mask
 
 if TYPE_CHECKING:
-    from learners.uncertainty import Tree
+    pass
 
 #: Columns of times by kind of data.
 TIMES: Mapping[str, tuple[str, ...]] = {
@@ -215,16 +215,20 @@ class AuditLabels:
     strata: list[Stratum]
 
 
-def labels_of(audit: AuditTable, classes: Sequence[str], tree: Tree | None = None) -> AuditLabels:
+def labels_of(
+    audit: AuditTable, classes: Sequence[str], ancestors: Mapping[str, Sequence[str]]
+) -> AuditLabels:
     """The labelled rows of an audit. A label that is no class is that of an unknown class.
+
+    ``ancestors`` are the groups above each class, which are right answers for it.
 
     Raises
     ------
-    SecondhandError : no row has a label; a label differs from a class only in case or spaces, or is a node above the
+    SecondhandError : no row has a label; a label differs from a class only in case or spaces, or is a group above the
         classes.
     """
     similar = {spelling_key(name): name for name in classes}
-    above = [] if tree is None else tree.names[tree.classes :]
+    above = {group for groups in ancestors.values() for group in groups}
     rows = [row | {"label": clean_label(row["label"])} for row in audit.rows]
     for row in rows:
         where, label = f"{audit.file}: {row['path']}", row["label"]
@@ -247,7 +251,10 @@ def labels_of(audit: AuditTable, classes: Sequence[str], tree: Tree | None = Non
         np.array([row[name] for row in labelled]) for name in ("label", "answer", "guess")
     )
     answered = answers != UNKNOWN
-    holds = answers == truths if tree is None else tree.correct(answers, truths)
+    holds = [
+        answer in (truth, *ancestors.get(truth, ()))
+        for answer, truth in zip(answers, truths, strict=True)
+    ]
     right = np.where(answered, holds, guesses == truths)
     number = np.array([_stratum(row) for row in labelled])
     by_stratum = {_stratum(row): row for row in rows}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Evaluation,
         calibrate,
         calibrate_labels,
+        is_correct,
         predict_held_out,
         reference_rows,
     )

@@ -10,7 +10,6 @@ import pandas as pd
 from datasets.items import UNKNOWN
 from learners.evaluation.calibration_metrics import part_of
 from learners.evaluation.held_out import OPEN_SET_SPLITS, is_correct
-from learners.uncertainty import Tree
 
 #: Two-sided p-value of the sign test below which a class counts as changed.
 BY_CHANCE = 0.05
@@ -42,7 +41,6 @@ def compare(
     after: pd.DataFrame,
     rehearsed: Sequence[bool],
     classes: tuple[Sequence[str], Sequence[str]],
-    trees: tuple[Tree | None, Tree | None] = (None, None),
 ) -> Changes:
     """Compare the predictions of two models.
 
@@ -51,18 +49,16 @@ def compare(
     before, after : predictions for the same rows, from `learners.evaluation.predict_held_out`. The earlier model
         gets classes wrong that it does not have.
     rehearsed : for each row, whether the earlier run had it.
-    classes, trees : of the earlier model and of this one.
+    classes : of the earlier model and of this one.
     """
     part = pd.Series(rehearsed, index=after.index).map({True: OLD, False: NEW})
     part = part.where(~after["split"].isin(OPEN_SET_SPLITS), UNKNOWN_CLASSES)
     rows: list[dict[str, Any]] = []
     for name in (OLD, NEW, UNKNOWN_CLASSES):
         in_part = part.eq(name)
-        for model, predictions, tree in zip(
-            ("before", "after"), (before.loc[in_part], after.loc[in_part]), trees, strict=True
-        ):
+        for model, predictions in (("before", before.loc[in_part]), ("after", after.loc[in_part])):
             if len(predictions):
-                rows.append({"items of": name, "model": model, **_figures(predictions, tree)})
+                rows.append({"items of": name, "model": model, **_figures(predictions)})
     known = part.ne(UNKNOWN_CLASSES)
     was = before["best"].eq(after["truth"]) & known
     now = after["best"].eq(after["truth"]) & known
@@ -107,9 +103,9 @@ def maybe_of_new_class(
     return old & predictions["best"].isin(new)
 
 
-def _figures(predictions: pd.DataFrame, tree: Tree | None) -> dict[str, Any]:
+def _figures(predictions: pd.DataFrame) -> dict[str, Any]:
     right, accepted = predictions["best"].eq(predictions["truth"]), predictions["label"].ne(UNKNOWN)
-    named = is_correct(predictions, tree)[accepted]
+    named = is_correct(predictions)[accepted]
     figures: dict[str, Any] = {"items": len(predictions)}
     measured = {"accepted": accepted}
     if not predictions["split"].isin(OPEN_SET_SPLITS).any():

@@ -6,7 +6,7 @@ Intervals are 95 % and count groups, not files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,11 @@ from learners.evaluation.calibration_metrics import (
     units_of,
     with_limits,
 )
-from learners.evaluation.figures import by_depth
 from learners.evaluation.held_out import Evaluation
 from learners.uncertainty import (
     Confidence,
     Decisions,
     Outputs,
-    Tree,
     Why,
     fit_temperature,
     known_labels,
@@ -90,8 +88,6 @@ def calibration_check(
         _temperature(confidence, items, decided),
         _distance(confidence, items, decided),
     ]
-    if confidence.tree is not None:
-        checks.insert(1, _depths(confidence, confidence.tree, items, decided))
     rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
         [line for lines, _ in checks for line in lines], pd.DataFrame(rows, columns=COLUMNS)
@@ -102,7 +98,7 @@ def _accepted(
     confidence: Confidence, items: Outputs, decided: Decisions, coverage: float | None
 ) -> CheckedPart:
     threshold, accepted = confidence.threshold_gate.threshold, decided.label >= 0
-    right, n = confidence.is_right(decided.named, known_labels(items)), int(accepted.sum())
+    right, n = confidence.is_right(decided.label, known_labels(items)), int(accepted.sum())
     limits = fraction(right, items.groups, accepted)
     has_guarantee = bool(np.isfinite(threshold.guaranteed))
     mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
@@ -129,25 +125,6 @@ def _accepted(
         ("accuracy of accepted", guaranteed, *limits, n),
         ("accepted", coverage, *share, len(accepted)),
     ]
-
-
-def _depths(confidence: Confidence, tree: Tree, items: Outputs, decided: Decisions) -> CheckedPart:
-    guaranteed = confidence.threshold_gate.threshold.guaranteed
-    parts = by_depth(tree, decided.label, known_labels(items), items.groups)
-    named_parts = ((f"by {name}", guaranteed, n, limits) for name, _, n, limits in parts)
-    return _each(named_parts, len(decided.label))
-
-
-def _each(
-    parts: Iterable[tuple[str, float, int, tuple[float, float, float]]], total: int
-) -> CheckedPart:
-    """Sentences and table rows for parts of the ``total`` predictions: name, guarantee (or NaN), count, accuracy."""
-    lines, rows = [], []
-    for name, guaranteed, n, limits in parts:
-        verdict = "" if guaranteed != guaranteed else _verdict(guaranteed, *limits[1:])
-        lines.append(f"Answered {name}: {n} of {total}, right {with_limits(*limits)}{verdict}")
-        rows.append((f"accuracy of those {name}", guaranteed, *limits, n))
-    return [line for line, row in zip(lines, rows, strict=True) if row[-1]], rows
 
 
 def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
@@ -287,17 +264,18 @@ def prediction_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dic
 
     Returns
     -------
-    ``items``; ``accepted`` with 95 % limits; ``reasons`` of refusals; ``classes``: for each, how many items were
-    accepted as it and how many have it as best class.
+    ``items``; ``accepted`` with 95 % limits; ``reasons`` of refusals; ``classes``: for each, and for groups
+    above them, how many items were accepted as it and how many have it as best class.
     """
     accepted = predictions["label"].ne(UNKNOWN)
     as_class, best = predictions["label"].value_counts(), predictions["best"].value_counts()
+    groups = sorted({*as_class.index} - {*classes, UNKNOWN})
     return {
         "items": len(predictions),
         "accepted": named_limits(part_of(accepted, predictions)),
         "reasons": predictions["reason"][~accepted].astype(str).value_counts().to_dict(),
         "classes": [
             {"class": c, "accepted": int(as_class.get(c, 0)), "best": int(best.get(c, 0))}
-            for c in classes
+            for c in [*classes, *groups]
         ],
     }

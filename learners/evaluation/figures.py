@@ -6,7 +6,7 @@ separately: *valid* chose the epoch, *calibration* the temperature and threshold
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,6 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc, auroc_interval
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
-    fraction,
     named_limits,
     part_of,
     percent,
@@ -33,10 +32,8 @@ from learners.model import Bundle
 from learners.uncertainty import (
     Confidence,
     Floats,
-    Groups,
     Ints,
     Mask,
-    Tree,
     aurc,
     effective_counts,
     risk_coverage,
@@ -52,7 +49,6 @@ CHOSE = (
 )
 WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
-TREE_POINTS = 60  # of a curve of answers by depth
 BINS = 30  # of a histogram of scores
 #: Probability that a class is called worse than the others if all are equal.
 ERROR = 0.05
@@ -69,8 +65,8 @@ class ScoredItems:
     best : index of the most probable class.
     before, after : probabilities [n, classes] without and with the temperature.
     known : the model's own out-of-distribution score, higher for known items.
-    gate : what the threshold applies to: the probability of what is named, or ``known``.
-    right : whether the named class or node is the true class or above it.
+    gate : what the threshold applies to: the probability, or ``known``.
+    right : whether the most probable class is the true one.
     score : name of the model's own score.
     """
 
@@ -110,7 +106,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
             rows, labels, labels, none, none, flat, flat, no, confidence.score_gate.name
         )
     decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
-    gate = decided.sure if confidence.threshold_gate.on == "probability" else decided.known
+    gate = decided.probability if confidence.threshold_gate.on == "probability" else decided.known
     return ScoredItems(
         rows=rows,
         labels=labels,
@@ -119,20 +115,20 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
         after=decided.probabilities,
         known=decided.known,
         gate=gate,
-        right=confidence.is_right(decided.named, labels),
+        right=decided.best == labels,
         score=confidence.score_gate.name,
     )
 
 
-def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, Any]:
+def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     """Accuracy and coverage of each split, each with an ``_interval`` (95 %, `fraction`).
 
-    With a ``tree``, an accepted node above the true class is right. Files without a prediction count as wrong and
+    A group above the true class is a right answer. Files without a prediction count as wrong and
     refused.
     """
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
-        outcomes = {f"{split}_{name}": hits for name, hits in _outcomes(rows, tree).items()}
+        outcomes = {f"{split}_{name}": hits for name, hits in _outcomes(rows).items()}
         if str(split) in OPEN_SET_SPLITS:
             outcomes = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in outcomes.items():
@@ -142,10 +138,10 @@ def measure(predictions: pd.DataFrame, tree: Tree | None = None) -> dict[str, An
     return metrics
 
 
-def _outcomes(rows: pd.DataFrame, tree: Tree | None) -> dict[str, pd.Series]:
+def _outcomes(rows: pd.DataFrame) -> dict[str, pd.Series]:
     """For each row: whether the best class is right, whether it is accepted; for accepted rows, whether they are right."""
     best, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
-    right = is_correct(rows, tree)[accepted]
+    right = is_correct(rows)[accepted]
     return {"accuracy": best, "coverage": accepted, "accuracy_of_accepted": right}
 
 
@@ -169,11 +165,10 @@ def all_figures(
     model has chosen; ``ood`` (None without any): how many are accepted, ``message`` in a sentence
     with the ``stricter`` threshold that would accept half as many; ``auroc`` of the
     model's score with limits, and its histograms; ``background`` (None without one):
-    held-out items of it and the part refused, with limits; ``tree`` (None without one): of
-    `tree_figures`; ``classes``: of `class_table`; ``weakest_class``: of `weakest_class`;
-    ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `answers_of`.
+    held-out items of it and the part refused, with limits; ``classes``: of `class_table`;
+    ``weakest_class``: of `weakest_class`; ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `answers_of`.
     """
-    predictions, tree = evaluation.predictions, bundle.decider.tree
+    predictions = evaluation.predictions
     scored = score_items(evaluation, bundle) if scored is None else scored
     names = [str(name) for name in predictions["split"].unique() if name not in OPEN_SET_SPLITS]
     main = best_split(names)
@@ -184,19 +179,18 @@ def all_figures(
     refused = named_limits(part_of(learned["label"].eq(UNKNOWN), learned))
     background = {"items": len(learned), "refused": refused}
     figures: dict[str, Any] = {
-        "metrics": measure(predictions, tree),
+        "metrics": measure(predictions),
         "evaluated_split": main,
         "headline": dict(zip(("split", "message"), headline(names), strict=True)),
-        "splits": {name: _split(predictions, scored, name, tree) for name in sorted(names)},
-        "tree": tree and tree_figures(predictions.iloc[chosen.rows], chosen.after, tree),
+        "splits": {name: _split(predictions, scored, name) for name in sorted(names)},
         "reliability": _reliability(chosen, predictions),
         "risk_coverage": _risk_coverage(chosen, predictions, main),
         "unknown_classes": _unknown_figures(
             chosen, scored.where(split == UNKNOWN), predictions, bundle.decider
         ),
         "background": background if len(learned) else None,
-        "classes": class_table(known, bundle.classes, tree).to_dict("records"),
-        "weakest_class": weakest_class(known, tree),
+        "classes": class_table(known, bundle.classes).to_dict("records"),
+        "weakest_class": weakest_class(known),
         "confusion": confusion(known, bundle.classes),
         "answers": answers_of(known, bundle.classes),
     }
@@ -219,7 +213,7 @@ def best_split(parts: Collection[str]) -> str | None:
     return next((name for name in (*HONEST, *parts) if name in parts), None)
 
 
-def class_table(known: pd.DataFrame, classes: list[str], tree: Tree | None = None) -> pd.DataFrame:
+def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     """Precision, recall, F1 and number of items of each class, for the best class, accepted or not; and how many
     items are ``answered``, answered ``right``, ``refused``, and refused although the best class is right
     (``refused_right``).
@@ -236,7 +230,7 @@ def class_table(known: pd.DataFrame, classes: list[str], tree: Tree | None = Non
     refused = known["label"].eq(UNKNOWN)
     counted = {
         "answered": ~refused,
-        "right": ~refused & is_correct(known, tree),
+        "right": ~refused & is_correct(known),
         "refused": refused,
         "refused_right": refused & known["best"].eq(known["truth"]),
     }
@@ -247,7 +241,7 @@ def class_table(known: pd.DataFrame, classes: list[str], tree: Tree | None = Non
     return table.join(counts.reindex(classes, fill_value=0).reset_index(drop=True))
 
 
-def weakest_class(known: pd.DataFrame, tree: Tree | None = None) -> str | None:
+def weakest_class(known: pd.DataFrame) -> str | None:
     """The class with the smallest share of its items answered rightly, which more labels would help most.
 
     None if no class is below the share of all items by more than chance, `ERROR` over all classes: each is tested
@@ -255,7 +249,7 @@ def weakest_class(known: pd.DataFrame, tree: Tree | None = None) -> str | None:
     """
     from scipy.special import betaincc
 
-    hits, names = known["label"].ne(UNKNOWN) & is_correct(known, tree), known["truth"].astype(str)
+    hits, names = known["label"].ne(UNKNOWN) & is_correct(known), known["truth"].astype(str)
     mean, below = float(hits.mean()), dict[str, float]()
     for name, rows in known.groupby(names):
         right, n = effective_counts(hits.loc[rows.index], units_of(rows))
@@ -267,7 +261,7 @@ def weakest_class(known: pd.DataFrame, tree: Tree | None = None) -> str | None:
 def answers_of(known: pd.DataFrame, classes: list[str]) -> Ints:
     """Counts [true class, answer] of items [classes, classes + 1]; the last column is ``unknown``, files that are refused.
 
-    An answer above the classes of a tree counts as the best class below it.
+    A group counts as the most probable class.
     """
     answers = known["best"].where(known["label"].ne(UNKNOWN), UNKNOWN)
     counts = pd.crosstab(known["truth"], answers)
@@ -281,9 +275,7 @@ def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)
 
 
-def _split(
-    predictions: pd.DataFrame, scored: ScoredItems, name: str, tree: Tree | None
-) -> dict[str, Any]:
+def _split(predictions: pd.DataFrame, scored: ScoredItems, name: str) -> dict[str, Any]:
     rows = predictions.loc[predictions["split"].eq(name)]
     in_split = scored.where(predictions["split"].to_numpy()[scored.rows] == name)
     labelled = in_split.where(in_split.labels >= 0)
@@ -291,7 +283,7 @@ def _split(
     return {
         "items": len(rows),
         "scored": len(in_split.rows),
-        **{name: named_limits(part_of(hits, rows)) for name, hits in _outcomes(rows, tree).items()},
+        **{name: named_limits(part_of(hits, rows)) for name, hits in _outcomes(rows).items()},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels, groups=units)
             if len(labelled.rows)
@@ -432,82 +424,3 @@ def _unknown_figures(
             "unknown": np.histogram(ood.known, edges)[0],
         },
     }
-
-
-def tree_figures(rows: pd.DataFrame, probabilities: Floats, tree: Tree) -> dict[str, Any] | None:
-    """Figures of known items with predictions for a class tree; None without any.
-
-    Parameters
-    ----------
-    rows : predictions with the columns ``label`` and ``truth``. probabilities : [n, classes].
-
-    Returns
-    -------
-    ``depths``: for each depth and for the classes, the number of predictions there, their fraction of all
-    items, the fraction right with 95 % limits, and the ECE of the probabilities. ``precision``, ``recall``:
-    hierarchical (Kiritchenko et al. 2006): shared nodes of the paths to prediction and truth, over those to the
-    prediction or to the truth. ``curves``, with the tree and for classes alone: ``risk``, the fraction wrong, and
-    ``specificity`` over thresholds: mean of 1 - log(classes below the prediction) / log(classes), 1 for a class
-    and 0 for unknown (information gain, Deng et al. 2012).
-    """
-    numbers = {name: number for number, name in enumerate(tree.names)}
-    labels = np.array([numbers.get(name, -1) for name in rows["truth"]], np.int64)
-    known = (labels >= 0) & (labels < tree.classes)
-    if not known.any():
-        return None
-    labels, p = labels[known], probabilities[known]
-    predicted = np.array([numbers.get(name, -1) for name in rows["label"]], np.int64)[known]
-    units = units_of(rows.loc[known])
-    table = [
-        {
-            "named": name, "nodes": len(nodes), "answers": n, "of all": n / len(labels),
-            "right": hits[0], "from": hits[1], "to (95 %)": hits[2], "ECE": float(calibration_figures(*tree.class_subset(nodes, p, labels)).ece.value),
-        }
-        for name, nodes, n, hits in by_depth(tree, predicted, labels, units)
-    ]  # fmt: skip
-    paths = [
-        ({*tree.path(p)} if p >= 0 else set(), {*tree.path(t)})
-        for p, t in zip(predicted, labels, strict=True)
-    ]
-    n_shared, n_predicted, n_true = (
-        sum(map(len, sets)) for sets in ([p & t for p, t in paths], *zip(*paths, strict=True))
-    )
-    unknown = rows["label"].eq(UNKNOWN).to_numpy()[known]
-    return {
-        "depths": table,
-        "unknown": float(unknown.mean()),
-        "precision": n_shared / n_predicted if n_predicted else None,
-        "recall": n_shared / n_true,
-        "curves": {
-            "with the tree": _tree_curve(tree, p, labels),
-            "classes alone": _tree_curve(None, p, labels),
-        },
-    }
-
-
-def by_depth(
-    tree: Tree, predicted: Ints, labels: Ints, groups: Groups = None
-) -> Iterator[tuple[str, Ints, int, tuple[float, float, float]]]:
-    """For each depth and the classes: name, nodes, number of predictions there, and the fraction of those right.
-
-    ``predicted [n]`` are nodes, -1 for unknown; limits are those of `fraction`.
-    """
-    right = tree.holds(predicted, labels)
-    for name, nodes in tree.levels:
-        at_depth = np.isin(predicted, nodes)
-        yield name, nodes, int(at_depth.sum()), fraction(right, groups, at_depth)
-
-
-def _tree_curve(tree: Tree | None, p: Floats, labels: Any) -> dict[str, list[float]]:
-    sizes = np.ones(p.shape[1])
-    if tree is not None:
-        sizes = tree.masses(np.eye(tree.classes)).sum(axis=0)
-    information = 1 - np.log(sizes) / np.log(p.shape[1])
-    risk, specificity = [], []
-    for threshold in np.unique(np.quantile(p.max(axis=1), np.linspace(0, 1, TREE_POINTS))):
-        named, sure = (p.argmax(1), p.max(1)) if tree is None else tree.named(p, float(threshold))
-        accepted = sure >= threshold
-        right = named == labels if tree is None else tree.holds(named, labels)
-        risk.append(float(1 - right[accepted].mean()))
-        specificity.append(float((information[named] * accepted).mean()))
-    return {"risk": risk, "specificity": specificity}

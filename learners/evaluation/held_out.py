@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from datasets.core import progress
 from datasets.images import Box
 from datasets.items import (
+    JOIN,
     TIME_AND_PLACE,
     UNKNOWN,
     Clock,
@@ -24,7 +25,7 @@ from datasets.items import (
 from datasets.spectrograms import Source, item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference import Floats, Prediction, Predictor, fit_event_threshold, stack_outputs
-from learners.uncertainty import Confidence, Outputs, Tree
+from learners.uncertainty import Confidence, Outputs
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,10 @@ class Evaluation:
 
     Attributes
     ----------
-    predictions : columns of Prediction (without ``windows``, ``set``, ``known``, and ``branch`` if there is no
-        tree), time and place (not of strain), ``truth``, ``split`` (one of `OPEN_SET_SPLITS` for unknown classes and background), ``gps``, and
-        ``unit``, the group number (`datasets.items.splits`); without it each row is its own group.
+    predictions : columns of Prediction that the model fills (without ``windows`` and ``known``), time and place (not of
+        strain), ``truth``, the ``ancestors`` of the truth if there are groups above the classes, ``split`` (one of
+        `OPEN_SET_SPLITS` for unknown classes and background), ``gps``, and ``unit``, the group number
+        (`datasets.items.splits`); without it each row is its own group.
     logits : float32 [n, classes]; NaN where there is no prediction.
     features : float32 [n, width], pooled features of the body; NaN likewise.
     scored : the task's `ScoredItems` or `ScoredLabels`.
@@ -84,7 +86,6 @@ def calibrate(
     rows: pd.DataFrame,
     settings: ConfidenceSettings,
     train: TrainSettings,
-    tree: Tree | None = None,
     clock: Clock | None = None,
 ) -> None:
     """Fit the model's temperature, threshold and distance to the calibration split.
@@ -103,14 +104,11 @@ def calibrate(
         for items, names in ((calibration, labels), (reference, of_reference))
     )
     learned = bool(rows["label"].eq(UNKNOWN).any())
-    fitted = Confidence.fit(
-        calibration, reference, settings,
-        paths=paths, background=learned, tree=tree,
-    )  # fmt: skip
+    fitted = Confidence.fit(calibration, reference, settings, paths=paths, background=learned)
     temperature = fitted.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(paths))
     _set_confidence(predictor, fitted)
-    if predictor.kind == "picture" and tree is None:
+    if predictor.kind == "picture":
         fitted.events = fit_event_threshold(
             predictor, calibration, labels, paths, settings, clock or Clock()
         )
@@ -182,10 +180,7 @@ def predict_held_out(
     frame[["start", "end"]] = rows[
         ["start", "end"]
     ]  # of the items, not of the windows that show them
-    hidden = ["windows", "known", "box", "detection"]
-    hidden += ["branch"] * (predictor.confidence.tree is None)
-    hidden += ["offset"] * (table.kind != "strain")
-    frame = frame.drop(columns=hidden)
+    frame = frame.drop(columns=["windows", "known", "box", "detection", *predictor.unused])
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
     if table.kind != "strain":
@@ -201,6 +196,8 @@ def predict_held_out(
             places[name] = places[name].where(places[name].ne(""), rows[name])
         frame = pd.concat([frame, places], axis=1)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
+    if ancestors := predictor.confidence.ancestors:
+        frame["ancestors"] = [JOIN.join(ancestors.get(label, ())) for label in rows["label"]]
     frame["gps"] = rows["gps"].astype(object).where(rows["gps"].notna(), None)
     if rows["x"].notna().any():
         frame[[*Box._fields]] = rows[[*Box._fields]]
@@ -215,15 +212,14 @@ def as_predicted(predictor: Predictor, frame: pd.DataFrame) -> pd.DataFrame:
     return as_in_predictions(frame, predictor.spectrogram, overlap=predictor.bundle.overlap)
 
 
-def is_correct(rows: pd.DataFrame, tree: Tree | None) -> pd.Series:
-    """Whether each row is right.
-
-    With a tree: whether the label is the true class or above it. Without: whether the best class is right,
-    accepted or not.
-    """
-    if tree is None:
-        return rows["best"].eq(rows["truth"])
-    return pd.Series(tree.correct(rows["label"], rows["truth"]).tolist(), rows.index, dtype=bool)
+def is_correct(rows: pd.DataFrame) -> pd.Series:
+    """Whether the answer of each row is right: the true class, or a group above it."""
+    right = rows["label"].eq(rows["truth"])
+    if "ancestors" in rows:
+        pairs = zip(rows["label"], rows["ancestors"], strict=True)
+        above = [label in str(ancestors).split(JOIN) for label, ancestors in pairs]
+        right |= pd.Series(above, rows.index, dtype=bool)
+    return right
 
 
 def sources(frame: pd.DataFrame) -> list[Source]:

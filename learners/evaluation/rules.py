@@ -39,7 +39,7 @@ def operating_points(
     for chosen, rule, decided in zip(
         overrides, rules, confidence.decide_under(rules, logits, features), strict=True
     ):
-        accepted, right = decided.label >= 0, rule.is_right(decided.named, scored.labels)
+        accepted, right = decided.label >= 0, rule.is_right(decided.label, scored.labels)
         answered = accepted & held_out
         _, low, high = fraction(right, units, answered)
         points.append(

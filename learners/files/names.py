@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +42,21 @@ class PathShortener:
         self._roots = re.compile(rf"(?<![\w./~-])({names})(/|(?![\w./-]))")
 
     def __call__(self, text: str) -> str:
-        """A sentence with its paths shortened."""
-        return _FOLDERS.sub("", self._below(text))
+        """A path or a sentence with its paths shortened."""
+        return _FOLDERS.sub("", self._roots.sub(self._shorter, text))
 
-    def file(self, path: str) -> str:
-        """A shortened path."""
-        below = self._below(path)
-        outside = os.path.isabs(below) or ".." in Path(below).parts
-        return last_part(below) if outside else below
+    def in_all(self, value: Any) -> Any:
+        """A value of JSON with the paths in all of its texts shortened."""
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, dict):
+            return {key: self.in_all(one) for key, one in value.items()}
+        return [self.in_all(one) for one in value] if isinstance(value, list) else value
 
-    def _below(self, text: str) -> str:
-        def shorter(match: re.Match[str]) -> str:
-            if match[2]:
-                return ""
-            return "~" if f"{match[1]}/" in self._home else last_part(match[1])
-
-        return self._roots.sub(shorter, text)
+    def _shorter(self, match: re.Match[str]) -> str:
+        if match[2]:
+            return ""
+        return "~" if f"{match[1]}/" in self._home else last_part(match[1])
 
 
 def last_part(path: str) -> str:
@@ -104,12 +103,12 @@ def _word(word: str, data: object) -> str:
     return f"{flag}{equals}{value}"
 
 
-def _shared_by(folders: Iterable[str]) -> list[Path]:
-    """Deepest common folder, in a list; empty if its subfolders may be named after users."""
+def _shared_by(folders: Collection[str]) -> list[Path]:
+    """Deepest common folder; the folders themselves if its subfolders may be named after users."""
     shared = Path(os.path.commonpath(list(folders)))
     of_users = shared.is_absolute() and len(shared.parts) <= 2
     above_home = shared != _home() and _home().is_relative_to(shared)
-    return [] if of_users or above_home else [shared]
+    return [*map(Path, folders)] if of_users or above_home else [shared]
 
 
 def _home() -> Path:

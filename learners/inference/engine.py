@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,95 +270,68 @@ def open_onnx(file: Path, workers: int | None = None) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
+#: The fields of ``onnx.proto`` that `check_content` looks at: name and number, with the message it holds or its type.
+_PARTS: dict[str, dict[str, tuple[int, str]]] = {
+    "Model": {"graph": (7, "Graph"), "training_info": (20, "bytes"), "functions": (25, "bytes")},
+    "Graph": {"node": (1, "Node"), "initializer": (5, "Tensor"), "sparse": (15, "bytes")},
+    "Node": {"attribute": (5, "Attribute"), "domain": (7, "bytes")},
+    "Attribute": {
+        "tensor": (5, "Tensor"),
+        "tensors": (10, "Tensor"),
+        **{name: (n, "bytes") for name, n in (("g", 6), ("gs", 11), ("sparse", 22), ("all", 23))},
+    },
+    "Tensor": {"external_data": (13, "bytes"), "data_location": (14, "int64")},
+}
+
+
+@cache
+def _model_message() -> Any:
+    """The class of a Protocol Buffers message with `_PARTS`. (The package onnx is not there where models only answer.)"""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    types = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="parts_of_onnx.proto", syntax="proto2")
+    for name, parts in _PARTS.items():
+        message = file.message_type.add(name=name)
+        for part, (number, holds) in parts.items():
+            field = message.field.add(name=part, number=number, label=types.LABEL_REPEATED)
+            field.type = {"bytes": types.TYPE_BYTES, "int64": types.TYPE_INT64}.get(
+                holds, types.TYPE_MESSAGE
+            )
+            if field.type == types.TYPE_MESSAGE:
+                field.type_name = holds
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Model"))
+
+
 def check_content(content: bytes, file: Path) -> None:
     """Raise BadFile for ONNX content that this program never writes and that may be malicious.
 
-    These are tensors in other files, custom operators, nested graphs, functions and training info. The
-    numbers are field numbers of ``onnx.proto``.
+    These are tensors in other files, custom operators, nested graphs, functions and training info.
     """
+    from google.protobuf.message import DecodeError
+
     try:
-        for model_field, graph in fields(content):
-            if model_field in (20, 25):  # training_info, functions
-                raise BadFile(
-                    file, "contains more than a network: training information or functions"
-                )
-            if model_field != 7 or not isinstance(graph, memoryview):
-                continue
-            for graph_field, part in fields(graph):
-                if graph_field == 1:
-                    _check_node(Message(part), file)
-                elif graph_field == 5:  # initializer
-                    _check_tensor(Message(part), file)
-                elif graph_field == 15:  # sparse_initializer
-                    raise BadFile(file, "contains sparse tensors")
-    except (ValueError, IndexError) as error:
-        if isinstance(error, SecondhandError):
-            raise
+        model = _model_message().FromString(content)
+    except DecodeError as error:
         raise BadFile(file, f"damaged ONNX ({error})") from None
-
-
-def _check_node(node: Message, file: Path) -> None:
-    if any(bytes(domain) not in (b"", b"ai.onnx") for domain in node.all(7)):
+    if model.training_info or model.functions:
+        raise BadFile(file, "contains more than a network: training information or functions")
+    if any(graph.sparse for graph in model.graph):
+        raise BadFile(file, "contains sparse tensors")
+    nodes = [node for graph in model.graph for node in graph.node]
+    if any(domain not in (b"", b"ai.onnx") for node in nodes for domain in node.domain):
         raise BadFile(file, "contains custom operators")
-    for attribute in map(Message, node.all(5)):
-        if attribute.all(6, 11, 22, 23):  # g, graphs, sparse_tensor, sparse_tensors
-            raise BadFile(file, "contains a nested graph")
-        for tensor in attribute.all(5, 10):  # t, tensors
-            _check_tensor(Message(tensor), file)
-
-
-def _check_tensor(tensor: Message, file: Path) -> None:
-    if tensor.all(13, 14):  # external_data, data_location
+    attributes = [attribute for node in nodes for attribute in node.attribute]
+    if any(one.g or one.gs or one.sparse or one.all for one in attributes):
+        raise BadFile(file, "contains a nested graph")
+    tensors = chain(
+        *(graph.initializer for graph in model.graph),
+        *(chain(one.tensor, one.tensors) for one in attributes),
+    )
+    if any(tensor.external_data or tensor.data_location for tensor in tensors):
         raise BadFile(file, "stores tensors in another file")
-
-
-def fields(message: memoryview | bytes) -> Iterator[tuple[int, memoryview | int]]:
-    """Yield number and value (bytes or an integer) of each field of a Protocol Buffers message.
-
-    Raises
-    ------
-    ValueError, IndexError : the message is truncated or uses an obsolete wire type.
-    """
-    data, position = memoryview(message), 0
-    while position < len(data):
-        key, position = _number(data, position)
-        wire = key & 7
-        if wire == 0:
-            value, position = _number(data, position)
-            yield key >> 3, value
-            continue
-        if wire not in (1, 2, 5):
-            raise ValueError(f"wire type {wire}")
-        size = {1: 8, 5: 4}.get(wire, 0)
-        if wire == 2:
-            size, position = _number(data, position)
-        if position + size > len(data):
-            raise ValueError("cut off")
-        yield key >> 3, data[position : position + size]
-        position += size
-
-
-def _number(data: memoryview, position: int) -> tuple[int, int]:
-    """Decode a varint at ``position``; return it and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise ValueError("a number of more than ten bytes")
-
-
-class Message:
-    """The parsed fields of a Protocol Buffers message."""
-
-    def __init__(self, data: Any) -> None:
-        self._fields = list(fields(data)) if isinstance(data, memoryview) else []
-
-    def all(self, *numbers: int) -> list[Any]:
-        """Values of the fields with these numbers."""
-        return [value for number, value in self._fields if number in numbers]
 
 
 def require(*packages: str) -> None:

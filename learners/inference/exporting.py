@@ -129,7 +129,6 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "threshold": confidence.threshold_gate.threshold.value,
         "threshold_on": confidence.threshold_gate.on,
         "floors": confidence.score_gate.floors,
-        "tree": confidence.tree and confidence.tree.rows(),
         **_label_thresholds(confidence),
         "network": bundle.spec.to_dict(),
     }
@@ -164,10 +163,6 @@ def export_limitations(bundle: Bundle) -> list[str]:
         limitations.append(
             f"it predicts without test-time augmentation, although its temperature was fitted to the mean of "
             f"{len(bundle.tta_views)} variants of each file"
-        )
-    if bundle.decider.tree is not None:
-        limitations.append(
-            "it predicts classes only: the probability of a group is the sum of those of its classes"
         )
     if bundle.decider.distance.reference is not None:
         limitations.append(

@@ -32,13 +32,13 @@ class Prediction(NamedTuple):
     Attributes
     ----------
     path : file name, as the caller wrote it.
-    label : a class or "unknown"; with a class tree also a node above the classes; for multi-label models
+    label : a class or "unknown"; with a class tree also a group above the classes; for multi-label models
         all predicted labels, separated by ``|``.
     best : most probable class, also where the label is "unknown"; "" for a bad file.
     probability : calibrated probability of the best class, in [0, 1]; NaN for a bad file. With a
         background class the probabilities of the classes sum to less than 1. With ``--classes`` those of
         excluded classes are 0.
-    reason : why the label is "unknown" or a node above the classes, also as text: "", "ambiguous",
+    reason : why the label is "unknown" or a group above the classes, also as text: "", "ambiguous",
         "unusual", "out of distribution", "background", "other class", "no signal", "blank", "not an animal: …",
         "bad file: …" or, for a readable file, "no such moment: …".
     top : most probable classes with their probabilities, best first; for multi-label models also all
@@ -53,8 +53,8 @@ class Prediction(NamedTuple):
         seconds from the start of the file for sound if a moment was requested; else NaN.
     known : out-of-distribution score, higher for known files; only its order has a meaning. NaN for a bad
         file.
-    branch : path down the class tree with the probability of each node, without nodes above all
-        classes; `label` is on it. Empty without a tree, and for a bad file.
+    branch : path down the class tree to the most probable group at each step, with probabilities; a group that is the
+        `label` is on it. Empty without a tree, and for a bad file.
     box : the box of the picture that the prediction is for; None for all of it.
     offset : seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that could
         be noise. With ``--recentre`` `at` is moved by it.
@@ -81,7 +81,8 @@ class Prediction(NamedTuple):
     @property
     def sure(self) -> float:
         """Probability of `label`; of `best` where the label is "unknown"."""
-        return dict(self.branch).get(self.label, self.probability)
+        groups = {} if self.label == self.best else dict(self.branch)
+        return groups.get(self.label, self.probability)
 
 
 class DetailedPrediction(NamedTuple):
@@ -95,9 +96,10 @@ class DetailedPrediction(NamedTuple):
 def deepest_label(
     best: str, probability: float, branch: Sequence[tuple[str, float]], threshold: float
 ) -> str:
-    """Last node of the branch, or without a tree ``best``, whose probability reaches the threshold; or ""."""
-    nodes = [name for name, p in branch or [(best, probability)] if p >= threshold]
-    return nodes[-1] if nodes else ""
+    """``best`` if its probability reaches the threshold, else the last group of the branch that does; or ""."""
+    if probability >= threshold:
+        return best
+    return next((name for name, p in reversed(branch) if p >= threshold), "")
 
 
 #: Columns of times in seconds.

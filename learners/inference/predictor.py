@@ -645,6 +645,16 @@ class Predictor:
         (prediction,) = self.decide([source], logits[None], features[None], trained)
         return DetailedPrediction(prediction._replace(windows=window_predictions), logits, features)
 
+    @property
+    def names(self) -> Sequence[str]:
+        """All names that an answer may have: the classes, and the groups above them."""
+        return self.classes if self.confidence.tree is None else self.confidence.tree.names
+
+    @property
+    def unused(self) -> list[str]:
+        """Fields of `Prediction` that are empty for every file."""
+        return ["branch"] * (self.confidence.tree is None) + ["offset"] * (self.kind != "strain")
+
     def decide(
         self,
         sources: Sequence[Source],
@@ -663,8 +673,7 @@ class Predictor:
         paths = [source.path for source in sources]
         decisions = self.confidence.decide(logits, features, paths=paths, trained=trained)
         order = np.argsort(-decisions.probabilities, axis=1, kind="stable")
-        tree = self.confidence.tree
-        labels = decisions.labels(self.classes if tree is None else tree.names)
+        labels, tree = decisions.labels(self.names), self.confidence.tree
         branches = [()] * len(sources) if tree is None else tree.branches(decisions.probabilities)
         return [
             Prediction(

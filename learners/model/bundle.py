@@ -9,7 +9,7 @@
 ``reference.safetensors``
     features of training items, to which distances are measured.
 ``classes.csv``
-    the tree of classes, if the model has one: label and parent.
+    the groups above the classes, if the model has any: label and parent.
 ``model.onnx``
     the network for ONNX Runtime; optional. A prediction with it needs no torch, so this module imports torch only
     when a network is built or written.
@@ -405,7 +405,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
             )
     # Without a hash in config.json the file is ignored; with one it may still be absent.
     onnx = folder / ONNX if ONNX in config["hashes"] and (folder / ONNX).exists() else None
-    tree = folder / TREE if config["confidence"].get("tree") else None
+    tree = folder / TREE if TREE in config["hashes"] else None
     for name in (WEIGHTS, REFERENCE, *([TREE] if tree else []), *([ONNX] if onnx else [])):
         check_file(folder / name)
         if config["hashes"].get(name) != sha256(folder / name):
@@ -454,9 +454,9 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         network, spec = _network(folder, spec)
     confidence = None
     if config["confidence"]:
-        read = None if tree is None else read_tree(tree, classes)
         arrays = read_arrays(folder / REFERENCE)
-        confidence = Confidence.from_dict(config["confidence"], arrays, read)
+        confidence = Confidence.from_dict(config["confidence"], arrays)
+        confidence.tree = None if tree is None else read_tree(tree, classes)
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence has {confidence.classes} classes, but the model has {len(classes)}"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
-from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
+from datasets.items import TIME_AND_PLACE, Clock, names_of
 from learners.inference import NAN, Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import FAILURES, Why
@@ -57,7 +57,7 @@ class Events:
         runs: list[tuple[str, list[int]]] = []
         last: dict[str, list[int]] = {}
         for n, window in enumerate(windows):
-            if window.label == UNKNOWN:
+            if window.reason:  # of an answer, too, if it is a group of classes, which is no event
                 continue
             for name in [window.label] if self.exclusive else names_of(window.label):
                 run = last.get(name)

@@ -18,9 +18,8 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
 from datasets.images import open_picture
-from datasets.items import PART_COLUMNS, UNKNOWN
+from datasets.items import UNKNOWN
 from datasets.spectrograms import Source, source_of
-from learners.cli.result import part_name
 from learners.evaluation import Changes, Evaluation, ScoredItems
 from learners.files import PathShortener
 from learners.inference import Predictor, heatmap, overlay
@@ -49,12 +48,10 @@ class Pictures:
     Attributes
     ----------
     predictor : the model.
-    maps_left : number of heat maps that may still be made; each costs a pass through the network.
     no_map : why the backbone gives no heat maps; "" if it does.
     """
 
     predictor: Predictor
-    maps_left: int = 24
     no_map: str = ""
 
     def render(self, source: Source) -> Image.Image:
@@ -105,12 +102,11 @@ class Pictures:
         """The network's input with its Grad-CAM for a class; None where there is no map."""
         if self.predictor.kind == "embedding":
             self.no_map = "the network was given embeddings, not pictures"
-        if self.no_map or self.maps_left <= 0:
+        if self.no_map:
             return None
         pixels = self.predictor.open(source)
         if not isinstance(pixels, np.ndarray):
             return None
-        self.maps_left -= 1
         network, preprocessing = self.predictor.network, self.predictor.bundle.preprocessing
         try:
             heat = heatmap(network, pixels, class_index, preprocessing=preprocessing)
@@ -132,17 +128,6 @@ class Pictures:
             name = self.predictor.classes[class_index or 0]
             pictures.append((page_picture(heat), f"where the network looked for {name}"))
         return Figure(pictures, caption, Path(source.path).name + time_span(source))
-
-    def pair(self, sources: Sequence[Source], caption: str, names: Sequence[str]) -> Figure:
-        """Files side by side."""
-        pictures = []
-        for source, name in zip(sources, names, strict=True):
-            try:
-                pictures.append((page_picture(self.render(source)), name))
-            except SecondhandError:  # the file is gone
-                continue
-        under = " · ".join(Path(source.path).name + time_span(source) for source in sources)
-        return Figure(pictures, caption, under)
 
 
 def time_span(source: Source) -> str:
@@ -185,8 +170,8 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
 
 def mistakes(
     pictures: Pictures, evaluation: Evaluation, scored: ScoredItems, wrong: pd.DataFrame
-) -> tuple[list[Figure], list[Figure]]:
-    """The surest mistakes, and the others with the least probability of their label, with heat maps."""
+) -> list[Figure]:
+    """The surest mistakes, with heat maps."""
     numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
     of_label = np.full(len(evaluation.predictions), np.nan)
     known = scored.labels >= 0
@@ -194,8 +179,6 @@ def mistakes(
     probability = pd.Series(of_label, index=evaluation.predictions.index)
     wrong = wrong.assign(label_probability=probability.loc[wrong.index].to_numpy())
     surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
-    others = wrong.drop(index=surest.index)
-    worst = others.sort_values("label_probability", kind="stable").head(SHOWN)
 
     def figure(row: Any) -> Figure:
         outcome = "answered" if row["label"] == row["best"] else "refused"
@@ -204,8 +187,7 @@ def mistakes(
             caption += f" ({100 * row['label_probability']:.0f} %)"
         return pictures.figure(source_of(row), caption, numbers[row["best"]])
 
-    first = [figure(row) for row in surest.to_dict("records")]
-    return first, [figure(row) for row in worst.to_dict("records")]
+    return [figure(row) for row in surest.to_dict("records")]
 
 
 def refused_although_right(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
@@ -248,19 +230,6 @@ def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation
     return figures
 
 
-def similar(pictures: Pictures, duplicates: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
-    """Validation, calibration or test files beside the training files that they look like."""
-    figures = []
-    for row in duplicates.head(SHOWN).to_dict("records"):
-        file = evaluation.predictions.iloc[row["row"]]
-        part = {name: row[f"train_{name}"] for name in PART_COLUMNS}
-        trained = source_of({"path": row["train_path"], **part})
-        names = [f"{part_name(file['split'])}: {file['truth']}", f"train: {row['train_label']}"]
-        caption = f"{' · '.join(names)} · similarity {row['correlation']:.3f}"
-        figures.append(pictures.pair([source_of(file), trained], caption, names))
-    return figures
-
-
 class Shot(NamedTuple):
     """A file of a contact sheet, the number before its caption, the caption, and the section of the page."""
 
@@ -285,7 +254,7 @@ def write_sheet(
         for place, (source, number, caption, section) in enumerate(shots, start=1):
             card = {"number": number, "caption": caption, "picture": "", "sound": ""}
             card["section"] = section
-            card["under"] = names.file(source.path) + time_span(source)
+            card["under"] = names(source.path) + time_span(source)
             try:
                 card["picture"] = page_picture(pictures.render(source))
                 if sound := flac(predictor, source):

@@ -295,17 +295,6 @@ def events(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list
     return [*figures, out()]
 
 
-def specificity(curves: dict[str, Any]) -> Markup:
-    """Fraction of wrong answers against their specificity, with the tree and without."""
-    with panel("Risk against specificity, with the tree of classes and without it") as (axes, out):
-        for (name, curve), colour in zip(curves.items(), (BLUE, ORANGE), strict=True):
-            axes.plot(curve["specificity"], curve["risk"], color=colour, label=name)
-        axes.set(xlabel="specificity of the answers", ylabel="wrong answers (risk)")
-        axes.set_xlim(0, 1.02)
-        axes.legend(loc="upper left")
-    return out()
-
-
 def histogram(bins: dict[str, Any], score: str, floor: float | None = None) -> Markup:
     """Histogram of a score of known and unknown classes, with a line at the ``floor`` below which files are refused."""
     edges = np.array(bins["edges"])

@@ -44,14 +44,12 @@ class Material(NamedTuple):
     Attributes
     ----------
     table : the item table.
-    names : names of the files without the folders that they lie in.
     pictures : renders the files.
     epochs : rows of history.csv; None for an evaluation.
     kept : the kept weights, as ``checkpoint/best.json`` has them; None where that is not known.
     """
 
     table: ItemTable
-    names: PathShortener
     pictures: Pictures
     epochs: pd.DataFrame | None
     kept: dict[str, Any] | None = None
@@ -114,14 +112,14 @@ def write_report(
     """
     folder.mkdir(parents=True, exist_ok=True)
     bundle = predictor.bundle
-    names = _names_of(table)
     epochs = None if history is None else pd.read_csv(history)
-    content = sections(Material(table, names, Pictures(predictor), epochs, _kept(history)))
+    content = sections(Material(table, Pictures(predictor), epochs, _kept(history)))
     done = "Evaluated" if history is None else "Trained"
     events = None if history is None else bundle.metrics.get("events")
     figures = {
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
-        "protocol": names(table.protocol),
+        "protocol": table.protocol,
+        "note": table.note,
         "notices": [
             *notices,
             *([held_out_events(events)] if events else []),
@@ -131,10 +129,9 @@ def write_report(
         "checks": checks,
         **content.figures,
         "history": [] if epochs is None else epochs.to_dict("records"),
-        **_origin(bundle, table, names, command if history is None else None),
+        **_origin(bundle, table, command if history is None else None),
     }
-    note = names(table.note) if table.note else ""
-    return _write(folder, content.template, figures, note=note, **content.page)
+    return _write(folder, content.template, table, figures, **content.page)
 
 
 def write_estimate(
@@ -156,9 +153,9 @@ def write_estimate(
         "notices": notices,
         "verdict": verdict._asdict(),
         "data": facts(table),
-        **_origin(bundle, table, _names_of(table), command),
+        **_origin(bundle, table, command),
     }
-    return _write(folder, "estimate.html", content)
+    return _write(folder, "estimate.html", table, content)
 
 
 def write_events(
@@ -175,9 +172,11 @@ def write_events(
         "verdict": event_verdict(figures, figures["notices"])._asdict(),
         **figures,
         "data": facts(table),
-        **_origin(bundle, table, _names_of(table), command),
+        **_origin(bundle, table, command),
     }
-    return _write(folder, "events.html", content, plots_of=plots.events(figures["curve"], figures))
+    return _write(
+        folder, "events.html", table, content, plots_of=plots.events(figures["curve"], figures)
+    )
 
 
 def _names_of(table: ItemTable) -> PathShortener:
@@ -187,24 +186,26 @@ def _names_of(table: ItemTable) -> PathShortener:
     return PathShortener(table.source, *(part["path"] for part in parts), rejected)
 
 
-def _origin(
-    bundle: Bundle, table: ItemTable, names: PathShortener, command: str | None
-) -> dict[str, Any]:
+def _origin(bundle: Bundle, table: ItemTable, command: str | None) -> dict[str, Any]:
     """The files left out, how the model was made, and where it was evaluated; ``command`` is None for a training."""
-    left_out = shared(pd.DataFrame(table.rejected, columns=Rejected._fields), names)
     evaluated = {}
     if command is not None:
         evaluated = {"command": shared_command(command, table.source), **software_and_hardware()}
     return {
-        "left_out": left_out.to_dict("records"),
+        "left_out": [Rejected._asdict(one) for one in table.rejected],
         "provenance": shared_provenance(bundle.provenance),
         "evaluated": evaluated,
     }
 
 
-def _write(folder: Path, template: str, content: Mapping[str, Any], **page: object) -> Path:
-    """Write ``report.json`` and the page with the same content; ``page`` are values that only the page needs."""
-    report = jsonable(content)
+def _write(
+    folder: Path, template: str, table: ItemTable, content: Mapping[str, Any], **page: object
+) -> Path:
+    """Write ``report.json`` and the page with the same content, in which no path shows a folder of this disk.
+
+    ``page`` are values that only the page needs.
+    """
+    report = _names_of(table).in_all(jsonable(content))
     text = json.dumps(report, indent=1, default=str, ensure_ascii=False, allow_nan=False)
     write_beside(folder / "report.json", f"{text}\n".encode())
     html = render("learners.report", template, report=report, **page)
@@ -230,14 +231,6 @@ def folds_page(
     rows = [{"figure": str(n).replace("_", " "), **row} for n, row in figures.iterrows()]
     page = {"figures": rows, "links": links, "missing": missing, "protocol": protocol}
     return render("learners.report", "folds.html", title=f"{title}, cross-validated", **page)
-
-
-def shared(rows: pd.DataFrame, names: PathShortener) -> pd.DataFrame:
-    """Rows about files without the folders that they lie in; reasons may name files, too."""
-    paths, reasons = rows["path"].map(names.file), {}
-    if "reason" in rows:
-        reasons = {"reason": rows["reason"].map(names)}
-    return rows.assign(path=paths, **reasons)
 
 
 def class_counts(table: ItemTable) -> pd.DataFrame:

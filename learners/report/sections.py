@@ -25,7 +25,6 @@ from learners.evaluation import (
     is_copy,
     label_suspects,
 )
-from learners.files import PathShortener
 from learners.model import Bundle
 from learners.report import plots
 from learners.report.galleries import (
@@ -34,10 +33,9 @@ from learners.report.galleries import (
     examples,
     mistakes,
     refused_although_right,
-    similar,
     suspected,
 )
-from learners.report.report import Material, Sections, class_counts, facts, shared
+from learners.report.report import Material, Sections, class_counts, facts
 from learners.report.verdict import label_verdict, verdict
 from learners.uncertainty import OperatingPoints
 
@@ -54,36 +52,33 @@ def class_sections(
     """
     scored, tables = evaluation.scored, evaluation.tables
     changes = evaluation.changes
-    table, names, pictures = material.table, material.names, material.pictures
+    table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
     confidence = bundle.decider
     measured = all_figures(evaluation, bundle, scored=scored)
-    hard = shared(hardest_items(evaluation, scored), names)
-    suspects = shared(label_suspects(evaluation, scored, bundle.classes), names)
+    hard = hardest_items(evaluation, scored)
+    suspects = label_suspects(evaluation, scored, bundle.classes)
     same = scored.rows[is_copy(evaluation, bundle, scored)]
     if len(table.corrections):
         title = f"Corrected labels ({len(table.corrections)})"
-        tables = {**tables, title: _corrected(table, names)}
+        tables = {**tables, title: _corrected(table)}
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     known = evaluation.known
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
     refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
-    refused = shared(refused[["path", "split", "reason"]], names)
-    surest, worst = mistakes(pictures, evaluation, scored, wrong)
+    surest = mistakes(pictures, evaluation, scored, wrong)
     figures = {
         **measured,
-        "before_after": None if changes is None else _compared(changes, names),
+        "before_after": None if changes is None else _compared(changes),
         "hardest": hard.to_dict("records"),
         "label_suspects": suspects.to_dict("records"),
-        "copies_of_training_items": [
-            names.file(path) for path in evaluation.predictions["path"].iloc[same]
-        ],
+        "copies_of_training_items": evaluation.predictions["path"].iloc[same].tolist(),
         "operating_points": evaluation.metrics.get("operating_points"),
-        "near_duplicates": None if duplicates is None else _named(duplicates, evaluation, names),
+        "near_duplicates": None if duplicates is None else _of_predictions(duplicates, evaluation),
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
         "table_notes": table_notes,
-        "not_predicted": refused.to_dict("records"),
+        "not_predicted": refused[["path", "split", "reason"]].to_dict("records"),
     }
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
     checks = evaluation.metrics.get("calibration_check", [])
@@ -104,7 +99,6 @@ def class_sections(
         "known": len(known),
         "wrong": len(wrong),
         "surest": surest,
-        "worst": worst,
         "no_map": pictures.no_map,
         "low": LOW,
         "worsened": changed(pictures, changes, evaluation, "worsened"),
@@ -117,7 +111,6 @@ def class_sections(
         "refused_right": refused_although_right(pictures, evaluation),
         "rules": _rules(evaluation.metrics),
         "suspects": suspected(pictures, suspects, evaluation),
-        "duplicates": [] if duplicates is None else similar(pictures, duplicates, evaluation),
         "curves": material.curves,
         **_plots(measured, bundle),
     }
@@ -159,15 +152,11 @@ def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[d
 
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     """Titles of the tables by the section of the page that shows them, by their columns."""
-    sections: dict[str, list[str]] = {
-        name: [] for name in ("good", "refusal", "trust", "files", "made")
-    }
+    sections: dict[str, list[str]] = {name: [] for name in ("good", "trust", "files", "made")}
     for title, frame in tables.items():
         columns = {str(name) for name in frame.columns}
         section = "good"
-        if "threshold" in columns:
-            section = "refusal"
-        elif {"guaranteed", "here"} <= columns:
+        if {"guaranteed", "here"} <= columns:
             section = "trust"
         elif "labelled before" in columns:
             section = "files"
@@ -199,7 +188,6 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
         ],
         "risk": measured["risk_coverage"]
         and plots.risk_coverage(measured["risk_coverage"], f"{part_name(main)} files"),
-        "specific": measured["tree"] and plots.specificity(measured["tree"]["curves"]),
         "histogram": unknown
         and plots.histogram(
             unknown["histogram"],
@@ -226,32 +214,28 @@ def _too_good(copies: int, near_duplicates: int, files: int) -> list[str]:
     return notices
 
 
-def _compared(changes: Changes, names: PathShortener) -> dict[str, Any]:
+def _compared(changes: Changes) -> dict[str, Any]:
     answers = changes.changed.drop(columns="row")
     return {
         "message": changes.message,
         "subsets": changes.subsets.to_dict("records"),
         "classes": changes.classes.to_dict("records"),
-        "answers": shared(answers, names).to_dict("records"),
+        "answers": answers.to_dict("records"),
     }
 
 
-def _corrected(table: ItemTable, names: PathShortener) -> pd.DataFrame:
+def _corrected(table: ItemTable) -> pd.DataFrame:
     """The labels that were corrected since an earlier training."""
     rows = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
-    for column in ("file", "by"):
-        rows[column] = rows[column].map(names.file)
     columns = ["file", "span", "labelled before", "label", "by"]
     rows = rows[columns if rows["span"].any() else [*columns[:1], *columns[2:]]]
     rows.attrs["note"] = "If a file is labelled several times, the last label counts."
     return rows
 
 
-def _named(duplicates: pd.DataFrame, evaluation: Evaluation, names: PathShortener) -> list[Any]:
+def _of_predictions(duplicates: pd.DataFrame, evaluation: Evaluation) -> list[Any]:
     rows = evaluation.predictions.iloc[duplicates["row"].to_numpy(int)]
-    paths = [names.file(path) for path in rows["path"]]
-    named = duplicates.assign(path=paths, split=rows["split"].to_numpy())
-    named["train_path"] = named["train_path"].map(names.file)
+    named = duplicates.assign(path=rows["path"].to_numpy(), split=rows["split"].to_numpy())
     return named.drop(columns="row").to_dict("records")
 
 
@@ -261,9 +245,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     bundle = material.predictor.bundle
     measured = all_label_figures(evaluation, evaluation.scored, bundle)
     paths = evaluation.predictions["path"]
-    mistakes = [
-        {**one, "file": material.names.file(paths.iloc[one["row"]])} for one in measured["mistakes"]
-    ]
+    mistakes = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
     figures = {
         **measured,
         "verdict": label_verdict(measured, bundle.decider.notes)._asdict(),

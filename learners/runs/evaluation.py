@@ -163,10 +163,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         )
     alphas = confidence.distance.alpha, confidence.distance.mild
     expected = expected_accuracy(bundle.metrics, evaluation.predictions, *alphas)
-    tree = confidence.tree
-    figures = prediction_figures(
-        evaluation.predictions, bundle.classes if tree is None else tree.names
-    )
+    figures = prediction_figures(evaluation.predictions, bundle.classes)
     copied_files = copied(evaluation, score_items(evaluation, bundle), bundle)
     lines = [expected.line, *confidence.notes, *copied_files]
     content = {"notices": lines, "expected": expected, **figures, "bad_files": len(rejected_later)}

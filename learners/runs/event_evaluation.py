@@ -34,13 +34,13 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
 
     Raises
     ------
-    SecondhandError : the model is not of sound, or has a tree of classes; as `evaluate`.
+    SecondhandError : the model is not of sound; as `evaluate`.
     """
     bundle = load_for_evaluation(settings)
     confidence = bundle.decider
-    if (bundle.spectrogram or {}).get("kind") != "sound" or confidence.tree is not None:
+    if (bundle.spectrogram or {}).get("kind") != "sound":
         raise SecondhandError(
-            f"--events: {settings.model} must be a model of sounds without a tree of classes. Leave --events out"
+            f"--events: {settings.model} must be a model of sounds. Leave --events out"
         )
     if not 0 <= settings.gap < float("inf"):
         raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")

@@ -37,12 +37,11 @@ def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str
 
     Returns
     -------
-    None without labelled spans in recordings, or with a tree of classes; ``false_alarms`` is None if no recording is
-    labelled completely.
+    None without labelled spans in recordings; ``false_alarms`` is None if no recording is labelled completely.
     """
     items = table.frame.loc[table.frame[["start", "end"]].notna().all(axis=1)]
     part = next((part for part in PARTS if items["split"].eq(part).any()), None)
-    if part is None or predictor.kind != "sound" or predictor.confidence.tree is not None:
+    if part is None or predictor.kind != "sound":
         return None
     held_out = items.loc[items["split"].eq(part)]
     exclusive = predictor.confidence.exclusive

@@ -52,7 +52,7 @@ class Run:
     settings : resolved settings, as in ``config.yaml``.
     command : command line that started the run.
     device : device to compute on.
-    task : single-label, multi-label or class tree.
+    task : single-label or multi-label.
     items : item table with splits, rows to train on, and spectrogram settings.
     bundle : the model; the stages train and calibrate it and add its metrics.
     origin : model of ``--from``, or None.

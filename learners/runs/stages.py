@@ -123,13 +123,11 @@ def predict(run: Run) -> Evaluation:
             table.frame.loc[is_rehearsed(table.frame), "path"],
         )
         class_lists = (origin.classes, bundle.classes)
-        trees = (origin.decider.tree, bundle.decider.tree)
         changes = compare(
             predictions_before,
             predictions_after,
             predictions_after["path"].isin(set(rehearsed)).tolist(),
             class_lists,
-            trees,
         )
         log.info("%s", changes.message)
     return replace(evaluation, tables=tables, changes=changes)

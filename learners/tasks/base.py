@@ -33,7 +33,7 @@ class Task(Protocol):
         """Raise SecondhandError if the accuracy on files without labels cannot be estimated for this task."""
 
     def of_items(self, settings: Any, table: Any) -> Self:
-        """The task for the items of ``table``, with their class tree; raises SecondhandError if they do not suit it."""
+        """The task for the items of ``table``; raises SecondhandError if they do not suit it."""
 
     # Training ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from learners.tasks.multi_label import MultiLabel
-from learners.tasks.single import ClassTree, SingleLabel
+from learners.tasks.single import SingleLabel
 
 if TYPE_CHECKING:
     from datasets.items import DataSettings
@@ -24,14 +24,9 @@ def choose_task(data: DataSettings, origin: Bundle | None = None) -> Task:
         task_of(origin).check_warm_start(data.from_)
     if data.multi_label:
         return MultiLabel()
-    if data.classes_table is not None or (origin is not None and origin.decider.tree is not None):
-        return ClassTree(origin=origin)
-    return SingleLabel()
+    return SingleLabel(origin=origin)
 
 
 def task_of(model: Bundle) -> Task:
     """The task that a model was trained for."""
-    if not model.decider.exclusive:
-        return MultiLabel()
-    tree = model.decider.tree
-    return SingleLabel() if tree is None else ClassTree(tree=tree)
+    return SingleLabel() if model.decider.exclusive else MultiLabel()

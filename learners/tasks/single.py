@@ -1,4 +1,4 @@
-"""The single-label task: mutually exclusive classes, optionally with a class tree above them."""
+"""The single-label task: mutually exclusive classes, optionally with groups above them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SingleLabel:
-    """Softmax and cross-entropy; temperature; accuracy and refusals."""
+    """Softmax and cross-entropy; temperature; accuracy and refusals.
+
+    ``origin`` is the model of ``--from``, whose groups above the classes are kept; ``tree`` the groups, or None.
+    """
 
     exclusive = True
+    origin: Bundle | None = None
     tree: Tree | None = None
 
     def check(self, settings: Settings) -> None:
@@ -44,7 +48,7 @@ class SingleLabel:
         """The accuracy on files without labels can be estimated."""
 
     def of_items(self, settings: Settings, table: ItemTable) -> Self:
-        return self
+        return replace(self, tree=tree_of(settings.data, table.classes, self.origin))
 
     def target(self, classes: Sequence[str]) -> Target:
         from datasets.loaders import class_target
@@ -68,9 +72,9 @@ class SingleLabel:
             rows,
             settings.confidence,
             settings.train,
-            self.tree,
             table.clock,
         )
+        predictor.confidence.tree = self.tree
 
     def measure(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         headline = measuring.headline(set(evaluation.predictions["split"]))[1]
@@ -79,7 +83,7 @@ class SingleLabel:
     def _measured(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         """The evaluation with its metrics and operating points."""
         scored = measuring.score_items(evaluation, model)
-        metrics = measuring.measure(evaluation.predictions, self.tree) | {
+        metrics = measuring.measure(evaluation.predictions) | {
             "operating_points": jsonable(measuring.operating_points(evaluation, model, scored)),
         }
         return replace(evaluation, scored=scored, metrics=metrics)
@@ -150,28 +154,6 @@ class SingleLabel:
             return report.class_sections(material, evaluation, duplicates=duplicates)
 
         return show
-
-
-@dataclass(frozen=True)
-class ClassTree(SingleLabel):
-    """The single-label task with a class tree; ``origin`` is the model of ``--from``, whose tree is kept."""
-
-    origin: Bundle | None = None
-
-    def of_items(self, settings: Settings, table: ItemTable) -> ClassTree:
-        tree = tree_of(settings.data, table.classes, self.origin)
-        return ClassTree(tree=tree, origin=self.origin)
-
-    def match_labels(self, table: ItemTable, classes: Sequence[str], columns: None) -> list[str]:
-        assert self.tree is not None
-        above = table.frame["label"].isin(self.tree.names[self.tree.classes :])
-        if above.any():
-            row = table.frame.loc[above].iloc[0]
-            raise SecondhandError(
-                f"{row['path']}: the label {row['label']!r} is a group above the model's classes. Give the class as "
-                "label, or leave such files out"
-            )
-        return super().match_labels(table, classes, columns)
 
 
 def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:

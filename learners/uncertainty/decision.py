@@ -1,8 +1,9 @@
 """Accept a prediction or answer "unknown", with the reason.
 
-    logits   -> calibrator -> probabilities -> the class, tree node or labels named
+    logits   -> calibrator -> probabilities -> the class, or the labels
     features -> distance to the training items, out-of-distribution score
     these    -> gates, in order: background, class subset, distance, threshold, score
+    refused as ambiguous -> the group above the class, if the model has a tree
 
 Everything is fitted on the calibration split, which training does not use. Needs NumPy alone.
 """
@@ -47,6 +48,7 @@ from learners.uncertainty.gates import (
     apply_gates,
 )
 from learners.uncertainty.scores import (
+    MSP,
     SHARED,
     Score,
     check_features,
@@ -57,7 +59,7 @@ from learners.uncertainty.scores import (
     restored,
 )
 from learners.uncertainty.thresholds import Threshold, check_alpha, check_threshold
-from learners.uncertainty.tree import Naming, Tree, overconfident_depths
+from learners.uncertainty.tree import TOP, Tree
 
 #: Fraction of known items that the distance may refuse.
 ALPHA = 0.05
@@ -71,18 +73,20 @@ class Decisions(Batch):
 
     Attributes
     ----------
-    label : [n], accepted class or tree node; -1 for unknown. For a multi-label model the most probable assigned label.
-    reason : why the item was refused, "" if it was accepted. For an accepted node above the classes, why no class
-        was accepted.
+    label : [n], accepted class, or the number of a group in `Tree.names`; -1 for unknown. For a multi-label model the
+        most probable assigned label.
+    sure : [n], probability of the accepted class or group; of ``best`` for unknown.
+    reason : why no class was accepted, "" if one was.
     predicted : bool [n, classes], the labels that a multi-label model assigns; None for other models.
     """
 
     label: Ints
+    sure: Floats
     reason: list[Reason]
     predicted: Mask | None = None
 
     def labels(self, names: Sequence[str]) -> list[str]:
-        """Predicted label of each item; ``names`` are the classes or the tree names."""
+        """Predicted label of each item; ``names`` are the classes, and the groups above them."""
         if self.predicted is None:
             return [UNKNOWN if number < 0 else names[number] for number in self.label]
         return [
@@ -103,7 +107,7 @@ class Confidence:
     Attributes
     ----------
     subset : restricts the classes that may be predicted; None allows all.
-    naming : names items by the nodes of a class tree; None without a tree.
+    tree : groups above the classes, which answer where the class is ambiguous; None without any.
     events : threshold on the probability of an event of pictures; None if there is none.
     notes : sentences on what is off or could not be guaranteed.
     """
@@ -114,7 +118,7 @@ class Confidence:
     threshold_gate: ThresholdGate
     score_gate: ScoreGate = field(default_factory=ScoreGate)
     subset: ClassSubsetGate | None = None
-    naming: Naming | None = None
+    tree: Tree | None = None
     events: Threshold | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -128,7 +132,6 @@ class Confidence:
         alpha: float = ALPHA,
         background: bool = False,
         paths: Sequence[str] | None = None,
-        tree: Tree | None = None,
     ) -> Confidence:
         """Fit to calibration items, which nothing else uses, and training items, each of one class.
 
@@ -142,7 +145,6 @@ class Confidence:
         background : the logits are relative to that of the background class
             (`learners.backbones.building.against_last`).
         paths : file names of the calibration items, for error messages.
-        tree : class tree.
 
         Raises
         ------
@@ -173,19 +175,12 @@ class Confidence:
 
         score_gate = ScoreGate(score, fit_score(score, distance.knn, reference))
         known, probabilities = score_gate.score.calibrate(x, z), calibrator.probabilities(z)
-        if tree is not None:
-            notes += overconfident_depths(tree, probabilities, labels, calibration.groups)
-        items = CalibrationItems(
-            z, x, labels, probabilities, known, passed, calibration.groups, tree
-        )
-        gates = fit_gates(items, score_gate, distance.knn, settings)
-        notes += gates.notes
-        named = items if gates.naming is None else items.named(gates.naming.reach, score_gate.score)
-        scored = replace(gates.score_gate, calibration=np.sort(with_margin(named.known)))
-        return cls(
-            z.shape[1], calibrator, distance, gates.threshold_gate, scored,
-            naming=gates.naming, notes=notes,
-        )  # fmt: skip
+        items = CalibrationItems(z, x, labels, probabilities, known, passed, calibration.groups)
+        threshold_gate, score_gate = fit_gates(items, score_gate, distance.knn, settings)
+        if message := threshold_gate.threshold.message:
+            notes.append(message)
+        score_gate = replace(score_gate, calibration=np.sort(with_margin(known)))
+        return cls(z.shape[1], calibrator, distance, threshold_gate, score_gate, notes=notes)
 
     @classmethod
     def fit_labels(
@@ -244,9 +239,9 @@ class Confidence:
         return self.calibrator.exclusive
 
     @property
-    def tree(self) -> Tree | None:
-        """The tree above the classes, or None."""
-        return None if self.naming is None else self.naming.tree
+    def ancestors(self) -> dict[str, list[str]]:
+        """Names of the groups above each class; empty without any."""
+        return {} if self.tree is None else self.tree.ancestors
 
     @property
     def gates(self) -> list[Gate]:
@@ -291,26 +286,48 @@ class Confidence:
     ) -> Iterator[Decisions]:
         """`decide` under each of the rules, which are this confidence `with_overrides` but the same score.
 
-        Distances and scores are computed once, and once more for each threshold of a tree, which names items by it.
+        Distances and scores are computed once.
         """
-        values, batches = check_logits(logits), dict[float | None, Batch]()
+        batch = self._batch(check_logits(logits), features, None, False)
         for rule in rules:
-            reach = None if rule.naming is None else rule.naming.reach
-            if reach not in batches:
-                batches[reach] = rule._batch(values, features, None, False)
-            yield rule._decided(batches[reach])
+            yield rule._decided(batch)
 
     def _decided(self, batch: Batch) -> Decisions:
         """What the gates decide on the items of a batch."""
         accepted, reasons = apply_gates(self.gates, batch)
-        label, predicted = np.where(accepted, batch.named, NO_CLASS), None
+        label, predicted = np.where(accepted, batch.best, NO_CLASS), None
         if isinstance(self.threshold_gate, LabelThresholdGate):
             predicted = self.threshold_gate.predicted(batch) & accepted[:, None]
             likeliest = np.where(predicted, batch.probabilities, -1.0).argmax(axis=1)
             label = np.where(accepted, likeliest, NO_CLASS)
-        for row in np.flatnonzero(label >= self.classes):  # a node above the classes is accepted
-            reasons[row] = AMBIGUOUS
-        return Decisions(**vars(batch), label=label, reason=reasons, predicted=predicted)
+        decisions = Decisions(
+            **vars(batch), label=label, sure=batch.probability, reason=reasons, predicted=predicted
+        )
+        return decisions if self.tree is None else self._rolled_up(decisions, self.tree)
+
+    def _rolled_up(self, decisions: Decisions, tree: Tree) -> Decisions:
+        """The decisions with a group for items whose class is ambiguous, where the group passes as a class would.
+
+        It needs the threshold on its probability, and the score: that of the item if there were no doubt between the
+        group's classes. Where the threshold is on the score, its probability must be the target accuracy.
+        """
+        gate, score = self.threshold_gate, self.score_gate
+        on_score = gate.on != "probability"
+        reach = gate.threshold.target if on_score else gate.threshold.value
+        group, sure = tree.roll_up(decisions.probabilities, reach)
+        found = (group != TOP) & np.array(
+            [reason == AMBIGUOUS for reason in decisions.reason], bool
+        )
+        msp, log = MSP().score(None, decisions.logits), np.log(np.where(found, sure, 1.0))
+        known = np.where(found, score.score.with_msp(decisions.known, msp, log), decisions.known)
+        least = max(score.floor, gate.threshold.value if on_score else -np.inf)
+        rises = found & (known >= least)
+        return replace(
+            decisions,
+            label=np.where(rises, group, decisions.label),
+            sure=np.where(rises, sure, decisions.sure),
+            known=known,
+        )
 
     def _batch(
         self, logits: Floats, features: ArrayLike | None, paths: Sequence[str] | None, trained: bool
@@ -321,17 +338,14 @@ class Confidence:
         possible = np.ones(self.classes, bool) if self.subset is None else self.subset.possible
         probabilities, others = self.calibrator.class_subset(z, possible)
         best, probability = probabilities.argmax(axis=1), probabilities.max(axis=1)
-        named, sure = best, probability
-        if self.naming is not None:
-            named, sure, scores["msp"] = self.naming.name(z, probabilities)
         if not self.exclusive:
             scores["msp"] = probability
         known = self.score_gate.rank(x, z, scores)
-        return Batch(z, probabilities, possible, others, best, probability, named, sure, known, p)
+        return Batch(z, probabilities, possible, others, best, probability, known, p)
 
-    def is_right(self, named: Ints, labels: Ints) -> Mask:
-        """Whether each class is that of the label, or each tree node above it, bool [n]; false for a label of -1."""
-        return named == labels if self.tree is None else self.tree.holds(named, labels)
+    def is_right(self, answers: Ints, labels: Ints) -> Mask:
+        """Whether each class is that of the label, or each group above it, bool [n]."""
+        return answers == labels if self.tree is None else self.tree.holds(answers, labels)
 
     def with_overrides(
         self,
@@ -392,12 +406,12 @@ class Confidence:
         A class with None keeps its threshold, floor and guarantee.
         """
         threshold_gate = self.threshold_gate.at(value)
-        if (class_thresholds := threshold_gate.class_thresholds) is not None:
-            score_gate = replace(self.score_gate, exempt=~np.isnan(class_thresholds))
-            return replace(self, threshold_gate=threshold_gate, score_gate=score_gate)
-        naming = self.naming and Naming(self.naming.tree, threshold_gate.threshold.value)
-        score_gate = replace(self.score_gate, floors={}, exempt=None)
-        return replace(self, threshold_gate=threshold_gate, score_gate=score_gate, naming=naming)
+        score_gate, values = self.score_gate, threshold_gate.class_thresholds
+        if values is not None and np.isnan(values).any():
+            score_gate = replace(score_gate, exempt=~np.isnan(values))
+        else:
+            score_gate = replace(score_gate, floors={}, exempt=None)
+        return replace(self, threshold_gate=threshold_gate, score_gate=score_gate)
 
     def with_score(self, name: str) -> Confidence:
         """A copy that ranks by another score and uses its floor; the threshold stays.
@@ -471,7 +485,6 @@ class Confidence:
             "distance": self.distance.to_dict(),
             "threshold": self.threshold_gate.to_dict(),
             "score": self.score_gate.to_dict(),
-            "tree": self.naming and self.naming.to_dict(),
             "events": jsonable(self.events),
             "notes": list(self.notes),
         }
@@ -493,7 +506,6 @@ class Confidence:
         cls,
         settings: object,
         arrays: Mapping[str, ArrayLike] | None = None,
-        tree: Tree | None = None,
     ) -> Confidence:
         """A confidence from `to_dict` and `arrays`; the values are checked, as the files may come from anyone.
 
@@ -512,14 +524,12 @@ class Confidence:
         events = None
         if read.events is not None:
             events = Threshold.from_dict(read.events, "confidence.events", low=0, high=1)
-        naming = None if tree is None else Naming.from_dict(read.tree, tree)
         distance, distance_notes = DistanceGate.from_dict(read.distance, arrays)
         notes += distance_notes
         if not calibrator.exclusive:
             label_gate = LabelThresholdGate.of_dict(read.threshold, classes)
             return cls(classes, calibrator, distance, label_gate, notes=notes)
-        names = classes if tree is None else len(tree.names)
-        threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name, names)
+        threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name)
         if distance.knn is None and score_gate.score.needs == "features":
             if threshold_gate.on != "probability":
                 raise SecondhandError(
@@ -537,7 +547,7 @@ class Confidence:
         )
         return cls(
             classes, calibrator, distance, threshold_gate, score_gate,
-            naming=naming, events=events, notes=notes,
+            events=events, notes=notes,
         )  # fmt: skip
 
 
@@ -550,6 +560,5 @@ class _StoredConfidence:
     distance: object
     threshold: object
     score: object
-    tree: object
     events: object = None
     notes: list[str]

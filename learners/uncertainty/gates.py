@@ -117,7 +117,6 @@ class Batch:
     possible : bool [classes], whether a class may be predicted.
     others : [n], summed probability of the excluded classes.
     best, probability : [n], most probable class and its probability.
-    named, sure : [n], class or tree node to accept or refuse, and its probability.
     known : [n], out-of-distribution score, higher for known items.
     distance_p : [n], conformal p-value of the distance in (0, 1]; NaN where the distance is off.
     """
@@ -128,8 +127,6 @@ class Batch:
     others: Floats
     best: Ints
     probability: Floats
-    named: Ints
-    sure: Floats
     known: Floats
     distance_p: Floats
 
@@ -359,15 +356,12 @@ class ThresholdGate:
     ----------
     threshold : the threshold of all classes.
     on : what the thresholds apply to: "probability", or the name of the score if a target accuracy chose them.
-    by_name : [classes] or [tree names], thresholds that replace ``threshold``; infinite for a name that is never
-        predicted.
     class_thresholds : [classes], user-defined thresholds on the probability, which replace all gates of a class
         but the distance. NaN keeps the gates of the model.
     """
 
     threshold: Threshold
     on: str = "probability"
-    by_name: Floats | None = None
     class_thresholds: Floats | None = None
     reason: ClassVar[Reason] = AMBIGUOUS
 
@@ -384,35 +378,23 @@ class ThresholdGate:
         if not isinstance(value, Sequence):
             return ThresholdGate(Threshold(check_threshold(value), np.nan, np.nan))
         values = np.array([np.nan if v is None else check_threshold(v) for v in value])
-        if np.isnan(values).any():
-            return replace(self, class_thresholds=values)
-        return ThresholdGate(Threshold(float(values.min()), np.nan, np.nan), by_name=values)
+        gate = self if np.isnan(values).any() else self.at(float(values.min()))
+        return replace(gate, class_thresholds=values)
 
     def refuse(self, batch: Batch) -> Mask:
-        sure = batch.sure if self.on == "probability" else batch.known
-        least = self.threshold.value if self.by_name is None else self.by_name[batch.named]
-        refused = sure < least
+        values = batch.probability if self.on == "probability" else batch.known
+        refused = values < self.threshold.value
         if self.class_thresholds is None:
             return np.asarray(refused)
         class_threshold = self.class_thresholds[batch.best]
         return np.where(np.isnan(class_threshold), refused, batch.probability < class_threshold)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "on": self.on,
-            "overall": jsonable(self.threshold),
-            "by_name": jsonable(self.by_name),
-        }
+        return {"on": self.on, "overall": jsonable(self.threshold)}
 
     @classmethod
-    def from_dict(cls, values: object, score: str, names: int) -> ThresholdGate:
-        """The gate from the JSON of `to_dict`, checked.
-
-        Parameters
-        ----------
-        score : name of the model's score.
-        names : number of tree names, or of classes if there is no tree.
-        """
+    def from_dict(cls, values: object, score: str) -> ThresholdGate:
+        """The gate from the JSON of `to_dict`, checked; ``score`` is the name of the model's score."""
         read = read_as(_StoredThreshold, values, "confidence.threshold")
         if read.on not in ("probability", score):
             raise SecondhandError(
@@ -422,26 +404,13 @@ class ThresholdGate:
         overall = Threshold.from_dict(
             read.overall, "confidence.threshold.overall", low=low, high=high
         )
-        return cls(overall, read.on, _read_by_name(read.by_name, names))
+        return cls(overall, read.on)
 
 
 @dataclass(frozen=True)
 class _StoredThreshold:
     on: str
     overall: object
-    by_name: object
-
-
-def _read_by_name(values: object, names: int) -> Floats | None:
-    """Thresholds [names] from JSON; null is infinite."""
-    if values is None:
-        return None
-    fits = isinstance(values, list) and len(values) == names
-    if not fits or not all(v is None or type(v) in (int, float) for v in values):  # type: ignore
-        raise SecondhandError(
-            f"confidence.threshold.by_name is {quoted(values)}: expected null or a list of {names} numbers"
-        )
-    return np.array([np.inf if v is None else float(v) for v in values])  # type: ignore
 
 
 @dataclass(frozen=True)

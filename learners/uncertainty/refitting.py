@@ -53,10 +53,10 @@ def refitted(
     calibrator = replace(confidence.calibrator, temperature=fitted)
     moved = replace(confidence, calibrator=calibrator, notes=[]).with_threshold(LEAST)
     decided = moved.decide(logits, items.features, paths=paths)
-    right = moved.is_right(decided.named, labels)
-    passed = decided.label >= 0
-    value, reached = refit_threshold(decided.sure[passed], right[passed], weights[passed], target)
-    answered = passed & (decided.sure >= value)
+    right, p = decided.best == labels, decided.probability
+    passed = np.array([not reason for reason in decided.reason], bool)
+    value, reached = refit_threshold(p[passed], right[passed], weights[passed], target)
+    answered = passed & (p >= value)
     share = float(weights[answered].sum() / weights.sum())
     accuracy = float(np.average(right[answered], weights=weights[answered])) if share else np.nan
     moved = moved.with_threshold(value)

@@ -1,13 +1,13 @@
-"""A tree above the classes, for a less specific prediction where the class is uncertain.
+"""Groups above the classes: a less specific answer where the model cannot tell the classes of a group apart.
 
-The probability of a node is the sum over the classes below it. An item is named by the deepest node whose
-probability reaches a limit; the gates then judge that name as they judge a class.
+The rule decides first (`learners.uncertainty.decision`). A file that it refuses as ambiguous, and for no other reason, is
+then answered with a group, whose probability is the sum over its classes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,26 +18,23 @@ from numpy.typing import NDArray
 from datasets.core.cells import read_csv, write_rows
 from datasets.core.errors import SecondhandError, quoted
 from datasets.items import UNKNOWN, clean_label, label_error, spelling_key
-from learners.files import ranged, read_as
-from learners.uncertainty.arrays import Floats, Groups, Ints, softmax
-from learners.uncertainty.calibrators import fit_temperature
-from learners.uncertainty.scores import MSP
+from learners.uncertainty.arrays import Floats, Ints
 
 COLUMNS = ("label", "parent")
 #: Limits of the file, which may come from an untrusted source.
 MAX_BYTES, MAX_DEPTH = 8 << 20, 50
-#: Parent number of the nodes at the top.
+#: Parent number of the groups at the top, and the number of no group.
 TOP = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """The classes and the nodes above them.
+    """The classes and the groups above them.
 
     Attributes
     ----------
-    names : the ``classes`` in the order of their logits, then the nodes above them.
-    parents : [names], number of each node's parent; `TOP` at the top.
+    names : the ``classes`` in the order of their logits, then the groups above them.
+    parents : [names], number of each name's parent; `TOP` at the top.
     classes : number of classes.
     """
 
@@ -45,10 +42,50 @@ class Tree:
     parents: Ints
     classes: int
 
+    def path(self, number: int) -> list[int]:
+        """Numbers from the top down to ``number``."""
+        path = [number]
+        while (number := int(self.parents[number])) != TOP:
+            path.insert(0, number)
+        return path
+
     @cached_property
-    def depths(self) -> Ints:
-        """[names], depth of each node: 1 at the top, one more for each step down."""
-        return np.array([len(self.path(node)) for node in range(len(self.names))])
+    def ancestors(self) -> dict[str, list[str]]:
+        """Names of the groups above each class, from the top down."""
+        paths = {self.names[k]: self.path(k)[:-1] for k in range(self.classes)}
+        return {name: [self.names[group] for group in path] for name, path in paths.items()}
+
+    def branches(self, probabilities: Floats) -> list[tuple[tuple[str, float], ...]]:
+        """Names and probabilities of each item from the top down, at each step those of the most probable child."""
+        return [
+            tuple((self.names[k], float(p)) for k, p in dict(zip(chain, sums, strict=True)).items())
+            for chain, sums in zip(*self._chains(probabilities), strict=True)
+        ]
+
+    def roll_up(self, probabilities: Floats, threshold: float) -> tuple[Ints, Floats]:
+        """The deepest group on each item's branch with a probability of at least ``threshold``, and its probability.
+
+        `TOP` and 0 where no group reaches it. Each [n].
+        """
+        chains, sums = self._chains(probabilities)
+        reached = ((chains >= self.classes) & (sums >= threshold)).sum(axis=1)
+        rows, last = np.arange(len(chains)), np.maximum(reached - 1, 0)
+        group = np.where(reached > 0, chains[rows, last], TOP)
+        return group, np.where(reached > 0, sums[rows, last], 0.0)
+
+    def holds(self, numbers: Ints, labels: Ints) -> NDArray[np.bool_]:
+        """Whether each number is the class of the label or a group above it, bool [n]; false for a label of -1."""
+        at, matches = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
+        while (at != TOP).any():
+            matches |= (at == numbers) & (at != TOP)
+            at = np.where(at == TOP, TOP, self.parents[at])
+        return matches
+
+    def write(self, file: Path) -> None:
+        """Write the CSV file that `read_tree` reads."""
+        above = ["" if parent == TOP else self.names[parent] for parent in self.parents]
+        with open(file, "w", encoding="utf-8", newline="") as stream:
+            write_rows(stream, [COLUMNS, *zip(self.names, above, strict=True)])
 
     @cached_property
     def _children(self) -> dict[int, Ints]:
@@ -56,108 +93,27 @@ class Tree:
         above, first = np.unique(self.parents[order], return_index=True)
         return dict(zip(above.tolist(), np.split(order, first[1:]), strict=True))
 
-    @cached_property
-    def levels(self) -> list[tuple[str, Ints]]:
-        """Name and nodes of each depth above the classes, from the top down, and last of the classes."""
-        nodes = np.arange(len(self.names))
-        above = nodes >= self.classes
-        levels = [
-            (f"depth {depth}", nodes[above & (self.depths == depth)])
-            for depth in range(1, int(self.depths[above].max()) + 1)
-        ]
-        return [*levels, ("class", nodes[~above])]
+    def _chains(self, probabilities: Floats) -> tuple[Ints, Floats]:
+        """Numbers from the top down, at each step the most probable child, and their probabilities; each [n, steps].
 
-    def class_subset(self, nodes: Ints, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
-        """Probabilities [n, nodes + 1] of disjoint ``nodes`` and of the rest, and the column [n] of each label."""
-        masses = self.masses(probabilities)[:, nodes]
-        remainder = np.maximum(1 - masses.sum(axis=1, keepdims=True), 0)
-        place = np.full(len(self.names) + 1, len(nodes))
-        place[nodes] = np.arange(len(nodes))
-        at, position = labels, place[labels]
-        for _ in range(self.depths.max()):
-            at = np.where(at == TOP, TOP, self.parents[at])
-            position = np.minimum(position, place[at])
-        return np.hstack([masses, remainder]), position
-
-    def path(self, node: int) -> list[int]:
-        """Nodes from the top down to ``node``."""
-        path = [node]
-        while (node := int(self.parents[node])) != TOP:
-            path.insert(0, node)
-        return path
-
-    def masses(self, probabilities: Floats) -> Floats:
-        """Probability of each class and each node (the sum over the classes below it), [n, names]."""
-        out = np.zeros((len(self.names), len(probabilities)))
-        out[: self.classes] = probabilities.T
-        for depth in range(self.depths.max(), 1, -1):
-            (nodes,) = np.nonzero(self.depths == depth)
-            np.add.at(out, self.parents[nodes], out[nodes])
-        return out.T
-
-    def chains(self, masses: Floats) -> Ints:
-        """Nodes from the top down, at each step the most probable child, [n, steps].
-
-        A class that is reached early is repeated. A node above all classes carries no information and is left out.
+        A class that is reached early is repeated. A group of all classes carries no information and is left out.
         """
+        sums = np.zeros((len(self.names), len(probabilities)))
+        sums[: self.classes] = probabilities.T
+        for number in range(self.classes):
+            sums[self.path(number)[:-1]] += sums[number]
         begin = TOP
         while len(self._children[begin]) == 1:
             begin = int(self._children[begin][0])
-        at = np.full(len(masses), begin)
+        at = np.full(len(probabilities), begin)
         steps: list[Ints] = []
         while not steps or (at >= self.classes).any():
             for node in np.unique(at[(at >= self.classes) | (at == TOP)]):
                 rows, below = np.flatnonzero(at == node), self._children[int(node)]
-                at[rows] = below[masses[np.ix_(rows, below)].argmax(axis=1)]
+                at[rows] = below[sums[np.ix_(below, rows)].argmax(axis=0)]
             steps.append(at.copy())
-        return np.stack(steps, axis=1)
-
-    def named(self, probabilities: Floats, reach: float) -> tuple[Ints, Floats]:
-        """Deepest node of each item's chain with a probability of at least ``reach``, and its probability; each [n].
-
-        If no node of a chain reaches it, the first one counts.
-        """
-        masses = self.masses(probabilities)
-        chains = self.chains(masses)
-        chain_masses = np.take_along_axis(masses, chains, axis=1)
-        last = np.maximum((chain_masses >= reach).cumprod(axis=1).sum(axis=1) - 1, 0)
-        rows = np.arange(len(chains))
-        return chains[rows, last], chain_masses[rows, last]
-
-    def branches(self, probabilities: Floats) -> list[tuple[tuple[str, float], ...]]:
-        """Names and probabilities along each item's chain."""
-        masses = self.masses(probabilities)
-        return [
-            tuple((self.names[node], float(mass[node])) for node in dict.fromkeys(chain.tolist()))
-            for chain, mass in zip(self.chains(masses), masses, strict=True)
-        ]
-
-    def holds(self, nodes: Ints, labels: Ints) -> NDArray[np.bool_]:
-        """Whether each node is the class of the label or above it, bool [n]; false for a label of -1."""
-        at, matches = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
-        for _ in range(self.depths.max()):
-            matches |= (at == nodes) & (at != TOP)
-            at = np.where(at == TOP, TOP, self.parents[at])
-        return matches
-
-    def correct(self, predicted: Iterable[object], truths: Iterable[object]) -> NDArray[np.bool_]:
-        """Like `holds`, for names; a name outside the tree is wrong."""
-        numbers = {name: number for number, name in enumerate(self.names)}
-        nodes, labels = (
-            np.array([numbers.get(str(name), TOP) for name in names], np.int64)
-            for names in (predicted, truths)
-        )
-        return self.holds(nodes, labels)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Each name with its parent's name, "" at the top."""
-        above = ["" if parent == TOP else self.names[parent] for parent in self.parents]
-        return list(zip(self.names, above, strict=True))
-
-    def write(self, file: Path) -> None:
-        """Write the CSV file that `read_tree` reads."""
-        with open(file, "w", encoding="utf-8", newline="") as stream:
-            write_rows(stream, [COLUMNS, *self.rows()])
+        chains = np.stack(steps, axis=1)
+        return chains, np.take_along_axis(sums.T, chains, axis=1)
 
 
 def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:
@@ -266,55 +222,3 @@ def _check_steps(parents: Mapping[str, str], row_numbers: Mapping[str, int], beg
                 f"{begin}, row {row_numbers[name]}: {quoted(name)} {fault}"[:600]
                 + ". Correct its parent"
             )
-
-
-@dataclass(frozen=True)
-class Naming:
-    """Names each item by the deepest node whose probability reaches ``reach``."""
-
-    tree: Tree
-    reach: float
-
-    def name(self, z: Floats, probabilities: Floats) -> tuple[Ints, Floats, Floats]:
-        """Named node, its probability and its msp score, for scaled logits ``z [n, classes]``.
-
-        Doubt between the children of the node does not lower its score.
-        """
-        named, sure = self.tree.named(probabilities, self.reach)
-        msp = MSP().score(None, z)
-        rows = np.arange(len(z))
-        mass = self.tree.masses(softmax(z))[rows, named]
-        return named, sure, np.where(named == z.argmax(1), msp, np.log(np.maximum(mass, 1e-300)))
-
-    def to_dict(self) -> dict[str, object]:
-        """Settings as JSON; the tree has its own file, ``classes.csv``."""
-        return {"reach": self.reach}
-
-    @classmethod
-    def from_dict(cls, values: object, tree: Tree) -> Naming:
-        """The naming from `to_dict`, with checked values."""
-        return cls(tree, read_as(_StoredNaming, values, "confidence.tree").reach)
-
-
-@dataclass(frozen=True)
-class _StoredNaming:
-    reach: float = ranged(0, 1)
-
-
-def overconfident_depths(
-    tree: Tree, probabilities: Floats, labels: Ints, groups: Groups = None
-) -> list[str]:
-    """Messages on depths whose summed probabilities are overconfident for the calibration ``labels``.
-
-    Depths are not calibrated separately, so these probabilities are not corrected.
-    """
-    messages = []
-    for name, nodes in tree.levels[:-1]:
-        masses, truth = tree.class_subset(nodes, probabilities, labels)
-        best = fit_temperature(np.log(np.maximum(masses, 1e-300)), truth, groups=groups)
-        if best.low > 1:
-            limits = f"{best.value:.2f} [{best.low:.2f}, {best.high:.2f}]"
-            messages.append(
-                f"The probabilities at {name} are overconfident: they would need a temperature of {limits}"
-            )
-    return messages

@@ -183,7 +183,7 @@ def with_points(files: list[Path], truths: np.ndarray, tree: Tree | None = None)
     reference = [file for file in files[0].parents[1].glob("[bgr]*/*") if file not in files]
     known = held_out.labels >= 0
     calibration = Outputs(held_out.logits[known], held_out.labels[known], held_out.features[known])
-    fitted = Confidence.fit(calibration, _outputs_of(reference), tree=tree)
+    fitted = replace(Confidence.fit(calibration, _outputs_of(reference)), tree=tree)
     bundle = replace(colours(), confidence=fitted)
     frame = pd.DataFrame(list(Predictor(bundle).predict(map(str, files))))
     frame = frame.assign(truth=truths, split=np.where(known, "calibration", "unknown"))

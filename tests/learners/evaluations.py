@@ -101,6 +101,8 @@ def make_evaluation(
         all_features.append(features)
     columns = [*Prediction._fields, "truth", "split", "gps"]
     frame = pd.DataFrame(rows, columns=columns).drop(columns=["windows"])
+    if ancestors := confidence.ancestors:
+        frame["ancestors"] = ["|".join(ancestors.get(truth, ())) for truth in frame["truth"]]
     return Evaluation(frame, np.concatenate(all_logits), np.concatenate(all_features))
 
 

@@ -37,7 +37,7 @@ class Score:
         raise NotImplementedError
 
     def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
-        """The scores ``known`` from `calibrate`, recomputed with the msp scores ``new`` instead of ``old``."""
+        """The scores ``known``, recomputed with the msp scores ``new`` instead of ``old``."""
         return known
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:

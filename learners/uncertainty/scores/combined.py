@@ -50,8 +50,8 @@ class Combined(Score):
         return total
 
     def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
-        ranks = [np.searchsorted(self.calibration["msp"], s, side="right") for s in (new, old)]
-        return known + np.log(ranks[0] / ranks[1])
+        p_new, p_old = (conformal_p(self.calibration["msp"], msp) for msp in (new, old))
+        return np.asarray(known + np.log(p_new) - np.log(p_old))
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         if set(self.calibration) != set(self.parts):

@@ -4,7 +4,6 @@ import io
 import itertools
 import logging
 import os
-import resource
 import struct
 import tracemalloc
 
@@ -24,7 +23,9 @@ from datasets.audio.decode import (
     read_audio,
     windows,
 )
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core import processes
+from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.processes import CRASHED, check_files_isolated
 from tests.phones import m4a
 
 RATE = 16_000
@@ -257,7 +258,6 @@ def refuse(path, reason, readers=(probe, read_audio)):
 WAV, PHONE = sound(), m4a(tone(), RATE)
 FLAC_SAMPLES = np.random.default_rng(0).uniform(-0.5, 0.5, 5 * RATE)
 FLAC = sound("FLAC", FLAC_SAMPLES)
-LIES = 2**31, "its tables claim"
 
 
 @pytest.mark.parametrize(
@@ -276,15 +276,14 @@ LIES = 2**31, "its tables claim"
         (b"\0\0\1\xba" + bytes(1000), "extract its sound"),
         (b"OggS" + bytes(24) + b"\x80theora" + bytes(1000), "extract its sound"),
         (PHONE.replace(b"soun", b"vide"), "a video, not an audio file: extract its sound"),
-        # Containers that are inconsistent, fragmented, compressed or truncated.
-        *((patch_header(PHONE, (name, at), ">I", LIES[0]), LIES[1])
-          for name, at in ((b"stsz", 12), (b"stts", 8), (b"stco", 8), (b"elst", 8))),
+        # Containers that are inconsistent or truncated.
+        *((patch_header(PHONE, (name, at), ">I", 2**31), "damaged or truncated")
+          for name, at in ((b"stsz", 12), (b"stts", 8))),
         (patch_header(PHONE, (b"stsc", 8), ">I", 2**31), "damaged or truncated"),
         (patch_header(PHONE, (b"esds", 21), ">B", 0x6B), "mp3.* in an MP4 container is not supported"),
         (patch_header(PHONE, (b"moov", 4), ">I", 0), "without sound|contains no sound"),
-        (PHONE + struct.pack(">I4s", 8, b"moof"), "fragmented MP4"),
-        *((PHONE + struct.pack(">I4sI4s", 16, b"udta", 8, name), "compressed tables")
-          for name in (b"cmov", b"sidx", b"trex")),
+        (PHONE + struct.pack(">I4sI4s", 16, b"udta", 8, b"cmov"), "damaged or truncated"),
+        (PHONE + struct.pack(">I4s", 9, b"mdat"), "damaged or truncated"),
         *((PHONE[:cut], "truncated") for cut in (30, 100, PHONE.index(b"stsz") + 20)),
     ],
 )  # fmt: skip
@@ -453,7 +452,7 @@ def test_gsm_in_a_wav_file_is_read_from_any_sample(tmp_path):
         ({"stsz": (1, 2**16), "stsc": (1, 1, 2**16, 1)}, 2**10),  # an edit list that repeats
     ],
 )
-def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
+def test_a_container_that_makes_hours_of_one_packet(tmp_path, monkeypatch, tables, edits):
     data = m4a(tone(), RATE)
     for name, numbers in tables.items():
         at = data.index(name.encode()) + 8
@@ -464,9 +463,12 @@ def test_a_container_that_makes_hours_of_one_packet(tmp_path, tables, edits):
     data = data[:at] + struct.pack(">I", edits) + data[at + 4 :]
     path = tmp_path / "a.m4a"
     path.write_bytes(data)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refuse(path, "damaged or truncated|compressed tables")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "kB"
+    # FFmpeg takes 1.3 GB for the first one.
+    monkeypatch.setattr(processes, "ROOM", 1 << 30)
+    (found,) = check_files_isolated(check_whole, [str(path)])
+    assert isinstance(found, Rejected)
+    assert found.path == str(path)
+    assert "damaged or truncated" in found.reason or found.reason == CRASHED
 
 
 def test_a_container_whose_samples_are_in_another_file(tmp_path):

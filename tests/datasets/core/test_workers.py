@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import socket
 import sys
@@ -38,6 +39,8 @@ def length(word: str) -> int:
         os._exit(3)
     if word == "endless":
         time.sleep(600)
+    if word == "much":
+        return len(bytearray(2 * _workers.ROOM))  # untouched, it takes no memory without a limit
     if word == "bad":
         raise BadFile("a.wav", "damaged")
     return len(word)
@@ -69,6 +72,15 @@ def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     assert [answer for _, answer in calls.ahead(["endless", "a"], 2, of=str)] == [-1, 1]
     assert time.monotonic() - start < 30
+
+
+def test_what_asks_for_too_much_memory_costs_one_item() -> None:
+    assert call_isolated(length, "much", -1) == -1
+    assert dict(in_parallel(lengths, [["a", "much"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
+    calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
+    words = ["a", "much", "bb"]
+    assert [answer for _, answer in calls.ahead(words, 3, of=str, chunk=2)] == [1, -1, 2]
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY, "only workers"
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 100])

@@ -112,9 +112,9 @@ def test_a_copy_with_another_threshold_lists_only_thresholds(bundle) -> None:
 def test_with_a_tree_a_group_that_holds_the_class_is_right(bundle) -> None:
     calibration, train = draw(0), draw(1)
     tree = Tree(("a", "b", "c", "ab"), np.array([3, 3, -1, -1]), 3)
-    grown = replace(bundle, confidence=Confidence.fit(calibration, train, tree=tree))
+    grown = replace(bundle, confidence=replace(Confidence.fit(calibration, train), tree=tree))
     evaluation = make_evaluation(grown)
-    table, metrics = points_of(evaluation, grown), measure(evaluation.predictions, tree)
+    table, metrics = points_of(evaluation, grown), measure(evaluation.predictions)
     assert table.own.answered / table.items == pytest.approx(metrics["calibration_coverage"])
     right = metrics["calibration_accuracy_of_accepted"]
     assert table.own.right / table.own.answered == pytest.approx(right)

@@ -16,11 +16,11 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
     for source in ("data", "data/", f"{tmp_path}/data", "./data", "../" + tmp_path.name + "/data"):
         names = PathShortener(source)
         for folder in (Path(source), tmp_path / "data"):
-            assert names.file(str(folder / "cat/1.jpg")) == "cat/1.jpg"
+            assert names(str(folder / "cat/1.jpg")) == "cat/1.jpg"
             assert names(f"as {folder}/a b.jpg, and {folder} (all)") == "as a b.jpg, and data (all)"
-    assert PathShortener("linked").file(str(tmp_path / "data/1.jpg")) == "1.jpg"
+    assert PathShortener("linked")(str(tmp_path / "data/1.jpg")) == "1.jpg"
     monkeypatch.chdir(tmp_path / "data")
-    assert PathShortener(".").file("cat/1.jpg") == "cat/1.jpg"
+    assert PathShortener(".")("cat/1.jpg") == "cat/1.jpg"
     assert last_part(".") == "data"
     assert last_part("../linked/") == "linked"
 
@@ -31,6 +31,7 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
         (["/mnt/u/set/a/1.jpg", "/mnt/u/set/b/1.jpg"], ["a/1.jpg", "b/1.jpg"]),
         (["/home/ann/a/1.jpg", "/home/bob/b/2.jpg"], ["1.jpg", "2.jpg"]),
         (["/net/homes/ann/1.jpg", "/net/homes/bob/2.jpg"], ["1.jpg", "2.jpg"]),
+        (["/home/Ann L/a/1.jpg", "/home/bob/b c/2.jpg"], ["1.jpg", "2.jpg"]),
         (["x/a/1.jpg", "x/b/2.jpg"], ["a/1.jpg", "b/2.jpg"]),
         (["../x/1.jpg", "/mnt/2.jpg", "a/3.jpg"], ["1.jpg", "2.jpg", "a/3.jpg"]),
     ],
@@ -38,7 +39,7 @@ def test_files_are_named_from_the_root_however_it_was_typed(tmp_path, monkeypatc
 def test_files_that_lie_elsewhere(paths, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/net/homes/bob")
     names = PathShortener("items.csv", paths)
-    assert list(map(names.file, paths)) == expected
+    assert list(map(names, paths)) == expected
 
 
 @pytest.mark.parametrize(

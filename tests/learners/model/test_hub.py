@@ -27,7 +27,6 @@ from learners.predict import main as predict
 from learners.runs.warm_start import apply_warm_start
 from learners.share import main as share
 from learners.uncertainty import read_tree
-from learners.uncertainty.tree import Naming
 from tests.learners.exports import CLASSES, bundle
 
 pytestmark = pytest.mark.slow
@@ -180,7 +179,7 @@ def test_a_tree_goes_with_its_model(hub: type[Hub], model: Path, tmp_path: Path)
     rows += "".join(f"{name},\n" for name in CLASSES[2:])
     (tmp_path / "tree.csv").write_text(f"label,parent\nfruit,\n{rows}")
     tree = read_tree(tmp_path / "tree.csv", CLASSES)
-    loaded.confidence = replace(loaded.decider, naming=Naming(tree, 0.9))
+    loaded.confidence = replace(loaded.decider, tree=tree)
     folder = save_bundle(loaded, tmp_path / "with a tree")
     assert share([str(folder), "somebody/tree"]) == 0
     assert load_model("hf:somebody/tree", network=False).decider.tree.names == tree.names

@@ -482,7 +482,7 @@ def test_heat_maps_are_few(tmp_path, photos, monkeypatch):
     wrong = evaluation.predictions["best"].map({"a": "b", "b": "c", "c": "a"})
     evaluation.predictions["truth"] = wrong.where(known, "unknown")
     written(tmp_path, bundle, evaluation)
-    assert len(calls) == 24
+    assert len(calls) == 12
 
 
 def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path):

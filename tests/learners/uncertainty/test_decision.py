@@ -378,8 +378,6 @@ def test_a_threshold_on_a_lost_score_is_refused():
         ("distance.on", "yes"),
         ("score.name", "magic"),
         ("threshold.on", "vibes"),
-        ("threshold.by_name", [0.5]),
-        ("threshold.by_name", [0.5, 0.5, 0.5, 0.5, "0.5"]),
         ("calibrator.background", "yes"),
         ("notes", "none"),
         ("notes", [1]),

@@ -40,8 +40,6 @@ BATCH = Batch(
     others=np.array([0.5, 0.51]),
     best=np.array([0, 0]),
     probability=np.array([0.9, 0.89]),
-    named=np.array([0, 0]),
-    sure=np.array([0.9, 0.89]),
     known=np.array([-3.0, -3.1]),
     distance_p=np.array([0.05, 0.049]),
 )
@@ -69,12 +67,12 @@ def test_the_first_gate_that_refuses_gives_the_reason():
     assert apply_gates([], BATCH)[1] == ["", ""]
 
 
-def test_thresholds_by_name_and_of_classes_of_their_own():
+def test_thresholds_of_classes_of_their_own():
     on_score = ThresholdGate(replace(CUT.at(0.5).threshold, value=-3.05), on="msp")
     assert on_score.refuse(BATCH).tolist() == [False, True]
     assert CUT.at([0.95, 0.1]).refuse(BATCH).tolist() == [True, True]
     assert CUT.at([0.95, 0.1]).threshold.value == 0.1
-    batch = replace(BATCH, named=np.array([0, 1]))
+    batch = replace(BATCH, best=np.array([0, 1]))
     assert CUT.at([0.95, 0.1]).refuse(batch).tolist() == [True, False]
     assert replace(on_score, class_thresholds=np.array([0.895, np.nan])).refuse(BATCH).tolist() == [
         False,
