@@ -24,7 +24,7 @@ from datasets.core.errors import SecondhandError
 from datasets.items import UNKNOWN
 from datasets.spectrograms import Source
 from learners.evaluation import fraction, is_correct
-from learners.inference import deepest_label
+from learners.inference import answer_at
 from learners.report import Pictures, page_picture, part_name, reliability
 from learners.templates import render
 
@@ -111,9 +111,7 @@ class Evidence:
         """Predictions for known classes: truth, best, probability, distance_p, split. May be empty."""
         frame = self._table("predictions.csv", COLUMNS)
         of_known = frame["truth"].isin(self.classes) & frame["best"].isin(self.classes)
-        frame = frame.loc[of_known & frame["probability"].between(0, 1)].reset_index(drop=True)
-        branches = frame.get("branch", pd.Series("[]", frame.index)).map(_branch)
-        return frame.assign(branch=branches)
+        return frame.loc[of_known & frame["probability"].between(0, 1)].reset_index(drop=True)
 
     @cached_property
     def calibration(self) -> pd.DataFrame:
@@ -135,10 +133,7 @@ class Evidence:
             label = rows["label"]
             accepted = label.ne(UNKNOWN)
         else:
-            named = [
-                deepest_label(*row, threshold)
-                for row in zip(rows["best"], rows["probability"], rows["branch"], strict=True)
-            ]
+            named = [answer_at(row, threshold) for row in rows.itertuples()]
             label = pd.Series(named, rows.index, dtype=object)
             accepted = label.ne("") & ~rows["distance_p"].lt(alpha)
         right = accepted & is_correct(rows.assign(label=label))
@@ -233,14 +228,6 @@ class Evidence:
         for column in {"probability", "distance_p", "gps"} & set(frame):
             frame[column] = pd.to_numeric(frame[column], errors="coerce")
         return frame
-
-
-def _branch(cell: str) -> list[tuple[str, float]]:
-    """The nodes and probabilities in a cell of the column ``branch``; [] for anything else."""
-    try:
-        return [(str(name), float(p)) for name, p in json.loads(cell)]
-    except (ValueError, TypeError):
-        return []
 
 
 def about_html(predictor: Predictor, evidence: Evidence) -> Markup:

@@ -213,13 +213,14 @@ def _sound_panel(spectrogram: MelSettings, source: Source, image: Image.Image) -
         end = duration if source.end is None else min(source.end, duration)
         middle = ((source.start or 0.0) + end) / 2
     low, high = middle - spectrogram.window / 2, middle + spectrogram.window / 2
+    in_notes = spectrogram.scale == "cqt"
     return Panel(
         image.convert("RGB"),
         f"Input of the model: {spectrogram.window:g} s, {spectrogram.fmin:g} Hz to {spectrogram.fmax:g} Hz",
         seconds(low, high),
-        mel_ticks(spectrogram),
+        log_ticks(spectrogram.fmin, spectrogram.fmax) if in_notes else mel_ticks(spectrogram),
         "time in the recording (s)",
-        "frequency (Hz, mel)",
+        "frequency (Hz)" if in_notes else "frequency (Hz, mel)",
     )
 
 

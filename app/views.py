@@ -19,7 +19,7 @@ from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
 from datasets.items import join_labels, names_of
 from learners.files import jsonable
-from learners.inference import cell, deepest_label
+from learners.inference import answer_at, cell
 from learners.predictions import Events
 from learners.templates import percent, render
 from learners.uncertainty import (
@@ -117,7 +117,7 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
         refused = BACKGROUND if answer.probability < 0.5 else AMBIGUOUS
         refused = OUT_OF_DISTRIBUTION if out_of_distribution else refused
         return answer._replace(label=UNKNOWN, reason=refused, windows=windows)
-    named = deepest_label(answer.best, answer.probability, answer.branch, rule.threshold)
+    named = answer_at(answer, rule.threshold)
     if answer.reason == BACKGROUND:
         refused = BACKGROUND
     elif out_of_distribution:

@@ -2,6 +2,10 @@
 
     python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits
     python benchmarks/bench_speakers.py --data ../shared/data/sounds/spoken-digits --sides ours -- --epochs 0
+    python benchmarks/bench_speakers.py --data notes --sides ours -- --size 96 --spectrogram "{scale: cqt, fmin: 123.5}"
+
+With `--data notes` the classes are the twelve pitch classes, and the speakers two instruments: notes of three octaves,
+synthesised (`notes`).
 
 Leave-one-speaker-out: for each speaker one training on all clips of the others, measured on all
 clips of that speaker, by the weights of the last epoch. The held-out speaker thus chooses nothing:
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import os
 import sys
 import tempfile
@@ -50,8 +55,51 @@ def pretended(count: int) -> pd.DataFrame:
     return frame.assign(fold=["ab"[n % 2] for n in number])[number < count]
 
 
-def clips(data: Path) -> pd.DataFrame:
-    """All clips `DIGIT/DIGIT_SPEAKER_N.wav`: path, label, fold (the speaker)."""
+#: Amplitudes of the harmonics, and seconds of attack and decay: odd ones that begin slowly and stay, and all of them,
+#: plucked.
+INSTRUMENTS = {
+    "reed": ([(1.0 / k if k % 2 else 0.03) for k in range(1, 14)], 0.08, 4.0),
+    "string": ([1.0 / k**1.5 for k in range(1, 16)], 0.004, 0.35),
+}
+PITCHES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+
+
+def notes(folder: Path, count: int = 8) -> pd.DataFrame:
+    """Synthesised notes: ``count`` of each pitch class in each of three octaves by each instrument.
+
+    Each is up to a fifth of a semitone out of tune, has a loudness and harmonics of its own, and some noise.
+    """
+    import numpy as np
+    import soundfile
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rate, rows = 22_050, []
+    t = np.arange(round(0.8 * rate)) / rate
+    for (instrument, (harmonics, attack, decay)), number in itertools.product(
+        INSTRUMENTS.items(), range(36 * count)
+    ):
+        rng = np.random.default_rng([number, len(instrument)])
+        pitch = 48 + number % 36 + rng.uniform(-0.2, 0.2)  # of MIDI: C3 is 48
+        frequency = 440 * 2 ** ((pitch - 69) / 12)
+        vibrato = 0.003 * np.sin(2 * np.pi * rng.uniform(4, 6) * t + rng.uniform(0, 6))
+        phase = 2 * np.pi * frequency * np.cumsum(1 + vibrato) / rate
+        envelope = np.minimum(t / attack, 1) * np.exp(-t / decay)
+        signal = sum(
+            level * rng.uniform(0.5, 1.5) * np.sin(k * phase + rng.uniform(0, 6))
+            for k, level in enumerate(harmonics, 1)
+            if k * frequency < rate / 2
+        )
+        signal = envelope * signal / np.abs(signal).max() + 0.003 * rng.standard_normal(len(t))
+        path = folder / f"{instrument}-{number:03d}.wav"
+        soundfile.write(path, signal * rng.uniform(0.1, 0.7), rate)
+        rows.append((str(path.resolve()), PITCHES[number % 12], instrument))
+    return pd.DataFrame(rows, columns=["path", "label", "fold"])
+
+
+def clips(data: Path, work: Path) -> pd.DataFrame:
+    """All clips `DIGIT/DIGIT_SPEAKER_N.wav`: path, label, fold (the speaker); or `notes`, written to the work folder."""
+    if str(data) == "notes":
+        return notes(work / "notes")
     files = sorted(data.resolve().glob("*/*_*_*.wav"))
     if not files:
         raise SystemExit(f"{data}: no files DIGIT/DIGIT_SPEAKER_N.wav")
@@ -151,7 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--data", type=Path, help="spoken digits; two kinds of demo:sounds if not given"
+        "--data", type=Path, help="spoken digits, or notes; two kinds of demo:sounds if not given"
     )
     parser.add_argument("--size", type=int, default=96, help="the peer's")
     parser.add_argument(
@@ -171,7 +219,11 @@ def main() -> None:
         print(
             "demo:sounds, by speakers that are none: for figures give --data, see the first lines"
         )
-    frame = clips(settings.data) if settings.data else pretended(6 if settings.small else 24)
+    frame = (
+        clips(settings.data, settings.work)
+        if settings.data
+        else pretended(6 if settings.small else 24)
+    )
     if settings.small or settings.data is None:
         settings.work = Path(tempfile.mkdtemp(prefix="speakers-"))  # they are no figures to keep
     settings.work.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@
 # A network for pictures can classify sounds if they are rendered as spectrograms. The spectrogram settings decide
 # what can be learnt, and the split decides whether the accuracy is true. Both can be examined before training.
 #
-# At the end you will know which spectrogram settings keep the difference between two classes, and by how much a split
+# At the end you will know how to explore a sound with librosa, which spectrogram settings keep the difference between two classes, and by how much a split
 # that ignores where recordings come from overstates the accuracy, in an example that is made to show it.
 #
 # All sounds are **simulated** from textbook formulas, so that this runs offline.
@@ -28,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import librosa
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -66,16 +67,39 @@ bird = simulate("Bird_sim", rng=3, rate=RATE, duration=2.0)
 Audio(soxr.resample(bird[:RATE], RATE, 16000), rate=16000)
 
 # %% [markdown]
-# ## Waveform
+# ## Explore it with librosa
 #
-# Pressure against time shows when something happens and how loud it is, but hardly what it is.
+# Look at a few sounds before you choose settings. The waveform shows when something happens and how loud it is, but
+# hardly what it is. The mel spectrogram shows which frequencies. The constant-Q transform has bands at the same distance
+# in notes: each octave is as high as the next, so a melody keeps its shape when it is transposed. The onset strength says
+# where something begins.
 
 # %%
 t = np.arange(len(bird)) / RATE
-figure, axes = plt.subplots(figsize=(8, 1.9), layout="constrained")
-axes.plot(t, bird, color=BLUE, lw=0.3)
-axes.set(xlabel="time (s)", ylabel="amplitude", title="A simulated bird", xlim=(0, 2))
+figure, grid = plt.subplots(4, 1, figsize=(8, 8), sharex=True, layout="constrained")
+librosa.display.waveshow(bird, sr=RATE, ax=grid[0], color=BLUE)
+mel_power = librosa.feature.melspectrogram(y=bird, sr=RATE)
+constant_q = np.abs(librosa.cqt(bird, sr=RATE, n_bins=96))
+for axes, db, y_axis in (
+    (grid[1], librosa.power_to_db(mel_power, ref=np.max), "mel"),
+    (grid[2], librosa.amplitude_to_db(constant_q, ref=np.max), "cqt_hz"),
+):
+    librosa.display.specshow(db, sr=RATE, x_axis="time", y_axis=y_axis, ax=axes, cmap="magma")
+onsets = librosa.onset.onset_strength(y=bird, sr=RATE)
+grid[3].plot(librosa.times_like(onsets, sr=RATE), onsets, color=ORANGE)
+for axes, title in zip(
+    grid, ("Waveform", "Mel spectrogram", "Constant-Q transform", "Onset strength"), strict=True
+):
+    axes.set(title=title, xlabel="")
+    axes.label_outer()
+grid[3].set(xlabel="time (s)", xlim=(0, 2))
 plt.show()
+assert constant_q.shape[0] == 96
+
+# %% [markdown]
+# The settings of a training follow from what you see: `--spectrogram "{fmax: 8000}"` if nothing is above, a longer
+# `window` for a long call, `level: pcen` if steady noise covers the rest (below), and `scale: cqt` for what is made of
+# notes: music, whistles of whales, the hum of machines. Rendering imports librosa for the latter two alone.
 
 # %% [markdown]
 # ## Linear or mel?

@@ -1,7 +1,7 @@
 """Computes mel spectrograms in NumPy, for `MelSettings`.
 
 The values equal those of librosa, which the tests compare with. librosa is not imported, because its import
-takes seconds in every worker process.
+takes seconds in every worker process; what is not on the way of most pictures is its own (`datasets.audio.harmonic`).
 """
 
 from __future__ import annotations
@@ -158,35 +158,6 @@ def full_scale(bands: MelBands) -> float:
     """
     weight = float(filterbank(bands).max())
     return 10 * math.log10(max(weight, FLOOR) * (bands.n_fft / 4) ** 2)
-
-
-def pcen(magnitude: NDArray[np.float64], *, rate: int, hop: int) -> NDArray[np.float64]:
-    """Per-channel energy normalisation (Wang et al., arXiv 1607.05666) with librosa's settings.
-
-    The running average over 0.4 s starts with the mean of each band over the first 0.1 s (librosa's `zi`).
-    With librosa's default start value of 1 it would be far too low for 0.3 s, and all sounds in this time
-    would look like onsets.
-
-    Parameters
-    ----------
-    magnitude : [n_mels, frames], of samples scaled to ±2³¹.
-    rate : Hz.
-    hop : samples between frames.
-
-    Returns
-    -------
-    float64 [n_mels, frames], 0 or more; about 0.5 for steady noise, and 4 for an onset of 25 dB.
-    """
-    gain, bias, eps = 0.98, 2.0, 1e-6  # and the exponent 0.5
-    span = 0.4 * rate / hop
-    b = (math.sqrt(1 + 4 * span**2) - 1) / (2 * span**2)
-    smooth = np.empty_like(magnitude)
-    last = magnitude[:, : max(round(0.1 * rate / hop), 1)].mean(axis=1)
-    for frame in range(magnitude.shape[1]):
-        last = (1 - b) * last + b * magnitude[:, frame]
-        smooth[:, frame] = last
-    ratio = magnitude * np.exp(-gain * np.log(eps + smooth))
-    return np.sqrt(ratio + bias) - math.sqrt(bias)
 
 
 def fast_even(length: float) -> int:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from datasets.audio import decode, mel
+from datasets.audio import decode, harmonic, mel
 from datasets.audio.decode import RATES, ULTRASOUND
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.spectrograms import (
@@ -37,7 +37,7 @@ LOUDEST_PCEN = 4.0  # rendered white: an onset of 25 dB
 
 @dataclass(frozen=True, kw_only=True)
 class MelSettings(SpectrogramSettings):
-    """Settings of a mel spectrogram: time to the right, low frequencies at the bottom.
+    """Settings of a mel spectrogram, or one in notes: time to the right, low frequencies at the bottom.
 
     A file that is shorter than the window is centred, with silence on both sides. Of a longer one the middle
     is rendered; `spans` cuts it into windows instead. A span that is shorter than the window is rendered with what
@@ -59,8 +59,11 @@ class MelSettings(SpectrogramSettings):
     colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis), or
         "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
     size : height and width in pixels, 16 to 2048.
-    scale : filterbank: "slaney" (librosa's) or "kaldi" (`datasets.audio.mel.kaldi_spectrogram`, where
-        ``n_fft`` is the length of a frame; not with level "pcen" or colour "windows").
+    scale : filterbank: "slaney" (librosa's), "kaldi" (`datasets.audio.mel.kaldi_spectrogram`, where
+        ``n_fft`` is the length of a frame), or "cqt": bands that are evenly spaced in notes from ``fmin``, the lowest
+        one, on (`datasets.audio.harmonic.note_spectrogram`, which imports librosa; ``n_fft`` and ``n_mels`` have no
+        effect). The latter two not with level "pcen" or colour "windows".
+    bins_per_octave : bands in an octave with scale "cqt", 6 to 96; 12 for the notes of a piano.
 
     Raises
     ------
@@ -81,6 +84,7 @@ class MelSettings(SpectrogramSettings):
     colour: str = "grey"
     size: tuple[int, int] = (224, 224)
     scale: str = "slaney"
+    bins_per_octave: int = 24
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -90,8 +94,11 @@ class MelSettings(SpectrogramSettings):
             set_field(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
             highest = self.rate / 2 if self.rate > ULTRASOUND else min(16_000.0, self.rate / 2)
             set_field(self, "fmax", self.fmax or highest)
-        has_frame = self.rate * self.window >= self.n_fft
-        fits_kaldi = self.level != "pcen" and self.colour != "windows" and has_frame
+        is_plain = self.level != "pcen" and self.colour != "windows"
+        fits_scale = self.scale == "slaney" or (
+            is_plain and (self.scale == "cqt" or self.rate * self.window >= self.n_fft)
+        )
+        lowest = 0 if self.scale != "cqt" else 5
         check_values(
             self,
             ranges={
@@ -100,28 +107,36 @@ class MelSettings(SpectrogramSettings):
                 "n_fft": (16, 65_536),
                 "hop": (1, self.n_fft),
                 "n_mels": (8, 1024),
-                "fmin": (0, self.rate / 2),
+                "fmin": (lowest, self.rate / 2),
                 "fmax": (self.fmin, self.rate / 2),
+                "bins_per_octave": (6, 96),
                 "range_db": (10, 200),
                 "size": (16, 2048),
             },
             choices={
                 "level": LEVELS,
                 "colour": ("grey", "windows", *COLOUR_MAPS),
-                "scale": ("slaney", "kaldi"),
+                "scale": ("slaney", "kaldi", "cqt"),
             },
             rules={
                 "n_fft": (self.n_fft % 2 == 0, "even"),
-                "fmax": (self.fmin < self.fmax, "above fmin"),
+                "fmax": (
+                    self.fmin < self.fmax and (self.scale != "cqt" or 2 * self.fmin <= self.fmax),
+                    "above fmin, with scale cqt by an octave",
+                ),
                 "size": (len(self.size) == 2, "height and width"),
                 "scale": (
-                    self.scale == "slaney" or fits_kaldi,
+                    fits_scale,
                     "slaney with level pcen, with colour windows, or with a window shorter than n_fft",
                 ),
             },
         )
         # Settings may come from an untrusted file: limit the work to about a minute.
-        if self.rate * self.window / self.hop * self.n_fft > 2e9:
+        size = self.n_fft
+        if self.scale == "cqt":
+            notes = harmonic.note_count(self.rate, self.fmin, self.fmax, self.bins_per_octave)
+            size = max(size, 16 * notes)
+        if self.rate * self.window / self.hop * size > 2e9:
             raise SecondhandError(
                 f"invalid sound settings: window={self.window} s with hop={self.hop} and n_fft={self.n_fft} "
                 f"at {self.rate} Hz takes too long for one spectrogram. Shorten the window or lengthen the hop"
@@ -134,15 +149,16 @@ class MelSettings(SpectrogramSettings):
     def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
         """Settings inferred from files: their most common rate, and a window that holds most of them.
 
-        With level "clip" the range is 60 dB; lower levels show the microphone rather than the sound. The
-        window holds the longest file, or the 95th percentile of the durations if the longest is more than
-        half longer; at most 5 s. At most about 2000 evenly spaced files are opened; unreadable ones are
-        skipped.
+        With level "clip" the range is 60 dB; lower levels show the microphone rather than the sound. With scale "cqt"
+        the lowest note is C1. The window holds the longest file, or the 95th percentile of the durations if the
+        longest is more than half longer; at most 5 s. At most about 2000 evenly spaced files are opened; unreadable
+        ones are skipped.
 
         Raises SecondhandError, with the first reason, if no file can be opened.
         """
         range_db = CLIP_RANGE if settings.get("level", "clip") == "clip" else 80.0
-        settings = {"range_db": range_db, **settings}
+        lowest = {"fmin": harmonic.LOWEST_NOTE} if settings.get("scale") == "cqt" else {}
+        settings = {"range_db": range_db, **lowest, **settings}
         if settings.get("rate") and settings.get("window"):
             return cls(**settings)
         probed, reason = list[decode.AudioInfo](), ""
@@ -287,7 +303,7 @@ class MelSettings(SpectrogramSettings):
         Returns
         -------
         float64 [n_mels, 1 + samples // hop], at least -100 dB; for scale "kaldi" see
-        `datasets.audio.mel.kaldi_spectrogram`.
+        `datasets.audio.mel.kaldi_spectrogram`, for "cqt" `datasets.audio.harmonic.note_spectrogram`.
         """
         return mel.decibels(self._power(signal, self._bands(self.n_fft), np.float64))
 
@@ -298,8 +314,8 @@ class MelSettings(SpectrogramSettings):
 
     @property
     def floor(self) -> float:
-        """Lowest mel power in dB."""
-        return 10 * math.log10(mel.FLOOR if self.scale == "slaney" else mel.KALDI_FLOOR)
+        """Lowest power in dB."""
+        return 10 * math.log10(mel.KALDI_FLOOR if self.scale == "kaldi" else mel.FLOOR)
 
     def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
         """The spectrogram as brightness by `level`, [n_mels, frames] from 0 (black) to 1 (white)."""
@@ -308,7 +324,7 @@ class MelSettings(SpectrogramSettings):
             # Scaled as PCEN's settings expect. PCEN amplifies faint sounds, so float32 is not precise enough.
             scaled = np.asarray(signal, np.float64) * 2**31
             magnitude = mel.mel_spectrogram(scaled, bands, self.hop, power=1)
-            value: NDArray[np.floating] = mel.pcen(magnitude, rate=self.rate, hop=self.hop)
+            value: NDArray[np.floating] = harmonic.pcen(magnitude, rate=self.rate, hop=self.hop)
             value /= LOUDEST_PCEN
         else:
             # The error of float32 is 0.001 dB here, a three-hundredth of a grey level.
@@ -332,9 +348,20 @@ class MelSettings(SpectrogramSettings):
     ) -> NDArray[np.float64]:
         if self.scale == "kaldi":
             return mel.kaldi_spectrogram(signal, bands, self.hop)
+        if self.scale == "cqt":
+            return harmonic.note_spectrogram(
+                signal,
+                rate=self.rate,
+                hop=self.hop,
+                fmin=self.fmin,
+                fmax=self.fmax,
+                bins_per_octave=self.bins_per_octave,
+            )
         return mel.mel_spectrogram(signal, bands, self.hop, dtype=dtype)
 
     def _full_scale(self, bands: mel.MelBands) -> float:
+        if self.scale == "cqt":
+            return 0.0
         # Kaldi's filters have height 1.
         return mel.full_scale(bands) if self.scale == "slaney" else 20 * math.log10(self.n_fft / 4)
 

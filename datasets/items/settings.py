@@ -232,7 +232,7 @@ class SpectrogramOption(NamedTuple):
 
 #: Settings of ``--spectrogram``. `rate`: Hz. `window`: seconds in a spectrogram. `level`: clip (white is the
 #: clip's peak), fixed (white is full scale) or pcen. `n_fft`, `hop`: samples. `range_db`: dB from black to
-#: white. `durations`: seconds around the trigger, one per Q-scan. `layout`: grid, channels, row or one. `context`:
+#: white. `scale`: slaney (mel), kaldi, or cqt (notes from `fmin` on, `bins_per_octave` in an octave). `durations`: seconds around the trigger, one per Q-scan. `layout`: grid, channels, row or one. `context`:
 #: seconds that are whitened. `fmin`, `fmax`: Hz. `picture`: height and width in pixels.
 SPECTROGRAM_OPTIONS = {
     "rate": SpectrogramOption(int, ("sound",)),
@@ -241,6 +241,8 @@ SPECTROGRAM_OPTIONS = {
     "n_fft": SpectrogramOption(int, ("sound",)),
     "hop": SpectrogramOption(int, ("sound",)),
     "n_mels": SpectrogramOption(int, ("sound",)),
+    "scale": SpectrogramOption(str, ("sound",)),
+    "bins_per_octave": SpectrogramOption(int, ("sound",)),
     "range_db": SpectrogramOption(float, ("sound",)),
     "durations": SpectrogramOption(list, ("strain",)),
     "layout": SpectrogramOption(str, ("strain",)),

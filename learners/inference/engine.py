@@ -294,12 +294,10 @@ def _model_message() -> Any:
     for name, parts in _PARTS.items():
         message = file.message_type.add(name=name)
         for part, (number, holds) in parts.items():
-            field = message.field.add(name=part, number=number, label=types.LABEL_REPEATED)
-            field.type = {"bytes": types.TYPE_BYTES, "int64": types.TYPE_INT64}.get(
-                holds, types.TYPE_MESSAGE
-            )
-            if field.type == types.TYPE_MESSAGE:
-                field.type_name = holds
+            kind = {"type": types.TYPE_MESSAGE, "type_name": holds}
+            if holds in ("bytes", "int64"):
+                kind = {"type": types.TYPE_BYTES if holds == "bytes" else types.TYPE_INT64}
+            message.field.add(name=part, number=number, label=types.LABEL_REPEATED, **kind)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("Model"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -93,12 +93,19 @@ class DetailedPrediction(NamedTuple):
     features: Floats | None
 
 
-def deepest_label(
-    best: str, probability: float, branch: Sequence[tuple[str, float]], threshold: float
-) -> str:
-    """``best`` if its probability reaches the threshold, else the last group of the branch that does; or ""."""
-    if probability >= threshold:
-        return best
+def answer_at(row: Any, threshold: float) -> str:
+    """The answer of a prediction, or of a row of a table of them, with another threshold on the probability.
+
+    It is ``best`` if its probability reaches the threshold, else the last group of the branch that does; or "".
+    """
+    if row.probability >= threshold:
+        return str(row.best)
+    branch = getattr(row, "branch", ())
+    if isinstance(branch, str):  # a cell of a file that may come from anyone
+        try:
+            branch = [(str(name), float(p)) for name, p in json.loads(branch)]
+        except (ValueError, TypeError):
+            branch = []
     return next((name for name, p in reversed(branch) if p >= threshold), "")
 
 

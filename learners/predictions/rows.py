@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
-from datasets.items import TIME_AND_PLACE, Clock, names_of
+from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
 from learners.inference import NAN, Prediction, merge_label_probabilities, merge_probabilities
 from learners.predictions.provenance import Provenance
 from learners.uncertainty import FAILURES, Why
@@ -57,9 +57,11 @@ class Events:
         runs: list[tuple[str, list[int]]] = []
         last: dict[str, list[int]] = {}
         for n, window in enumerate(windows):
-            if window.reason:  # of an answer, too, if it is a group of classes, which is no event
+            if window.label == UNKNOWN:
                 continue
             for name in [window.label] if self.exclusive else names_of(window.label):
+                if all(name != listed for listed, _ in window.top):
+                    continue  # a group of classes, which is no event
                 run = last.get(name)
                 if run and boundaries[n] - boundaries[run[-1] + 1] <= self.gap:
                     run.append(n)

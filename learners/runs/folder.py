@@ -108,14 +108,8 @@ def run_folder(settings: Settings) -> Iterator[Path]:
 @contextmanager
 def shared_folder(settings: Settings) -> Iterator[Path]:
     """`run_folder` for several processes: the first one locks it for all."""
-
-    def remedy() -> str:
-        return f"Resume it: {resume_command(folder)}" if has_progress(folder) else "Start it again"
-
-    with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as first_folder:
-        folder = distributed.share(first_folder)
-        with distributed.end_together(remedy):
-            yield folder
+    with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as folder:
+        yield distributed.first_process_value(lambda: folder)
 
 
 def check_overwritten(folder: Path) -> None:

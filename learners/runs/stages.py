@@ -97,7 +97,7 @@ def predict(run: Run) -> Evaluation:
     if origin is not None:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle)
-    tables, bundle.metrics = evaluation.tables, evaluation.metrics
+    bundle.metrics = evaluation.metrics
     if table.frame[["start", "end"]].notna().all(axis=1).any():
         listing_all = Predictor(bundle, device=run.settings.speed.device, top=sys.maxsize)
         if (events := held_out_events(listing_all, table, train.bs)) is not None:
@@ -112,8 +112,9 @@ def predict(run: Run) -> Evaluation:
     if reference is not None and len(reference_items) == len(reference):
         columns = ["path", "label", *PART_COLUMNS]
         write_csv(run.folder / REFERENCE, reference_items[columns])
+    tables = {}
     if run.selection is not None:
-        tables = {"Backbones": as_table(run.selection.candidates), **tables}
+        tables["Backbones"] = as_table(run.selection.candidates)
     changes = None
     if origin is not None:
         earlier = Predictor(origin, device=run.settings.speed.device, decoded=run.decoded)

@@ -22,7 +22,7 @@ from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
 from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner, Recorder
-from fastai.torch_core import get_random_states, set_random_states, set_seed
+from fastai.torch_core import find_bs, get_random_states, set_random_states, set_seed
 from fastxtend.callback.ema import EMACallback
 from torch import Tensor, nn
 
@@ -120,7 +120,7 @@ class FrozenBatchNorms(Callback):
 
     def before_train(self) -> None:
         single = self.dls.train.bs == 1
-        network = distributed.plain_model(self.learn)
+        network = self.learn.model
         norms = batch_norms(network if single or not self.body else network[0])
         if single and norms and not self.epoch:
             log.debug("Batches of one item: BatchNorms use their running averages")
@@ -145,7 +145,7 @@ class Accumulation(GradientAccumulation):
 
     def before_batch(self) -> None:
         first = self.iter - self.iter % self.batches  # the first batch of this step
-        self.n_acc = min(self.batches, self.n_iter - first) * self.dl.bs
+        self.n_acc = min(self.batches, self.n_iter - first) * find_bs(self.learn.yb)
         self.learn.pct_train = (self.epoch + first / self.n_iter) / self.n_epoch
 
 
@@ -265,8 +265,7 @@ class Seeds(Callback):
         if self.searching:
             return
         seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
-        # Dropout differs between processes, but the order of the items must be the same.
-        set_seed(seed if distributed.is_first() else seed_of(seed, distributed.rank()))
+        set_seed(seed)
         self.dls.train.begin(seed)
 
     def before_batch(self) -> None:
@@ -282,7 +281,7 @@ class Seeds(Callback):
         self._check("validation")
 
     def _check(self, part: str) -> None:
-        if not self.searching and not any(distributed.all_values(self.seen)):
+        if not self.searching and not self.seen:
             raise SecondhandError(
                 f"No {part} file can be read any more. Check that their folder still exists"
             )

@@ -105,11 +105,10 @@ class KeepBest(EpochEnd):
         Both are read from files that are deleted at the end, so a run that stops here resumes here.
         """
         files = [self.folder / f"{name}.safetensors" for name in ("probe", "last")]
-        distributed.all_values(None)  # wait until the first process has written the files
         if not all(file.exists() for file in files):  # also with --keep last
             return
         probe, last = map(load_file, files)
-        model = distributed.plain_model(self.learn)
+        model = self.learn.model
         # EMA would start another average, and the progress would look like an epoch that is broken off.
         silent = [cb for cb in self.learn.cbs if isinstance(cb, Ema | ShowProgress)]
 
@@ -127,27 +126,25 @@ class KeepBest(EpochEnd):
             with self.learn.removed_cbs(silent), self.learn.added_cbs(items):
                 values = map(float, self.learn.validate())
             names = [n for n in self.recorder.metric_names if n in ("valid_loss", "accuracy")]
-            figures[share] = distributed.share(dict(zip(names, values, strict=True)))
-            losses[share] = np.concatenate(distributed.all_values(items.losses))
+            figures[share] = dict(zip(names, values, strict=True))
+            losses[share] = items.losses
             shown = "  ".join(f"{n} {value:.4f}" for n, value in figures[share].items())
             log.debug("Blend, %.0f %% of the way from the head-only model: %s", 100 * share, shown)
-        share = distributed.share(choose_share(losses, expected))
+        share = choose_share(losses, expected)
         phase = {0.0: "frozen", 1.0: "unfrozen"}.get(share, f"{100 * share:.0f} % of the way")
         model.load_state_dict(blend(share))
         self._keep(
             figures[share], model, phase, epochs if share else 1,
             "expected" if share == expected else "better",
         )  # fmt: skip
-        distributed.all_values(None)  # wait until all processes have read the files
-        if distributed.is_first():
-            for file in files:
-                file.unlink()
+        for file in files:
+            file.unlink()
 
     @property
     def model(self) -> nn.Sequential:
         """The network that is validated, with averaged weights if there is EMA."""
         ema = getattr(self.learn, "ema", None)
-        return distributed.plain_model(self.learn) if ema is None else ema.ema_model
+        return self.learn.model if ema is None else ema.ema_model
 
     def _offer(self, figures: dict[str, float], model: nn.Module, phase: str, epoch: int) -> None:
         """Keep these weights if none has a lower validation loss; of equal ones the later."""
@@ -349,8 +346,7 @@ class Checkpoints(EpochEnd):
         ------
         BadFile : the weights of the best epoch are damaged.
         """
-        with distributed.in_turn():
-            self.pending = read_state(self.folder)
+        self.pending = read_state(self.folder)
         if self.pending is None:
             if distributed.is_first():
                 self.history.unlink(missing_ok=True)
@@ -403,10 +399,7 @@ def collect_state(learn: Learner, *, within: bool) -> State:
     within : the next step is in the same phase. Then also collect the optimizer's moments (fastai drops them when
         a phase begins), the averaged weights, the loss scaler and the smoothed loss.
     """
-    tensors = {
-        f"model.{name}": value
-        for name, value in distributed.plain_model(learn).state_dict().items()
-    }
+    tensors = {f"model.{name}": value for name, value in learn.model.state_dict().items()}
     numbers: dict[str, Any] = {}
     if within:
         tensors |= {

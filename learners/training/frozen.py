@@ -29,7 +29,6 @@ from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import restore_modules, skip_modules
 from datasets.loaders import Repeatable
-from learners import distributed
 from learners.backbones import Unit, batch_norms
 from learners.training.callbacks import Compile, undisturbed_randomness
 
@@ -85,7 +84,7 @@ def frozen_features(
         log.debug(
             "Features of %d files, %s each: %.1f s", len(learn.dls.train_ds), versions_text, seconds
         )
-        # DistributedDataParallel waits for the gradient of every trainable parameter.
+        # The body does not run, so nothing in it is trained.
         trainable = [p for p in learn.model[0].parameters() if p.requires_grad]
         for parameter in trainable:
             parameter.requires_grad_(False)
@@ -123,12 +122,7 @@ class FeatureLoader(Repeatable):
         super().__init__(range(shortest), num_workers=0, **options)
         self.versions, self.epoch, self.numbers = versions, epoch, numbers
 
-    def create_item(self, s: int) -> tuple[Tensor, Tensor]:
-        """Features and target of row ``s``; used where each process loads a part of each batch."""
-        features, targets = self.versions[self.epoch() % len(self.versions)]
-        return features[s], targets[s]
-
-    def create_batches(self, samps: Iterator[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    def create_batches(self, samps: Iterable[int]) -> Iterator[tuple[Tensor, Tensor]]:
         features, targets = self.versions[self.epoch() % len(self.versions)]
         for rows_of_batch in self.chunkify(samps):
             rows = torch.tensor(list(rows_of_batch))
@@ -148,8 +142,7 @@ def _feature_loaders(
     learn: Learner, layers: list[nn.Module], versions: int, adapt: bool, plain: bool, folder: Path
 ) -> DataLoaders:
     seed, device = torch.initial_seed() % 2**32, learn.dls.device
-    # Each of several processes computes all features and loads its part of each batch.
-    train, valid = distributed.plain_loaders(learn)[:2]
+    train, valid = learn.dls.loaders[:2]
     layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
     learn.model.to(device=device, memory_format=layout).eval()
     features = []
@@ -170,14 +163,8 @@ def _feature_loaders(
     bs = max(1, min(train.bs, *(len(targets) for _, targets in features)))
     epoch = partial(getattr, learn, "epoch")
     return DataLoaders(
-        distributed.this_process_part(
-            FeatureLoader(
-                features, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device
-            )
-        ),
-        distributed.this_process_part(
-            FeatureLoader([validation], epoch, loader.order, bs=8 * valid.bs, device=device)
-        ),
+        FeatureLoader(features, epoch, numbers, bs=bs, shuffle=True, drop_last=True, device=device),
+        FeatureLoader([validation], epoch, loader.order, bs=8 * valid.bs, device=device),
         path=learn.dls.path,
         device=device,
     )

@@ -48,6 +48,7 @@ from learners.training.checkpoints import Checkpoints, KeepBest, Position
 from learners.training.frozen import frozen_features
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import fit_head
+from learners.training.shards import distribute
 
 log = logging.getLogger(__name__)
 
@@ -148,9 +149,8 @@ def fine_tune(
         if frozen_epochs:
             learn.freeze()
             if position.phase == 0:
-                # With several processes, each augments its part of each batch, so nothing is cached.
-                versions = FROZEN_VERSIONS if distributed.count() == 1 else 0
-                with frozen_features(learn, versions, frozen_epochs, adapt=settings.epochs > 0):
+                adapt = settings.epochs > 0
+                with frozen_features(learn, FROZEN_VERSIONS, frozen_epochs, adapt=adapt):
                     learn.fit_one_cycle(
                         frozen_epochs,
                         slice(peak_rate),
@@ -163,9 +163,10 @@ def fine_tune(
         unfreeze_body(learn, settings)
         first = position.epoch if position.phase == 1 else 0
         lrs = slice(peak_rate / (settings.lr_mult or 1.0), peak_rate)
-        learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
+        with distribute(learn):
+            learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
     if frozen_epochs == "fit" and settings.epochs and best is not None:
-        best.try_blends(settings.epochs)
+        distributed.first_process_value(partial(best.try_blends, settings.epochs))
 
 
 def unfreeze_body(learn: Learner, settings: TrainSettings) -> None:
@@ -187,8 +188,7 @@ def _learning_rate(
         return settings.lr
     if checkpoints is not None and checkpoints.rate:
         return checkpoints.rate
-    with distributed.single_process(learn):
-        rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
+    rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
     suggestions_text = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
     log.debug("Learning rate %.2g (%s)", rate, suggestions_text)
     if checkpoints is not None:

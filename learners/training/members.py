@@ -164,11 +164,10 @@ def train_members(
             log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
         with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
-                with distributed.training(learn):
-                    fine_tune(
-                        learn, train, objective, groups=groups, warm_start=origin is not None,
-                        checkpoints=checkpoints, best=best,
-                    )  # fmt: skip
+                fine_tune(
+                    learn, train, objective, groups=groups, warm_start=origin is not None,
+                    checkpoints=checkpoints, best=best,
+                )  # fmt: skip
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds
                     raise
@@ -225,25 +224,24 @@ def build_network(
     SecondhandError : the network cannot be loaded, or does not suit the items.
     OSError : the run does not fit on the disk.
     """
-    with distributed.in_turn():
-        if origin is None:
-            network_settings = settings.network
-            network, spec, preprocessing = build(
-                NetworkSpec(
-                    backbone=network_settings.backbone,
-                    n_classes=len(items.labels),
-                    size=network_settings.size or native_size(network_settings.backbone),
-                    head=network_settings.head,
-                    dropout=network_settings.dropout,
-                    multi_label=not task.exclusive,
-                ),
-                pretrained=network_settings.pretrained,
-                weights=network_settings.weights_file,
-            )
-        else:
-            preprocessing = origin.preprocessing
-            spec = replace(origin.spec, n_classes=len(items.labels), members=1)
-            network, spec, _ = build(spec, pretrained=False)
+    if origin is None:
+        network_settings = settings.network
+        network, spec, preprocessing = build(
+            NetworkSpec(
+                backbone=network_settings.backbone,
+                n_classes=len(items.labels),
+                size=network_settings.size or native_size(network_settings.backbone),
+                head=network_settings.head,
+                dropout=network_settings.dropout,
+                multi_label=not task.exclusive,
+            ),
+            pretrained=network_settings.pretrained,
+            weights=network_settings.weights_file,
+        )
+    else:
+        preprocessing = origin.preprocessing
+        spec = replace(origin.spec, n_classes=len(items.labels), members=1)
+        network, spec, _ = build(spec, pretrained=False)
     plain_network = first_member(network)
     check_disk_space(folder, plain_network, settings.train.seeds)
     if origin is not None:

@@ -23,7 +23,6 @@ from torch.nn.functional import cross_entropy
 
 from datasets.core import progress
 from datasets.items import stratified_folds
-from learners import distributed
 
 log = logging.getLogger(__name__)
 
@@ -373,7 +372,7 @@ def fit_head(
     layer = last_layer(learn.model)
     assert layer is not None
     start_time = time.monotonic()
-    loader = distributed.plain_loaders(learn)[0]
+    loader = learn.dls.loaders[0]
     ((features, targets),) = loader.versions
     if groups is not None:  # unless a file has disappeared, so that the numbers do not match
         groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None

@@ -45,6 +45,19 @@ def test_a_tone_lies_at_its_tick():
 
 
 @pytest.mark.slow
+def test_a_note_lies_at_its_tick():
+    spectrogram = MelSettings(
+        rate=16_000, window=1.0, size=(512, 64), scale="cqt", fmin=50.0, fmax=6400.0
+    )
+    places = {name: place for place, name in log_ticks(spectrogram.fmin, spectrogram.fmax)}
+    for frequency, label in ((200.0, "200"), (1000.0, "1k"), (2000.0, "2k")):
+        t = np.arange(16_000) / 16_000
+        grey = spectrogram.render(0.5 * np.sin(2 * np.pi * frequency * t))[:, 32, 0]
+        row = float(np.mean(np.flatnonzero(grey == grey.max())))
+        assert (1 - places[label]) * 512 == pytest.approx(row + 0.5, abs=512 / 64)
+
+
+@pytest.mark.slow
 def test_mel_places_are_librosas():
     spectrogram = MelSettings(rate=22_050, n_mels=40)
     centres = librosa.mel_frequencies(42, fmin=spectrogram.fmin, fmax=spectrogram.fmax)[1:-1]

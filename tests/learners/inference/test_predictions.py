@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import soundfile
 import torch
@@ -19,6 +21,7 @@ from learners.inference.predictions import (
     TOP_WINDOWS,
     DetailedPrediction,
     Prediction,
+    answer_at,
     pool_windows,
 )
 from learners.inference.predictor import Predictor
@@ -170,3 +173,13 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
     }.items():
         with pytest.raises(SecondhandError, match=message):
             main([*call, *words])
+
+
+def test_an_answer_under_another_threshold_is_the_class_or_the_last_group_that_reaches_it():
+    branch = (("pet", 0.9), ("cat", 0.6))
+    answer = Prediction("a.jpg", "pet", "cat", 0.6, Reason(), [], np.nan, branch=branch)
+    (row,) = pd.DataFrame([answer._asdict() | {"branch": json.dumps(branch)}]).itertuples()
+    for threshold, expected in ((0.6, "cat"), (0.7, "pet"), (0.95, "")):
+        assert answer_at(answer, threshold) == answer_at(row, threshold) == expected
+    for broken in ("", "nonsense", "[1]", '{"a": 1}'):
+        assert answer_at(row._replace(branch=broken), 0.7) == ""

@@ -52,6 +52,14 @@ def test_neighbours_of_one_class_are_one_event():
     assert spans("....") == []
 
 
+def test_a_group_of_classes_is_no_event():
+    of = recording("aaa")
+    windows = [*of.windows]
+    windows[1] = windows[1]._replace(label="letters", branch=(("letters", 0.95), ("a", 0.5)))
+    rows = Events().from_prediction(of._replace(windows=tuple(windows)))
+    assert [(row.label, row.start, row.end) for row in rows] == [("a", 0.0, 1.5), ("a", 2.5, 4.0)]
+
+
 def test_each_of_several_labels_has_its_own_events():
     each = [(0.9, 0.8, 0.1), (0.7, 0.9, 0.2), (0.6, 0.1, 0.1), (0.2, 0.2, 0.3)]
     labels = ["a|b", "a|b", "a", UNKNOWN]

@@ -22,16 +22,14 @@ from fastai.data.core import TfmdDL
 from safetensors.torch import save_file
 
 from datasets.core.errors import SecondhandError
-from learners.distributed import ranks
-from learners.distributed.shards import Shard
+from datasets.loaders import Repeatable
+from learners import distributed
 from learners.finetune import main
-from learners.runs import has_progress
-from learners.training import learner
 from tests.forks import Program, until
 from tests.pictures import write_pictures
 
 #: Settings under which two processes compute what one does, up to rounding: no BatchNorm, whose
-#: statistics are per process on CPUs, no dropout, and no cached features.
+#: statistics are per process on CPUs, and no dropout.
 QUICK = ["--backbone", "test_vit", "--weights", "none", "--size", "160", "--dropout", "0", "--bs", "8",
          "--workers", "0", "--precision", "fp32"]  # fmt: skip
 
@@ -41,11 +39,6 @@ LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--
 
 #: Several processes import torch, each for minutes on two cores.
 LONG = pytest.mark.long("minutes: the same without a launcher is tried")
-
-
-@pytest.fixture(autouse=True)
-def no_kept_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner, "FROZEN_VERSIONS", 0)
 
 
 @pytest.fixture(scope="module")
@@ -60,71 +53,66 @@ def set_rank(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
         monkeypatch.setenv(name, str(value))
 
 
-def loader(n: int, bs: int, *, train: bool, bad: tuple[int, ...] = ()) -> TfmdDL:
-    """Return a loader of numbers, some of which cannot be read."""
-    dl = TfmdDL(list(range(n)), bs=bs, shuffle=train, drop_last=train, num_workers=0)
+class Numbers(Repeatable, TfmdDL):
+    pass
+
+
+def loader(n: int, bs: int, bad: tuple[int, ...] = ()) -> TfmdDL:
+    """Return a training loader of numbers, some of which cannot be read."""
+    dl = Numbers(list(range(n)), bs=bs, shuffle=True, drop_last=True, num_workers=0)
     dl.do_item = lambda number: None if number in bad else torch.tensor(number)
     dl.rng = random.Random(5)
     return dl
 
 
-def batches(loader: TfmdDL) -> list[list[int]]:
+def batches(loader: TfmdDL, rank: int = 0, count: int = 1) -> list[list[int]]:
+    """Return the items of a process's part of each batch."""
+    loader.part = (rank, count)
     return [batch.tolist() for batch in loader]
 
 
-@pytest.mark.parametrize("n", [47, 48, 5, 12])
+@pytest.mark.parametrize("n", [47, 48, 12])
 def test_the_parts_of_a_batch_make_up_the_batch_that_one_process_has(n):
-    expected = batches(loader(n, 12, train=True))
-    parts = [batches(Shard(loader(n, 12, train=True), rank, 3)) for rank in range(3)]
+    expected = [batch.tolist() for batch in loader(n, 12)]
+    parts = [batches(loader(n, 12), rank, 3) for rank in range(3)]
     assert [[*chain(*pieces)] for pieces in zip(*parts, strict=True)] == expected
-    shard = Shard(loader(n, 12, train=True), 1, 3)
-    assert len(shard) == len(expected)
-
-
-@pytest.mark.parametrize("n", [47, 48, 2])
-def test_validation_counts_each_item_once(n):
-    parts = [Shard(loader(n, 12, train=False), rank, 3) for rank in range(3)]
-    batches_seen = [batches(part) for part in parts]
-    assert sorted(chain(*chain(*batches_seen))) == list(range(n))
-    assert [len(part) for part in parts] == [len(part) for part in batches_seen]
 
 
 def test_a_process_has_as_many_batches_where_a_file_cannot_be_read():
     """The other processes would wait for it, even if the first items of its part are lost."""
-    order = [number for batch in batches(loader(24, 8, train=True)) for number in batch]
+    order = [number for batch in batches(loader(24, 8)) for number in batch]
     for bad in [(order[0],), tuple(order[:5]), (order[-1], order[9])]:
-        part = batches(Shard(loader(24, 8, train=True, bad=bad), 0, 2))
+        part = batches(loader(24, 8, bad), 0, 2)
         assert [len(batch) for batch in part] == [4, 4, 4]
         assert not set(bad) & set(chain(*part))
 
 
 def test_alone_there_is_one_process_and_it_is_the_first(monkeypatch):
-    assert (ranks.count(), ranks.rank(), ranks.is_first()) == (1, 0, True)
-    assert ranks.share(3) == ranks.first_process_value(lambda: 3) == 3
-    assert ranks.all_values(3) == [3]
-    assert ranks.device("cuda:7") == "cuda:7"
-    ranks.check_batch(1)
+    assert (distributed.count(), distributed.rank(), distributed.is_first()) == (1, 0, True)
+    assert distributed.first_process_value(lambda: 3) == 3
+    assert distributed.device("cuda:7") == "cuda:7"
+    distributed.check_batch(1)
     monkeypatch.setenv("WORLD_SIZE", "4")  # set by a cluster, without a launch
-    assert ranks.count() == 1
+    assert distributed.count() == 1
 
 
 def test_of_several_each_knows_its_place(monkeypatch):
     set_rank(monkeypatch, 2, 3)
-    assert (ranks.count(), ranks.rank(), ranks.is_first()) == (3, 2, False)
-    assert ranks.device("cpu") == "cpu"
-    ranks.check_batch(12)
-    with pytest.raises(SecondhandError, match=r"--bs 16 .*15 or 18"):
-        ranks.check_batch(16)
-    with pytest.raises(SecondhandError, match=r"--bs 3 .*6"):
-        ranks.check_batch(3)
+    assert (distributed.count(), distributed.rank(), distributed.is_first()) == (3, 2, False)
+    assert distributed.device("cpu") == "cpu"
+    distributed.check_batch(12)
+    with pytest.raises(SecondhandError, match=r"--bs 16 .*--bs 18"):
+        distributed.check_batch(16)
+    with pytest.raises(SecondhandError, match=r"--bs 3 .*--bs 6"):
+        distributed.check_batch(3)
     with pytest.raises(SecondhandError, match="--device cuda:1"):
-        ranks.device("cuda:1")
+        distributed.device("cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(SecondhandError, match=r"process 3 .*2"):
-        ranks.device("auto")
+        distributed.device("auto")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    assert ranks.device("auto") == "cuda:2"
+    assert distributed.device("auto") == "cuda:2"
     with pytest.raises(SecondhandError, match="--cv 3"):
         main(["--data", "x", "--cv", "3"])
 
@@ -234,14 +222,15 @@ def test_where_one_dies_all_end_and_the_run_goes_on(pictures, tmp_path, terminat
     words = ["--data", str(pictures), *QUICK, "--epochs", "3", "--lr", "1e-3"]
     run, reference = tmp_path / "run", tmp_path / "whole"
     with two_processes([*words, "--out", str(run)]) as both:
-        until(lambda: has_progress(run), 300)
+        until(lambda: any((run / "checkpoint").glob("state-*.json")), 300)
         both[1].kill()
         if terminated:
             both[0].send_signal(signal.SIGTERM)
         assert both[0].wait(60) != 0
         text = output(both)
     assert f"-m learners.finetune --resume {run}" in text
-    assert text.count("Process 1 of 2 ends, because another process of this run") == 1, text
+    if not terminated:
+        assert text.count("Process 1 of 2 ends, because another process of this run") == 1, text
     assert main(["--resume", str(run)]) == 0
     assert main([*words, "--out", str(reference)]) == 0
     same_history(reference, run)
