@@ -18,12 +18,14 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
 
 if TYPE_CHECKING:
-    from datasets.annotations import Detections
-    from datasets.items import Clock
-    from learners.inference import Bursts, Predictor
-    from learners.model import Bundle
+    from datasets.annotations.megadetector import Detections
+    from datasets.items.clock import Clock
+    from learners.inference.bursts import Bursts
+    from learners.inference.predictor import Predictor
+    from learners.model.bundle import Bundle
     from learners.outputs.base import Output
-    from learners.predictions import Events, RowSettings, StrainFiles
+    from learners.predictions.rows import Events, RowSettings
+    from learners.predictions.strain_files import StrainFiles
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.start(settings)
     if settings.out is None:
         console.require_output()
-    from learners.inference import Predictor
-    from learners.model import load_bundle, model_folder
+    from learners.inference.predictor import Predictor
+    from learners.model.bundle import load_bundle
+    from learners.model.hub import model_folder
     from learners.outputs.base import find_output
-    from learners.predictions import Provenance, boxes_of, predict_files
+    from learners.predictions.boxes import boxes_of
+    from learners.predictions.jobs import predict_files
+    from learners.predictions.provenance import Provenance
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
@@ -61,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = console.as_typed("learners.predict", argv)
     provenance = Provenance.of(predictor, settings.model, command)
     if settings.triggers is not None:
-        from learners.predictions import predict_triggers  # with pandas
+        from learners.predictions.triggers import predict_triggers  # with pandas
 
         return _told(predict_triggers(predictor, settings, provenance), settings.out)
     if settings.strain is not None:
@@ -109,7 +114,7 @@ def _parser(argv: Sequence[str]) -> Any:
 
 def _options(settings: Any, bundle: Bundle, output: Output) -> dict[str, Any]:
     """Options of the `Predictor`."""
-    from learners.predictions import check_class_names, read_class_names
+    from learners.predictions.jobs import check_class_names, read_class_names
 
     options = {
         name: getattr(settings, name)
@@ -135,7 +140,7 @@ def _top(settings: Any) -> int:
 
 def _detections(settings: Any, bundle: Bundle) -> Detections | None:
     """The results of a detector, if the call names such a file; raises SecondhandError for settings without one."""
-    from datasets.annotations import has_detections, is_detections, read_detections
+    from datasets.annotations.megadetector import has_detections, is_detections, read_detections
 
     files = [Path(path) for path in settings.paths if is_detections(Path(path))]
     if not files:
@@ -166,10 +171,11 @@ def _shape(
     predictor: Predictor, settings: Any, output: Output, detections: Detections | None
 ) -> RowSettings:
     """Rows and fields to write; raises SecondhandError for those that this model or format does not support."""
-    from datasets.items import Clock, read_deployments
-    from learners.inference import check_moment
+    from datasets.items.clock import Clock
+    from datasets.items.deployments import read_deployments
+    from learners.inference.predictions import check_moment
     from learners.outputs.base import check_call
-    from learners.predictions import RowSettings
+    from learners.predictions.rows import RowSettings
 
     exclusive = predictor.confidence.exclusive
     check_moment(predictor.kind, settings.at)
@@ -217,8 +223,8 @@ def _shape(
 
 def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
     """How the strain of the call is read; None if each file is judged by itself, at one moment."""
-    from datasets.strain import QScanSettings
-    from learners.predictions import StrainFiles
+    from datasets.strain.settings import QScanSettings
+    from learners.predictions.strain_files import StrainFiles
 
     scan = settings.windows or settings.events
     if not isinstance(predictor.spectrogram, QScanSettings):
@@ -244,7 +250,7 @@ def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
 
 def _events(settings: Any, exclusive: bool) -> Events | None:
     """How windows are merged into events, or None; raises SecondhandError for invalid settings."""
-    from learners.predictions import Events
+    from learners.predictions.rows import Events
 
     if not settings.events:
         if settings.gap is not None or settings.min_length:
@@ -301,7 +307,7 @@ def _check_bursts(settings: Any) -> None:
 
 def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
     """How frames are merged into events: by the threshold of the call, else by the model's for events."""
-    from learners.inference import GAP, Bursts
+    from learners.inference.bursts import GAP, Bursts
 
     confidence, threshold, problem = predictor.confidence, settings.threshold, ""
     if not confidence.exclusive:
@@ -317,7 +323,7 @@ def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
     """The threshold of each class: from the file, else from --threshold, else None for the model's thresholds."""
-    from learners.predictions import check_class_names, read_thresholds
+    from learners.predictions.jobs import check_class_names, read_thresholds
 
     thresholds = read_thresholds(settings.threshold_per_class)
     check_class_names([*thresholds], settings.model, bundle.classes, "--threshold-per-class")

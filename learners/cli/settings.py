@@ -15,7 +15,13 @@ from typing import Any, Literal
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, flag, option
 from datasets.core.scanning import absolute_path
-from datasets.items import CHANNEL, DEPLOYMENTS, DataSettings, SignalSettings, spectrogram_text
+from datasets.items.settings import (
+    CHANNEL,
+    DEPLOYMENTS,
+    DataSettings,
+    SignalSettings,
+    spectrogram_text,
+)
 from learners.machine import SpeedSettings
 
 #: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from datasets.core.errors import SecondhandError, one_line
-from learners.inference import Prediction
+from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.outputs.tracks import as_tracks, labelled_rows
 from learners.predictions.rows import RowSettings

@@ -13,7 +13,7 @@ from datasets.core.cells import check_not_spreadsheet
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside, is_replaceable
 from datasets.core.registry import Registry
-from learners.inference import Prediction
+from learners.inference.predictions import Prediction
 from learners.predictions.journal import journal_file
 from learners.predictions.provenance import check_record
 from learners.predictions.rows import RowSettings

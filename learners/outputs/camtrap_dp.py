@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import kind_of
-from datasets.items import UNKNOWN, Clock, Deployment, is_zoned, iso
-from learners.inference import Prediction
+from datasets.items.clock import Clock, is_zoned, iso
+from datasets.items.deployments import Deployment
+from datasets.items.labels import UNKNOWN
+from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.predictions.rows import RowSettings
-from learners.uncertainty import Why
+from learners.uncertainty.gates import Why
 
 log = logging.getLogger(__name__)
 

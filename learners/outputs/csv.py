@@ -7,8 +7,8 @@ from itertools import chain
 from typing import TextIO
 
 from datasets.core.cells import mark_csv, write_rows
-from datasets.images import Box
-from learners.inference import Prediction, cell
+from datasets.images.boxes import Box
+from learners.inference.predictions import Prediction, cell
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from learners.files import jsonable
-from learners.inference import Prediction
+from learners.files.checked import jsonable
+from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
 

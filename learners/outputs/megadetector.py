@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from datasets.core.files import write_beside
-from datasets.items import UNKNOWN
-from learners.files import jsonable
-from learners.inference import Prediction
+from datasets.items.labels import UNKNOWN
+from learners.files.checked import jsonable
+from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output
 from learners.predictions.rows import RowSettings
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TextIO
 
-from datasets.items import TIME_AND_PLACE
-from learners.inference import Prediction, cell
+from datasets.items.clock import TIME_AND_PLACE
+from learners.inference.predictions import Prediction, cell
 from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.outputs.tracks import as_tracks, labelled_rows
 from learners.predictions.rows import RowSettings
@@ -22,7 +22,7 @@ _PLACE = tuple(map(str.capitalize, TIME_AND_PLACE))
 
 def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write a tab-separated Raven selection table; times are seconds in the recording of "Begin Path"."""
-    from datasets.annotations import tab_cell  # which imports pandas
+    from datasets.annotations.tracks import tab_cell  # which imports pandas
 
     write = partial(print, sep="\t", file=stream)
     write(*COLUMNS, *(_PLACE if shape.clock else ()))

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from datasets.core.errors import one_line
-from datasets.items import JOIN, UNKNOWN
-from learners.inference import Prediction
+from datasets.items.labels import JOIN, UNKNOWN
+from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
 

@@ -13,8 +13,8 @@ from typing import TextIO
 
 from datasets.core.files import write_beside
 from datasets.core.scanning import below
-from datasets.items import UNKNOWN
-from learners.inference import Prediction
+from datasets.items.labels import UNKNOWN
+from learners.inference.predictions import Prediction
 from learners.predictions.rows import RowSettings, with_full_span
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile
-from datasets.spectrograms import Source
-from learners.inference import Prediction
-from learners.uncertainty import Reason, Why
+from datasets.spectrograms.pictures import Source
+from learners.inference.predictions import Prediction
+from learners.uncertainty.gates import Reason, Why
 
 if TYPE_CHECKING:
-    from datasets.annotations import Detections
+    from datasets.annotations.megadetector import Detections
 
 
 def boxes_of(

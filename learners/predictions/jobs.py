@@ -19,16 +19,18 @@ from datasets.core.cells import read_csv, read_text, with_points
 from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
-from datasets.items import UNKNOWN
-from learners.inference import Prediction, group_by_round, model_digest
+from datasets.items.labels import UNKNOWN
+from learners.inference.cluster import model_digest
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import group_by_round
 from learners.predictions.boxes import with_detections
 from learners.predictions.journal import Journal
 from learners.predictions.rows import RowSettings, refusals
-from learners.uncertainty import Why
+from learners.uncertainty.gates import Why
 
 if TYPE_CHECKING:
-    from datasets.annotations import Detections
-    from learners.inference import Predictor
+    from datasets.annotations.megadetector import Detections
+    from learners.inference.predictor import Predictor
     from learners.outputs.base import Output
 
 log = logging.getLogger(__name__)
@@ -110,7 +112,7 @@ def _predict_embeddings(
         raise SecondhandError(
             f"--cluster {settings.cluster}: embeddings are predicted on this machine, in seconds. Leave it out"
         )
-    from datasets.items import add_embeddings  # with pandas
+    from datasets.items.table import add_embeddings  # with pandas
 
     rejected = add_embeddings(files, predictor.vectors)
     for item in rejected:
@@ -219,7 +221,7 @@ def _predict(
         yield from predictions
         return
     from datasets.cluster import connect
-    from learners.inference import predict_on
+    from learners.inference.cluster import predict_on
 
     with connect(settings.cluster, workers=settings.workers) as cluster:
         how = {"at": settings.at, "bs": settings.bs, "device": settings.device, **options}

@@ -9,14 +9,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
-from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
-from learners.inference import NAN, Prediction, merge_label_probabilities, merge_probabilities
+from datasets.items.clock import TIME_AND_PLACE, Clock
+from datasets.items.labels import UNKNOWN, names_of
+from learners.inference.predictions import (
+    NAN,
+    Prediction,
+    merge_label_probabilities,
+    merge_probabilities,
+)
 from learners.predictions.provenance import Provenance
-from learners.uncertainty import FAILURES, Why
+from learners.uncertainty.gates import FAILURES, Why
 
 if TYPE_CHECKING:
-    from datasets.annotations import Detections
-    from learners.inference import Bursts
+    from datasets.annotations.megadetector import Detections
+    from learners.inference.bursts import Bursts
     from learners.predictions.strain_files import StrainFiles
 
 
@@ -190,7 +196,7 @@ def refusals(whys: Counter[Why]) -> tuple[int, str]:
 
 def with_full_span(prediction: Prediction) -> Prediction:
     """Add start and end (seconds) to the prediction of a whole recording, unless it has been deleted."""
-    from datasets.audio import probe
+    from datasets.audio.decode import probe
 
     if prediction.start == prediction.start or prediction.reason.failed:
         return prediction

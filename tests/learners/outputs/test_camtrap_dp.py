@@ -18,12 +18,14 @@ import jsonschema
 import pytest
 from PIL import Image
 
-from datasets.annotations import read_annotations
-from datasets.images import Box
-from datasets.items import Clock, read_deployments
-from learners.inference import Bursts, Prediction
+from datasets.annotations.tracks import read_annotations
+from datasets.images.boxes import Box
+from datasets.items.clock import Clock
+from datasets.items.deployments import read_deployments
+from learners.inference.bursts import Bursts
+from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
-from learners.predictions import RowSettings
+from learners.predictions.rows import RowSettings
 from learners.uncertainty.gates import Reason, Why
 from tests.datasets.images.test_capture_time import photo as exif_photo
 from tests.learners.inference.test_predictions import tone

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Box
-from learners.inference import Predictor
+from datasets.images.boxes import Box
+from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.predict import main
 

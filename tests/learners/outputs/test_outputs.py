@@ -13,16 +13,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datasets.annotations import read_annotations
+from datasets.annotations.tracks import read_annotations
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.core.processes import CRASHED
-from datasets.items import TIME_AND_PLACE, Clock, load_table, read_deployments
+from datasets.items.clock import TIME_AND_PLACE, Clock
+from datasets.items.deployments import read_deployments
+from datasets.items.table import load_table
 from learners.active.listing import as_text
-from learners.inference import Prediction
+from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, check_call
 from learners.outputs.raven import write_raven
-from learners.predictions import Events, RowSettings
+from learners.predictions.rows import Events, RowSettings
 from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from tests.datasets.audio.recordings import recording
