@@ -192,7 +192,7 @@ def _wait() -> None:
 
 def newest_model(root: Path = Path("runs")) -> Path | None:
     """The model folder of the runs in a folder that was written last; None without any."""
-    from learners.model import newest_models
+    from learners.model.bundle import newest_models
 
     return next(iter(newest_models(root)), None)
 

@@ -21,15 +21,18 @@ from markupsafe import Markup
 
 from datasets.core.cells import read_frame
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN
-from datasets.spectrograms import Source
-from learners.evaluation import fraction, is_correct
-from learners.inference import answer_at
-from learners.report import Pictures, page_picture, part_name, reliability
+from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.pictures import Source
+from learners.cli.result import part_name
+from learners.evaluation.calibration_metrics import fraction
+from learners.evaluation.held_out import is_correct
+from learners.inference.predictions import answer_at
+from learners.report.galleries import Pictures, page_picture
+from learners.report.plots import reliability
 from learners.templates import render
 
 if TYPE_CHECKING:
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
 log = logging.getLogger(__name__)
 _TILES = {

@@ -42,7 +42,7 @@ _RULE = {
         **dict.fromkeys(("target", "threshold", "alpha"), _NUMBER),
     },
 }
-#: An object for each file: the fields of `learners.inference.Prediction` (its path as "file", the bare
+#: An object for each file: the fields of `learners.inference.predictions.Prediction` (its path as "file", the bare
 #: name) and the rule; null for NaN.
 PREDICTIONS = {
     "type": "array",

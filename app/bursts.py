@@ -12,8 +12,10 @@ from markupsafe import Markup
 
 from app.views import Rule, explanation, headline
 from datasets.core.cells import write_rows
-from datasets.items import Clock
-from learners.inference import Bursts, Prediction, Predictor, cell
+from datasets.items.clock import Clock
+from learners.inference.bursts import Bursts
+from learners.inference.predictions import Prediction, cell
+from learners.inference.predictor import Predictor
 from learners.templates import render
 
 #: Columns of the table of events, beside those of the record.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 from markupsafe import Markup
 
 from app.views import Rule, model_rule, note_html, rule_effect_html, rule_words
-from learners.report import part_name
-from learners.uncertainty import OperatingPoints
+from learners.cli.result import part_name
+from learners.uncertainty.operating_points import OperatingPoints
 
 if TYPE_CHECKING:
     from app.serving import Site
-    from learners.uncertainty import Confidence
+    from learners.uncertainty.decision import Confidence
 
 
 #: At each dial, because its loosest rule seems to answer every file.

@@ -25,11 +25,11 @@ from datasets.core.cells import csv_bytes, read_csv, write_rows
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import SUFFIXES
-from datasets.items import clean_label, label_error, spelling_key
-from learners.files import acquire_lock
+from datasets.items.labels import clean_label, label_error, spelling_key
+from learners.files.lock import acquire_lock
 
 if TYPE_CHECKING:
-    from learners.inference import Prediction
+    from learners.inference.predictions import Prediction
 
 COLUMNS = ("path", "label", "gps", "predicted", "best", "probability", "model", "time")
 #: Limit of a folder that visitors write to.

@@ -31,7 +31,7 @@ from app.views import (
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import SUFFIXES
 from learners.cli.console import as_typed
-from learners.inference import WHOLE
+from learners.inference.predictor import WHOLE
 from learners.templates import render
 
 if TYPE_CHECKING:

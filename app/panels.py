@@ -14,20 +14,22 @@ import numpy as np
 from markupsafe import Markup
 
 from app.views import UNKNOWN, Query, note_html, span, without_paths
-from datasets import audio
-from datasets.audio import MelSettings
+from datasets.audio.decode import probe
+from datasets.audio.mel import hz_to_mel
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
-from datasets.images import open_picture, pixels
-from datasets.spectrograms import Source, colour_table
-from datasets.strain import QScanSettings
-from learners.inference import heatmap, overlay
-from learners.report import Pictures, page_picture, time_span
+from datasets.images.opening import open_picture, pixels
+from datasets.spectrograms.pictures import Source
+from datasets.spectrograms.settings import colour_table
+from datasets.strain.settings import QScanSettings
+from learners.inference.gradcam import heatmap, overlay
+from learners.report.galleries import Pictures, page_picture, time_span
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -179,10 +181,10 @@ def mel_ticks(spectrogram: MelSettings) -> tuple[Tick, ...]:
     Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
     evenly in mel over the band (`datasets.audio.mel.filterbank`).
     """
-    low, high = (float(audio.hz_to_mel(f)) for f in (spectrogram.fmin, spectrogram.fmax))
+    low, high = (float(hz_to_mel(f)) for f in (spectrogram.fmin, spectrogram.fmax))
     ticks, last = [], -1.0
     for value in _round_frequencies(spectrogram.fmin, spectrogram.fmax):
-        share = (float(audio.hz_to_mel(value)) - low) / (high - low)
+        share = (float(hz_to_mel(value)) - low) / (high - low)
         place = (share * (spectrogram.n_mels + 1) - 0.5) / spectrogram.n_mels
         if 0 <= place <= 1 and place - last > 0.06:
             ticks.append((place, hertz(value)))
@@ -206,7 +208,7 @@ def _round_frequencies(low: float, high: float) -> list[float]:
 
 
 def _sound_panel(spectrogram: MelSettings, source: Source, image: Image.Image) -> Panel:
-    duration = audio.probe(source.path).duration
+    duration = probe(source.path).duration
     if source.at is not None:
         middle = max(source.at - spectrogram.window / 2, 0) + spectrogram.window / 2
     else:

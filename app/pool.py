@@ -27,13 +27,16 @@ from app.serving import Served
 from app.views import UNKNOWN, Query, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import some_files
-from datasets.images import open_picture
-from datasets.items import Clock
-from datasets.spectrograms import Source
-from learners.active import TIMES, Embeddings, Suggestion, labelled_in, read_audit, suggest
+from datasets.images.opening import open_picture
+from datasets.items.clock import Clock
+from datasets.spectrograms.pictures import Source
+from learners.active.auditing import TIMES, read_audit
+from learners.active.embeddings import Embeddings
+from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cli.console import as_typed
-from learners.inference import Predictor, events_of
-from learners.report import Pictures, flac, page_picture, time_span
+from learners.inference.bursts import events_of
+from learners.inference.predictor import Predictor
+from learners.report.galleries import Pictures, flac, page_picture, time_span
 from learners.templates import data_uri, render
 
 log = logging.getLogger(__name__)

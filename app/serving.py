@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING
 from app.about import Evidence, RuleEffect
 from app.feedback import Feedback
 from app.views import Rule, model_rule, without_paths
-from datasets import audio
+from datasets.audio.decode import probe
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import call_isolated
 from datasets.core.scanning import kind_of
-from datasets.spectrograms import Source
-from learners.inference import refused_prediction
-from learners.model import model_folder
-from learners.uncertainty import Reason
+from datasets.spectrograms.pictures import Source
+from learners.inference.predictions import refused_prediction
+from learners.model.hub import model_folder
+from learners.uncertainty.gates import Reason
 
 if TYPE_CHECKING:
-    from learners.inference import Prediction, Predictor
+    from learners.inference.predictions import Prediction
+    from learners.inference.predictor import Predictor
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -213,7 +214,7 @@ def load(
     ------
     SecondhandError : the folder is no model.
     """
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
     resolved = folder.resolve()
     name = name_of(resolved)
@@ -463,4 +464,4 @@ def refusal(file: str, kind: str) -> str | None:
 
 
 def _duration(file: str) -> float:
-    return audio.probe(file).duration
+    return probe(file).duration

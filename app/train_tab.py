@@ -18,10 +18,12 @@ from app.serving import Site
 from app.training import CHOICES, Status, Training, shown_command
 from app.views import note_html
 from datasets.core.errors import SecondhandError, counted
-from datasets.images import open_picture
-from datasets.items import DataSettings, ItemTable, SignalSettings, infer_spectrogram, read_items
-from datasets.items import summary as left_out
-from learners.report import page_picture
+from datasets.images.opening import open_picture
+from datasets.items.preparing import infer_spectrogram, read_items
+from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.table import ItemTable
+from datasets.items.table import summary as left_out
+from learners.report.galleries import page_picture
 from learners.templates import render
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import installed_commands
 from learners.cli.live import duration
-from learners.files import acquire_lock
-from learners.runs import has_progress, is_finished
+from learners.files.lock import acquire_lock
+from learners.runs.folder import has_progress, is_finished
 
 #: The choices of the page, what they stand for, and the flags of the command.
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {

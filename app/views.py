@@ -17,12 +17,12 @@ from markupsafe import Markup
 from app.about import RuleEffect
 from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
-from datasets.items import join_labels, names_of
-from learners.files import jsonable
-from learners.inference import answer_at, cell
-from learners.predictions import Events
+from datasets.items.labels import join_labels, names_of
+from learners.files.checked import jsonable
+from learners.inference.predictions import answer_at, cell
+from learners.predictions.rows import Events
 from learners.templates import percent, render
-from learners.uncertainty import (
+from learners.uncertainty.gates import (
     AMBIGUOUS,
     BACKGROUND,
     OUT_OF_DISTRIBUTION,
@@ -33,8 +33,9 @@ from learners.uncertainty import (
 )
 
 if TYPE_CHECKING:
-    from learners.inference import Prediction
-    from learners.uncertainty import Confidence, Temperature
+    from learners.inference.predictions import Prediction
+    from learners.uncertainty.calibrators import Temperature
+    from learners.uncertainty.decision import Confidence
 
 UNKNOWN = "unknown"
 

@@ -114,7 +114,7 @@ def bare(settings: argparse.Namespace) -> Callable[[], object]:
     from torch.nn import functional
     from torch.nn.modules.batchnorm import _BatchNorm
 
-    from learners.backbones import parameter_groups
+    from learners.backbones.building import parameter_groups
 
     network, _ = our_network(settings)
     network.train().to(memory_format=torch.channels_last)

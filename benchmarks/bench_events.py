@@ -172,10 +172,11 @@ def calibration(count: int) -> dict[str, float]:
     """What rows say against how often they are right, for `count` events."""
     from sklearn.linear_model import LogisticRegression
 
-    from datasets.items import UNKNOWN
-    from learners.inference import Prediction
-    from learners.predictions import Events
-    from learners.uncertainty import Reason, fit_temperature
+    from datasets.items.labels import UNKNOWN
+    from learners.inference.predictions import Prediction
+    from learners.predictions.rows import Events
+    from learners.uncertainty.calibrators import fit_temperature
+    from learners.uncertainty.gates import Reason
 
     features, truth, _, _ = windows_of(max(12, count // 2), 1)
     centre, spread = features.mean(axis=0), features.std(axis=0) + 1e-9

@@ -32,9 +32,9 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # before numpy
 import numpy as np
 
 from benchmarks._shared import parse, software_and_hardware, spread
-from datasets.audio import MelSettings
+from datasets.audio.settings import MelSettings
 from datasets.core.file_state import SETTLED
-from datasets.spectrograms import PictureCache
+from datasets.spectrograms.pictures import PictureCache
 from datasets.strain.qscan import qtransform, whiten
 
 RATE, SECONDS = 44_100, 5

@@ -34,14 +34,17 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
-from datasets.audio import MelSettings
-from datasets.items import load_table
-from learners.active import Embeddings, choose_diverse, embeddings, margin_uncertainty
-from learners.backbones import NetworkSpec, build
-from learners.inference import Predictor
-from learners.model import Bundle
+from datasets.audio.settings import MelSettings
+from datasets.items.table import load_table
+from learners.active import embeddings
+from learners.active.embeddings import Embeddings
+from learners.active.teaching import choose_diverse, margin_uncertainty
+from learners.backbones.building import build
+from learners.backbones.spec import NetworkSpec
+from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle
 from learners.training.probe import fit_probe
-from learners.uncertainty import softmax
+from learners.uncertainty.arrays import softmax
 
 WAYS = ("suggested", "at random")
 

@@ -306,7 +306,7 @@ def measure_ours(
     train: pd.DataFrame, test: pd.DataFrame, settings: argparse.Namespace
 ) -> list[tuple[float, float, float]]:
     """The same of the command; its models are copied as they appear and tested at the end."""
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
     table, out = settings.work / "ours.csv", settings.work / "run"
     columns = [c for c in ("path", "label", "group") if train[c].ne("").any()]

@@ -52,8 +52,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware
 from datasets.audio.settings import MelSettings
 from datasets.core.scanning import files_below
-from datasets.items import UNKNOWN, load_table
 from datasets.items.checks import PART_COLUMNS
+from datasets.items.labels import UNKNOWN
+from datasets.items.table import load_table
 from datasets.sources.demos import write_demo
 from learners.active.discovery import benjamini_hochberg, discoveries_of
 from learners.evaluation.auroc import auroc
@@ -62,17 +63,12 @@ from learners.evaluation.held_out import sources
 from learners.inference.predictions import DetailedPrediction, stack_outputs
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
-from learners.uncertainty import (
-    SCORES,
-    Outputs,
-    Score,
-    known_labels,
-    make_score,
-    threshold_for_coverage,
-)
-from learners.uncertainty.arrays import softmax
+from learners.uncertainty.arrays import Outputs, known_labels, softmax
 from learners.uncertainty.calibrators import cautious, fit_temperature
 from learners.uncertainty.decision import Confidence, Decisions
+from learners.uncertainty.scores import SCORES, make_score
+from learners.uncertainty.scores.base import Score
+from learners.uncertainty.thresholds import threshold_for_coverage
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
 #: Fractions of unknown files in mixtures, and the false discovery rate.

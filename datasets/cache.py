@@ -26,8 +26,8 @@ def readable(size: int) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
-    from datasets.images import decoded_store
-    from datasets.spectrograms import PictureCache
+    from datasets.images.decoded import decoded_store
+    from datasets.spectrograms.pictures import PictureCache
 
     parser = plain_parser("python -m datasets.cache", str(__doc__))
     text = "What to do with the cache."

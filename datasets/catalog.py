@@ -23,8 +23,9 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.help import plain_parser
 from datasets.core.program import use_utf8_output
-from datasets.sources import NOTE, PREFIX, SETS, fetch_event, fetch_file, require_space
-from datasets.spectrograms import cache_root
+from datasets.sources.download import fetch_file, require_space
+from datasets.sources.public import NOTE, PREFIX, SETS, fetch_event
+from datasets.spectrograms.pictures import cache_root
 
 if TYPE_CHECKING:
     import pandas as pd

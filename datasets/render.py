@@ -27,7 +27,8 @@ from datasets.core.program import installed_commands, use_utf8_output
 from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:
-    from datasets.spectrograms import PictureCache, Source, SpectrogramSettings
+    from datasets.spectrograms.pictures import PictureCache, Source
+    from datasets.spectrograms.settings import SpectrogramSettings
 
 SIGNALS = ("sound", "strain")
 EXAMPLES = (
@@ -68,7 +69,7 @@ def render(
     spectrogram : settings as for ``learners.finetune --spectrogram``; they must be for all kinds of the files.
     channel : channel to read of strain files that have several.
     axes : draw the Q-scans of strain with axes and a colour bar, for people.
-    mel_settings : settings of `datasets.audio.MelSettings` for sound; the others are inferred from the files.
+    mel_settings : settings of `datasets.audio.settings.MelSettings` for sound; the others are inferred from the files.
 
     Returns
     -------
@@ -80,10 +81,11 @@ def render(
     """
     import pandas as pd
 
-    from datasets.items import SignalSettings
+    from datasets.items.settings import SignalSettings
     from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
-    from datasets.spectrograms import PictureCache, cut_windows, source_of
-    from datasets.strain import file_at, with_channel
+    from datasets.spectrograms.pictures import PictureCache, source_of
+    from datasets.spectrograms.windows import cut_windows
+    from datasets.strain.frames import file_at, with_channel
 
     listed, rejected = _by_kind(files, kind)
     if axes and "sound" in listed:
@@ -206,14 +208,14 @@ def _picture_name(name: Path, source: Source) -> Path:
 
 def _check_sound(path: str) -> None:
     """Raise BadFile if a file is not a sound."""
-    from datasets import audio
+    from datasets.audio.decode import check_whole
 
-    audio.check_whole(path)
+    check_whole(path)
 
 
 def _check_strain(path: str) -> None:
     """Raise BadFile if a file has no strain."""
-    from datasets.strain import open_strain
+    from datasets.strain.frames import open_strain
 
     with open_strain(path):
         pass
@@ -275,7 +277,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--size", type=tuple[int, int], default=(224, 224), metavar="[H,W]", help=text)
     options = parser.parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    from datasets.spectrograms import PictureCache
+    from datasets.spectrograms.pictures import PictureCache
 
     sound = {"level": options.level, "colour": options.colour, "size": options.size}
     sound |= {n: v for n in ("rate", "window") if (v := options[n]) is not None}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from datasets import RENDERER_VERSION
-from datasets.audio import MelSettings
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
-from datasets.spectrograms import SpectrogramSettings
-from datasets.strain import QScanSettings
+from datasets.spectrograms.settings import SpectrogramSettings
+from datasets.strain.settings import QScanSettings
 
 SPECTROGRAM_KINDS: dict[str, type[SpectrogramSettings]] = {
     "sound": MelSettings,

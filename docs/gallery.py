@@ -72,7 +72,7 @@ def unknown(model: Path, files: list[Path], out: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
     predictor = Predictor(model)
     strange = [file for file in files if file.parent.name == UNKNOWN]

@@ -28,7 +28,7 @@ def main() -> None:
 
     from datasets.strain.files import read_strain
     from datasets.strain.qscan import qtransform, whiten
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="model folder")

@@ -11,8 +11,8 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import AdjustSettings, check_replaced
 
 if TYPE_CHECKING:
-    from learners.model import Bundle
-    from learners.uncertainty import OperatingPoints
+    from learners.model.bundle import Bundle
+    from learners.uncertainty.operating_points import OperatingPoints
 
 #: Ends of the names of metrics that hold under every rule.
 LASTING = ("_accuracy", "_accuracy_interval", "_items", "_map", "_map_interval")
@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--out {settings.out}: name the rule, --keep-known or --threshold")
 
     console.log_to_terminal()
-    from learners.model import load_bundle, model_folder
+    from learners.model.bundle import load_bundle
+    from learners.model.hub import model_folder
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, float]) -> None:
     """Print the model's operating points, with the ``chosen`` rule marked."""
-    from learners.uncertainty import OperatingPoints
+    from learners.uncertainty.operating_points import OperatingPoints
 
     if (table := OperatingPoints.of(bundle.metrics)) is None:
         kind = "" if bundle.decider.exclusive else ", because it is a multi-label model"
@@ -124,9 +125,9 @@ def _write(settings: Any, chosen: Mapping[str, float]) -> None:
     """Write the copy, and print what it answers."""
     from pathlib import Path
 
-    from learners.files import check_replaceable
-    from learners.model import load_bundle, save_with_confidence
-    from learners.uncertainty import OperatingPoints
+    from learners.files.lock import check_replaceable
+    from learners.model.bundle import load_bundle, save_with_confidence
+    from learners.uncertainty.operating_points import OperatingPoints
 
     check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
     if settings.out.resolve() == Path(settings.model).resolve():
@@ -159,7 +160,7 @@ def _write(settings: Any, chosen: Mapping[str, float]) -> None:
 
 def _metrics(metrics: Mapping[str, Any], table: OperatingPoints | None) -> dict[str, Any]:
     """The metrics of a copy: those that hold under every rule, and those of its operating point, if it is stored."""
-    from learners.files import jsonable
+    from learners.files.checked import jsonable
 
     kept: dict[str, Any] = {n: value for n, value in metrics.items() if n.endswith(LASTING)}
     if table is None:

@@ -14,9 +14,9 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import AuditSettings
 
 if TYPE_CHECKING:
-    from learners.active import AuditLabels
-    from learners.evaluation import Limits
-    from learners.model import Bundle
+    from learners.active.auditing import AuditLabels
+    from learners.evaluation.stratified import Limits
+    from learners.model.bundle import Bundle
 
 #: Labels from which the accuracy of a class is given.
 ENOUGH = 10
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("name either files to draw from, or a labelled table as --labels")
 
     console.start(settings)
-    from learners.model import model_folder
+    from learners.model.hub import model_folder
 
     settings.model = str(model_folder(settings.model))
     return _draw(settings) if settings.labels is None else _estimate(settings)
@@ -59,18 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _draw(settings: Any) -> int:
     """Draw files, write the table and the sheet, and print what to do with them."""
-    from learners.active import (
-        as_text,
-        check_out,
-        check_single_label,
-        columns_of,
-        draw_audit,
-        labelled_in,
-        pool_of,
-        write_list,
-    )
-    from learners.inference import Predictor
-    from learners.report import Shot
+    from learners.active.auditing import check_single_label, columns_of, draw_audit
+    from learners.active.listing import as_text, check_out, write_list
+    from learners.active.teaching import labelled_in, pool_of
+    from learners.inference.predictor import Predictor
+    from learners.report.galleries import Shot
 
     out = settings.out or Path("audit.csv")
     check_out(out, overwrite=settings.overwrite)
@@ -120,10 +113,10 @@ def _draw(settings: Any) -> int:
 
 def _estimate(settings: Any) -> int:
     """Print the accuracy that the labels show; write the model for the site."""
-    from learners.active import labels_of, read_audit
-    from learners.evaluation import accuracies, weighted_fraction
-    from learners.files import check_replaceable
-    from learners.model import load_bundle
+    from learners.active.auditing import labels_of, read_audit
+    from learners.evaluation.stratified import accuracies, weighted_fraction
+    from learners.files.lock import check_replaceable
+    from learners.model.bundle import load_bundle
 
     if settings.out is not None:
         check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
@@ -172,7 +165,7 @@ def _classes(labels: AuditLabels) -> list[str]:
     """A sentence for each class that is answered for at least `ENOUGH` labelled files."""
     import numpy as np
 
-    from learners.evaluation import weighted_fraction
+    from learners.evaluation.stratified import weighted_fraction
 
     answers = np.array([row["answer"] for row in labels.table.rows])
     lines = []
@@ -217,7 +210,7 @@ def _is_as_good(bundle: Bundle, labels: AuditLabels) -> bool:
 
 def _of_known(labels: AuditLabels) -> Limits:
     """Fraction of files of known classes whose answer, or most probable class, is right."""
-    from learners.evaluation import weighted_fraction
+    from learners.evaluation.stratified import weighted_fraction
 
     return weighted_fraction(labels.right[labels.known], labels.weights[labels.known])
 
@@ -228,10 +221,12 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
 
     import numpy as np
 
-    from learners.files import jsonable
-    from learners.inference import Predictor, stack_outputs
-    from learners.model import load_bundle, save_with_confidence
-    from learners.uncertainty import CERTAIN, Outputs, refitted
+    from learners.files.checked import jsonable
+    from learners.inference.predictions import stack_outputs
+    from learners.inference.predictor import Predictor
+    from learners.model.bundle import load_bundle, save_with_confidence
+    from learners.uncertainty.arrays import Outputs
+    from learners.uncertainty.refitting import CERTAIN, refitted
 
     bundle = load_bundle(settings.model)
     predictor = Predictor(bundle, device=settings.device, engine=settings.engine)

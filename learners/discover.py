@@ -14,7 +14,7 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import DiscoverSettings
 
 if TYPE_CHECKING:
-    from learners.active import Cluster, Discoveries
+    from learners.active.discovery import Cluster, Discoveries
 
 #: Files of a cluster, and of no cluster, on the page.
 SHOWN = 24
@@ -40,18 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.start(settings)
-    from learners.active import (
-        TIMES,
-        PoolCounts,
-        as_text,
-        check_out,
-        discover,
-        labelled_in,
-        write_list,
-    )
-    from learners.inference import Predictor, source_predicted
-    from learners.model import model_folder
-    from learners.report import Shot
+    from learners.active.auditing import TIMES
+    from learners.active.discovery import discover
+    from learners.active.listing import as_text, check_out, write_list
+    from learners.active.teaching import PoolCounts, labelled_in
+    from learners.inference.predictor import Predictor, source_predicted
+    from learners.model.hub import model_folder
+    from learners.report.galleries import Shot
 
     check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))
@@ -124,7 +119,7 @@ def _sure(cluster: Cluster) -> str:
 
 def _lines(found: Discoveries, fdr: float) -> list[str]:
     """Sentences on the number of refused files, and of those that are of unknown classes."""
-    from learners.active import calibration_needed, fewest_discoveries
+    from learners.active.discovery import calibration_needed, fewest_discoveries
 
     refused, count = len(found.rows), sum(row.new for row in found.rows)
     lines = [

@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.log_to_terminal()
-    from learners.model import load_bundle, model_folder
+    from learners.model.bundle import load_bundle
+    from learners.model.hub import model_folder
 
     model = model_folder(settings.model)
     file = settings.out or Path(os.path.realpath(model) + ".onnx")
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if file.exists() and not settings.overwrite:
         raise SecondhandError(f"--out {file} already exists. Give --overwrite or another --out")
-    from learners.inference import export_limitations, export_onnx
+    from learners.inference.exporting import export_limitations, export_onnx
 
     bundle = load_bundle(model)
     for note in export_limitations(bundle):

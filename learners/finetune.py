@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parse(parser, argv)
     console.log_to_terminal()
     if (folder := settings.run.resume) is not None:
-        from learners.runs import is_finished, settings_of
+        from learners.runs.folder import is_finished, settings_of
 
         settings = settings_of(folder, parser, argv)
         if is_finished(folder):
@@ -72,8 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return _cross_validate(settings, typed, command)
     with progress.step("Loading the program"):
-        from datasets.items import names_of
-        from learners.runs import Run, launch, resume_command
+        from datasets.items.labels import names_of
+        from learners.runs.finetuning import launch
+        from learners.runs.folder import resume_command
+        from learners.runs.run import Run
 
     def announce(run: Run, predictions: pd.DataFrame) -> None:
         metrics = run.bundle.metrics
@@ -133,7 +135,7 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
         raise SecondhandError(
             "finetune() supports neither resume nor cv without fold. Use python -m learners.finetune for these"
         )
-    from learners.runs import launch
+    from learners.runs.finetuning import launch
 
     command = console.as_typed("learners.finetune", words)
     return launch(settings, given_settings(parser, words), command=command).folder / "model"
@@ -147,7 +149,7 @@ def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> int:
-    from learners.runs import cross_validate
+    from learners.runs.folds import cross_validate
 
     folds = cross_validate(settings, typed, command=command, log_to=console.log_to_terminal)
     shown = [name for name in folds.table if name == "fold" or name in SHOWN]

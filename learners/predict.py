@@ -18,11 +18,14 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
 
 if TYPE_CHECKING:
-    from datasets.annotations import Detections
-    from datasets.items import Clock
-    from learners.inference import Bursts, Predictor
-    from learners.model import Bundle
-    from learners.predictions import Events, RowSettings, StrainFiles
+    from datasets.annotations.megadetector import Detections
+    from datasets.items.clock import Clock
+    from learners.inference.bursts import Bursts
+    from learners.inference.predictor import Predictor
+    from learners.model.bundle import Bundle
+    from learners.outputs.base import Output
+    from learners.predictions.rows import Events, RowSettings
+    from learners.predictions.strain_files import StrainFiles
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +45,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.start(settings)
     if settings.out is None:
         console.require_output()
-    from learners.inference import Predictor
-    from learners.model import load_bundle, model_folder
-    from learners.predictions import Provenance, boxes_of, predict_files
+    from learners.inference.predictor import Predictor
+    from learners.model.bundle import load_bundle
+    from learners.model.hub import model_folder
+    from learners.outputs.base import find_output
+    from learners.predictions.boxes import boxes_of
+    from learners.predictions.jobs import predict_files
+    from learners.predictions.provenance import Provenance
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    options = _options(settings, bundle)
+    output = find_output(
+        settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
+    )
+    options = _options(settings, bundle, output)
     device = "cpu" if settings.cluster else settings.device
     detections = _detections(settings, bundle)
     parts = None if detections is None else boxes_of(detections, bundle.classes)
@@ -56,16 +66,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = console.as_typed("learners.predict", argv)
     provenance = Provenance.of(predictor, settings.model, command)
     if settings.triggers is not None:
-        from learners.predictions import predict_triggers  # with pandas
+        from learners.predictions.triggers import predict_triggers  # with pandas
 
         return _told(predict_triggers(predictor, settings, provenance), settings.out)
     if settings.strain is not None:
         raise SecondhandError(
             f"--strain {settings.strain} needs a table of triggers. Give it as --triggers"
         )
-    format = settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
-    shape = _shape(predictor, settings, format, detections)._replace(provenance=provenance)
-    return _told(predict_files(predictor, settings, options, format, shape), settings.out)
+    shape = _shape(predictor, settings, output, detections)._replace(provenance=provenance)
+    return _told(predict_files(predictor, settings, options, output, shape), settings.out)
 
 
 def _told(status: int, out: Path | None) -> int:
@@ -103,9 +112,9 @@ def _parser(argv: Sequence[str]) -> Any:
     return parser
 
 
-def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
+def _options(settings: Any, bundle: Bundle, output: Output) -> dict[str, Any]:
     """Options of the `Predictor`."""
-    from learners.predictions import check_class_names, read_class_names
+    from learners.predictions.jobs import check_class_names, read_class_names
 
     options = {
         name: getattr(settings, name)
@@ -114,7 +123,7 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
     options["top"] = top = _top(settings)
     if (settings.events or settings.scores) and top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
-    in_windows = settings.windows or settings.events or settings.format in ("raven", "audacity")
+    in_windows = settings.windows or settings.events or output.windows
     options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
     if settings.classes is not None:
         options["only"] = read_class_names(settings.classes)
@@ -131,17 +140,13 @@ def _top(settings: Any) -> int:
 
 def _detections(settings: Any, bundle: Bundle) -> Detections | None:
     """The results of a detector, if the call names such a file; raises SecondhandError for settings without one."""
-    from datasets.annotations import has_detections, is_detections, read_detections
+    from datasets.annotations.megadetector import has_detections, is_detections, read_detections
 
     files = [Path(path) for path in settings.paths if is_detections(Path(path))]
     if not files:
-        needing = {
-            "--format megadetector": settings.format == "megadetector",
-            "--min-box-confidence": settings.min_box_confidence is not None,
-        }
-        if given := [name for name, is_given in needing.items() if is_given]:
+        if settings.min_box_confidence is not None:
             raise SecondhandError(
-                f"{given[0]} needs the JSON of MegaDetector as the file to predict. Give it, or leave {given[0]} out"
+                "--min-box-confidence needs the JSON of MegaDetector as the file to predict. Give it, or leave the flag out"
             )
         folders = [Path(path) for path in settings.paths if bundle.of_boxes and os.path.isdir(path)]
         for file in filter(has_detections, chain.from_iterable(map(Path.iterdir, folders))):
@@ -163,21 +168,18 @@ def _detections(settings: Any, bundle: Bundle) -> Detections | None:
 
 
 def _shape(
-    predictor: Predictor, settings: Any, format: str, detections: Detections | None
+    predictor: Predictor, settings: Any, output: Output, detections: Detections | None
 ) -> RowSettings:
     """Rows and fields to write; raises SecondhandError for those that this model or format does not support."""
-    from datasets.items import Clock, read_deployments
-    from learners.inference import check_moment
-    from learners.predictions import RowSettings, check_out
+    from datasets.items.clock import Clock
+    from datasets.items.deployments import read_deployments
+    from learners.inference.predictions import check_moment
+    from learners.outputs.base import check_call
+    from learners.predictions.rows import RowSettings
 
     exclusive = predictor.confidence.exclusive
-    if not exclusive and format == "camtrap-dp":
-        raise SecondhandError(
-            "--format camtrap-dp does not support multi-label models. Use --format csv"
-        )
-    check_out(format, predictor.kind, settings.out, overwrite=settings.overwrite)
     check_moment(predictor.kind, settings.at)
-    _check_flags(settings, "boxes" if detections else predictor.kind, format)
+    _check_flags(settings, "boxes" if detections else predictor.kind, output)
     strain = _strain(predictor, settings)
     clockless = predictor.kind in ("strain", "embedding")  # the files of embeddings are not opened
     if settings.deployments is not None and clockless:
@@ -199,10 +201,8 @@ def _shape(
     hidden |= {"known"} if settings.score is None else set()
     hidden |= {"box", "detection"} if detections is None else set()
     low, high = (getattr(predictor.spectrogram, name, 0.0) for name in ("fmin", "fmax"))
-    return RowSettings(
-        windows=settings.windows
-        or format in ("raven", "audacity")
-        or (detections is not None and format in ("camtrap-dp", "megadetector")),
+    shape = RowSettings(
+        windows=settings.windows or output.windows or (detections is not None and output.parts),
         events=events,
         bursts=bursts,
         top=_top(settings),
@@ -215,13 +215,16 @@ def _shape(
         clock=clock,
         detections=detections,
         strain=strain,
+        exclusive=exclusive,
     )
+    check_call(output, shape, predictor.kind, settings.out, overwrite=settings.overwrite)
+    return shape
 
 
 def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
     """How the strain of the call is read; None if each file is judged by itself, at one moment."""
-    from datasets.strain import QScanSettings
-    from learners.predictions import StrainFiles
+    from datasets.strain.settings import QScanSettings
+    from learners.predictions.strain_files import StrainFiles
 
     scan = settings.windows or settings.events
     if not isinstance(predictor.spectrogram, QScanSettings):
@@ -247,7 +250,7 @@ def _strain(predictor: Predictor, settings: Any) -> StrainFiles | None:
 
 def _events(settings: Any, exclusive: bool) -> Events | None:
     """How windows are merged into events, or None; raises SecondhandError for invalid settings."""
-    from learners.predictions import Events
+    from learners.predictions.rows import Events
 
     if not settings.events:
         if settings.gap is not None or settings.min_length:
@@ -261,13 +264,13 @@ def _events(settings: Any, exclusive: bool) -> Events | None:
     return Events(settings.gap or 0.0, settings.min_length, exclusive)
 
 
-def _check_flags(settings: Any, kind: str, format: str) -> None:
+def _check_flags(settings: Any, kind: str, output: Output) -> None:
     """Raise SecondhandError for flags that contradict each other or do not suit the kind of data."""
     row_flags = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
     if kind == "boxes" and row_flags == ["--windows"]:
         row_flags = []
     if kind in ("boxes", "picture") and row_flags == ["--events"]:
-        _check_bursts(settings, format)
+        _check_bursts(settings)
         row_flags = []
     if row_flags and kind not in ("sound", "strain"):
         raise SecondhandError(
@@ -277,23 +280,22 @@ def _check_flags(settings: Any, kind: str, format: str) -> None:
         raise SecondhandError(
             "--windows and --events cannot be combined: a row is either a window or an event. Leave one of them out"
         )
-    if format in ("raven", "audacity"):
-        row_flags.append(f"--format {format}")
+    if output.windows:
+        row_flags.append(f"--format {output.name}")
     if row_flags and settings.at is not None:
         raise SecondhandError(
             f"{row_flags[0]} predicts all windows of a recording, but --at {settings.at:g} selects one moment. Leave one "
             "of them out"
         )
-    if settings.top is not None and format not in ("csv", "jsonl", "table"):
+    if settings.top is not None and not output.lists_classes:
         raise SecondhandError(
-            f"--top: --format {format} has no column for it. Use --format csv or jsonl"
+            f"--top: --format {output.name} has no column for it. Use --format csv or jsonl"
         )
 
 
-def _check_bursts(settings: Any, format: str) -> None:
+def _check_bursts(settings: Any) -> None:
     """Raise SecondhandError for flags that events of pictures do not support."""
     unsupported = {
-        f"--format {format}": format not in ("csv", "jsonl", "table", "camtrap-dp"),
         "--min-length": bool(settings.min_length),
         "--threshold-per-class": settings.threshold_per_class is not None,
     }
@@ -305,7 +307,7 @@ def _check_bursts(settings: Any, format: str) -> None:
 
 def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
     """How frames are merged into events: by the threshold of the call, else by the model's for events."""
-    from learners.inference import GAP, Bursts
+    from learners.inference.bursts import GAP, Bursts
 
     confidence, threshold, problem = predictor.confidence, settings.threshold, ""
     if not confidence.exclusive:
@@ -321,7 +323,7 @@ def _bursts(predictor: Predictor, settings: Any, clock: Clock) -> Bursts:
 
 def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
     """The threshold of each class: from the file, else from --threshold, else None for the model's thresholds."""
-    from learners.predictions import check_class_names, read_thresholds
+    from learners.predictions.jobs import check_class_names, read_thresholds
 
     thresholds = read_thresholds(settings.threshold_per_class)
     check_class_names([*thresholds], settings.model, bundle.classes, "--threshold-per-class")

@@ -17,8 +17,8 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SearchSettings, check_replaced
 
 if TYPE_CHECKING:
-    from learners.active import Embeddings, Match
-    from learners.inference import Predictor
+    from learners.active.embeddings import Embeddings, Match
+    from learners.inference.predictor import Predictor
 
 COLUMNS = ("path", "similarity", "start", "end", "at")
 
@@ -52,9 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_replaced(settings)
 
     console.start(settings)
-    from learners.active import Embeddings, check_out
-    from learners.inference import Predictor, check_moment
-    from learners.model import model_folder
+    from learners.active.embeddings import Embeddings
+    from learners.active.listing import check_out
+    from learners.inference.predictions import check_moment
+    from learners.inference.predictor import Predictor
+    from learners.model.hub import model_folder
 
     if settings.out is not None:
         check_out(settings.out, overwrite=settings.overwrite)
@@ -88,9 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
     """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
-    from datasets.spectrograms import Source
-    from learners.active import as_text, write_list
-    from learners.report import Shot
+    from datasets.spectrograms.pictures import Source
+    from learners.active.listing import as_text, write_list
+    from learners.report.galleries import Shot
 
     rows = [match.source._asdict() | {"similarity": match.similarity} for match in matches]
     text = as_text(COLUMNS, rows, settings.format)
@@ -113,8 +115,8 @@ def _search_embeddings(
     predictor: Predictor, files: list[str], settings: Any
 ) -> tuple[list[Match], int]:
     """The most similar items in files of embeddings, and the exit status."""
-    from datasets.items import add_embeddings
-    from learners.active import nearest_items
+    from datasets.items.table import add_embeddings
+    from learners.active.embeddings import nearest_items
 
     if settings.embeddings is not None or not files:
         raise SecondhandError(

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     console.log_to_terminal()
     model, to = Path(options.model), options.to
-    from learners.model import publish
+    from learners.model.hub import publish
 
     address = publish(model, to, private=options.private, overwrite=options.overwrite)
     if address is None:

@@ -31,10 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.start(settings)
-    from learners.active import TIMES, as_text, check_out, labelled_in, pool_of, suggest, write_list
-    from learners.inference import Predictor
-    from learners.model import model_folder
-    from learners.report import Shot
+    from learners.active.auditing import TIMES
+    from learners.active.listing import as_text, check_out, write_list
+    from learners.active.teaching import labelled_in, pool_of, suggest
+    from learners.inference.predictor import Predictor
+    from learners.model.hub import model_folder
+    from learners.report.galleries import Shot
 
     check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))

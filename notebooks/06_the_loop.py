@@ -32,10 +32,10 @@ import pandas as pd
 from PIL import Image
 
 from datasets.items.table import load_table
-from learners.active import labelled_in
+from learners.active.teaching import labelled_in
 from learners.cli.settings import Settings
 from learners.model.bundle import save_bundle
-from learners.runs import prepare
+from learners.runs.run import prepare
 from learners.runs.stages import calibrate, train
 from secondhand import Embeddings, Predictor, suggest
 

@@ -14,15 +14,19 @@ name. To import this one puts them first on the path of the process.
 """
 
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datasets.core.errors import SecondhandError
-    from learners.active import Embeddings, suggest
+    from learners.active.embeddings import Embeddings
+    from learners.active.teaching import suggest
     from learners.finetune import finetune
-    from learners.inference import Prediction, Predictor, embed
-    from learners.model import load_model
+    from learners.inference.embedding import embed
+    from learners.inference.predictions import Prediction
+    from learners.inference.predictor import Predictor
+    from learners.model.hub import load_model
 
 __version__ = "1.0.0"
 __all__ = [
@@ -46,6 +50,21 @@ for _name in ("datasets", "learners", "app"):
 if sys.path[:1] != [str(HOME)]:
     sys.path.insert(0, str(HOME))
 
-from datasets.core.lazy import lazy_names  # noqa: E402
+#: Module of each name for programs. It is imported when the name is first used, because some need torch.
+_HOMES = {
+    "Embeddings": "learners.active.embeddings",
+    "Prediction": "learners.inference.predictions",
+    "Predictor": "learners.inference.predictor",
+    "SecondhandError": "datasets.core.errors",
+    "embed": "learners.inference.embedding",
+    "finetune": "learners.finetune",
+    "load_model": "learners.model.hub",
+    "suggest": "learners.active.teaching",
+}
 
-__getattr__ = lazy_names(__name__)
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

@@ -410,7 +410,8 @@ def write_models(folder: Path) -> None:
     from learners.backbones.building import NetworkSpec, build
     from learners.model.bundle import Bundle, save_bundle
     from learners.model.tta import TTAView
-    from learners.uncertainty import Confidence, Outputs
+    from learners.uncertainty.arrays import Outputs
+    from learners.uncertainty.decision import Confidence
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)

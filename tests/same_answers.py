@@ -346,7 +346,7 @@ def _write_digits(folder: Path) -> None:
     import numpy as np
     from PIL import Image
 
-    from datasets.sources import write_demo
+    from datasets.sources.demos import write_demo
 
     all_digits = write_demo("digits")[0]
     digits = all_digits.loc[all_digits["label"].ne("unknown")]
@@ -380,7 +380,7 @@ def _write_sounds(folder: Path, rng: Any) -> None:
     import numpy as np
     import soundfile
 
-    from datasets.sources import write_demo
+    from datasets.sources.demos import write_demo
 
     rate = 16000
     (folder / "noise").mkdir()
@@ -415,7 +415,7 @@ def _write_triggers(folder: Path) -> None:
 
     import h5py
 
-    from datasets.sources import write_demo
+    from datasets.sources.demos import write_demo
 
     (folder / "strain").mkdir()
     rows = []

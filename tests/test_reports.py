@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from learners.inference import write_network
+from learners.inference.exporting import write_network
 from learners.machine import TELEMETRY_OFF
 from learners.model.bundle import add_onnx, save_bundle
 from tests.learners.exports import plain_bundle

@@ -14,8 +14,8 @@ import pytest
 import soundfile
 from PIL import Image
 
-from learners.inference import Predictor
-from learners.model import save_bundle
+from learners.inference.predictor import Predictor
+from learners.model.bundle import save_bundle
 from secondhand import __version__
 from tests.learners.exports import bundle
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import PACKAGE, in_any_form, kind_of
-from datasets.images import Box, box_in_picture
+from datasets.images.boxes import Box, box_in_picture
 
 if TYPE_CHECKING:
     import pandas as pd

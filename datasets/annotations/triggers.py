@@ -22,17 +22,8 @@ from datasets.core.cells import ENDINGS, csv_text, read_cells, with_points
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.files import file_beside
 from datasets.core.program import extra
-from datasets.strain import (
-    Frames,
-    Wanted,
-    as_bad_file,
-    check_chunks,
-    find_dataset,
-    numeric_dataset,
-    read_frames,
-    series_of,
-    source_path,
-)
+from datasets.strain.formats import Wanted, as_bad_file, check_chunks, find_dataset, numeric_dataset
+from datasets.strain.frames import Frames, read_frames, series_of, source_path
 
 #: Names of the column of GPS times, in order of preference.
 TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time", "end_time")

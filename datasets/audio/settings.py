@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from datasets.audio import decode, harmonic, mel
 from datasets.audio.decode import RATES, ULTRASOUND
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.spectrograms import (
+from datasets.spectrograms.settings import (
     COLOUR_MAPS,
     AnyPath,
     Part,

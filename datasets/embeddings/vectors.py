@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.embeddings.reading import UNNAMED, EmbeddingsFile
-from datasets.spectrograms import Source
+from datasets.spectrograms.pictures import Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.spectrograms import ItemRow
+    from datasets.spectrograms.windows import ItemRow
 
 Floats = NDArray[np.float32]
 _MISSING = "has no embedding in the files given"
@@ -61,7 +61,7 @@ class Vectors:
         ------
         SecondhandError : they are of another network, or of another width, than those here.
         """
-        from datasets.spectrograms import item_rows
+        from datasets.spectrograms.windows import item_rows
 
         self._check(file, content.network, content.values.shape[1])
         self.files.append(str(file))
@@ -92,7 +92,7 @@ class Vectors:
 
     def usable_rows(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
         """The rows of an item table that have a usable embedding, and the others."""
-        from datasets.spectrograms import item_rows
+        from datasets.spectrograms.windows import item_rows
 
         found = [self._of.get(_key(item), _MISSING) for item in item_rows(frame)]
         usable = np.array([not isinstance(vector, str) for vector in found], bool)
@@ -107,7 +107,7 @@ class Vectors:
         """A key for each row, which has a usable embedding, that is equal for equal embeddings."""
         import pandas as pd
 
-        from datasets.spectrograms import item_rows
+        from datasets.spectrograms.windows import item_rows
 
         items = item_rows(frame.assign(label=""))
         keys = [hashlib.blake2b(self[item].tobytes(), digest_size=16).hexdigest() for item in items]

@@ -20,7 +20,7 @@ from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, count
 from datasets.core.file_state import FileState
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
-from datasets.images import Box
+from datasets.images.boxes import Box
 from datasets.items.labels import JOIN, UNKNOWN, clean_label
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from datasets.core.recorded import Recorded
-    from datasets.embeddings import Vectors
-    from datasets.images import CaptureTime
+    from datasets.embeddings.vectors import Vectors
+    from datasets.images.exif import CaptureTime
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,8 @@ def _check_exists(path: str) -> None:
 
 def _check_picture(path: str) -> PictureInfo:
     """Decode the whole picture; only then a truncated JPEG fails."""
-    from datasets.images import capture_time, open_picture, time_and_place
+    from datasets.images.exif import capture_time, time_and_place
+    from datasets.images.opening import open_picture
     from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     _check_exists(path)
@@ -154,10 +155,10 @@ def _check_sound(path: str, whole: Collection[str]) -> None:
 
     ``whole`` : recordings that must not be cut off.
     """
-    from datasets import audio
+    from datasets.audio.decode import check_whole
 
     _check_exists(path)
-    audio.check_whole(path, allow_truncated=path not in whole)
+    check_whole(path, allow_truncated=path not in whole)
 
 
 def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Series:

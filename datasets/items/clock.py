@@ -151,7 +151,7 @@ class Clock:
         name = deployment.name if deployment else self.folder_name(path)
         expansion = 1.0
         if kind_of(path) == "sound":
-            from datasets.audio import expansion_of
+            from datasets.audio.recorders import expansion_of
 
             expansion = expansion_of(path, sources)
         if expansion > 1:
@@ -264,13 +264,13 @@ _REMARKS = {
 
 
 def _exif(path: str) -> Iterable[Recorded]:
-    from datasets.images import read_exif
+    from datasets.images.exif import read_exif
 
     return filter(None, [read_exif(path)])
 
 
 def _notes(path: str) -> Iterable[Recorded]:
-    from datasets.audio import recorder_notes
+    from datasets.audio.recorders import recorder_notes
 
     return recorder_notes(path)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError, counted
 from datasets.items.splits import components
-from datasets.spectrograms import Source
+from datasets.spectrograms.pictures import Source
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -16,7 +16,7 @@ import pandas as pd
 
 from datasets.core.errors import BadFile
 from datasets.items.labels import UNKNOWN, join_labels, names_of, split_labels
-from datasets.spectrograms import Part, Seconds, SpectrogramSettings
+from datasets.spectrograms.settings import Part, Seconds, SpectrogramSettings
 
 #: Pictures of a training item, of which one is opened in each epoch. The head is fitted to all of them.
 PLACES = 4

@@ -14,19 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.audio import (
-    BAND_COLUMNS,
-    ULTRASOUND,
-    MelSettings,
-    are_outside,
-    hertz,
-    labelled_band,
-    show_band,
-    time_expansion,
-    window_of,
-)
+from datasets.audio.band import BAND_COLUMNS, are_outside, hertz, labelled_band, show_band
+from datasets.audio.decode import ULTRASOUND
+from datasets.audio.recorders import time_expansion
+from datasets.audio.settings import MelSettings, window_of
 from datasets.core.errors import Rejected, SecondhandError, counted, one_line
-from datasets.images import GAP_MINUTES, capture_sessions, open_picture
+from datasets.images.exif import GAP_MINUTES, capture_sessions
+from datasets.images.opening import open_picture
 from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
@@ -54,13 +48,9 @@ from datasets.items.splits import (
 )
 from datasets.items.table import ItemTable, load_table, load_unknown, summary
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
-from datasets.spectrograms import (
-    PictureCache,
-    SpectrogramSettings,
-    cut_windows,
-    render_rows,
-    source_of,
-)
+from datasets.spectrograms.pictures import PictureCache, source_of
+from datasets.spectrograms.settings import SpectrogramSettings
+from datasets.spectrograms.windows import cut_windows, render_rows
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +135,7 @@ def render_items(
 
     Parameters
     ----------
-    trained_on : spectrogram settings of the backbone's training (`learners.backbones.mel_of`), which
+    trained_on : spectrogram settings of the backbone's training (`learners.backbones.hub.mel_of`), which
         apply where ``signal`` leaves them open.
     spectrogram : spectrogram settings of a warm start. Default: inferred from the training files.
 

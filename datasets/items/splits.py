@@ -531,7 +531,7 @@ def overlapping_rows(
 
 def _recordings(frame: pd.DataFrame) -> pd.Series:
     """What each row is cut from: its file; for a moment of strain all files of its detector, as neighbours are joined."""
-    from datasets.strain import series_of
+    from datasets.strain.frames import series_of
 
     moment = frame.get("gps", pd.Series(np.nan, index=frame.index)).notna()
     mixed = frame["path"].isin(set(frame["path"][~moment]))

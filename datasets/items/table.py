@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.audio import BAND_COLUMNS
+from datasets.audio.band import BAND_COLUMNS
 from datasets.core.cells import (
     ENDINGS,
     MISSING,
@@ -47,8 +47,9 @@ from datasets.core.scanning import (
     kind_of,
     walk,
 )
-from datasets.embeddings import Vectors, has_embeddings, read_embeddings
-from datasets.images import Box, box_in_picture
+from datasets.embeddings.reading import has_embeddings, read_embeddings
+from datasets.embeddings.vectors import Vectors
+from datasets.images.boxes import Box, box_in_picture
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
@@ -222,13 +223,13 @@ def load_table(
         ``warm_start``, tables without it use the column label.
     strain : for a table of triggers, the folder, pattern or LAL cache of the strain files; for
         demo:glitches, the file, folder or pattern of strain to inject the events into.
-    channel, context : for triggers, as in `datasets.annotations.items_of_triggers`.
+    channel, context : for triggers, as in `datasets.annotations.triggers.items_of_triggers`.
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names
         of the 0/1 columns, one per class. None: one label per item.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
     warm_start : the label column may be inherited from the model that the run continues from.
     vectors : takes the embeddings; others than its own network's are an error.
-    min_box_confidence : least confidence of a box, as in `datasets.annotations.read_detections`.
+    min_box_confidence : least confidence of a box, as in `datasets.annotations.megadetector.read_detections`.
 
     Returns
     -------
@@ -239,7 +240,7 @@ def load_table(
     SecondhandError : there is no usable file, a column is missing, fewer than two classes have enough
         files, labels differ only in case or spaces, or a time is not a number.
     """
-    from datasets.annotations import has_triggers
+    from datasets.annotations.triggers import has_triggers
 
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source = " + ".join(sources)
@@ -460,25 +461,20 @@ def _read_source(
 ) -> tuple[pd.DataFrame, list[Rejected], str]:
     """Rows of a demo, folder, file or public set, rejected files and a note; folders precede public sets.
 
-    ``of_triggers`` : options of `datasets.annotations.items_of_triggers`.
+    ``of_triggers`` : options of `datasets.annotations.triggers.items_of_triggers`.
     ``labels`` : if they name a label of all rows, a folder gives all its files of the ``kind``.
     ``learned`` : the rows are for training; warns if a folder seems to be the wrong source.
     ``vectors`` : takes the embeddings of a source that holds some; None if there can be none.
     ``alone`` : there is no other source. Embeddings without a label are an error only then.
     """
     from datasets import catalog
-    from datasets.annotations import (
-        has_triggers,
-        is_annotated,
-        is_detections,
-        items_of_detections,
-        items_of_triggers,
-        read_annotations,
-    )
+    from datasets.annotations.megadetector import is_detections, items_of_detections
+    from datasets.annotations.tracks import is_annotated, read_annotations
+    from datasets.annotations.triggers import has_triggers, items_of_triggers
 
     public, path = catalog.is_name(source), Path(source)
     if source.startswith("demo:"):
-        from datasets.sources import write_demo
+        from datasets.sources.demos import write_demo
 
         noise = strain if source == "demo:glitches" else None
         frame, note = write_demo(source.removeprefix("demo:"), noise=noise)
@@ -528,7 +524,7 @@ def _scan_folder(root: Path, *, learned: bool) -> tuple[pd.DataFrame, list[Rejec
         splits = {folder: split for folder, split in splits.items() if split}
     else:
         splits = {root: ""}
-    from datasets.annotations import has_detections
+    from datasets.annotations.megadetector import has_detections
 
     class_files: dict[Path, list[str]] = {}
     for folder, split in splits.items():
@@ -1036,7 +1032,7 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
 
 def _check_source(source: str) -> None:
     """Raise SecondhandError for a source that cannot be multi-label."""
-    from datasets.annotations import is_annotated
+    from datasets.annotations.tracks import is_annotated
 
     if source != "demo:scenes" and (not Path(source).is_file() or is_annotated(Path(source))):
         raise SecondhandError(

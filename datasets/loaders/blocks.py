@@ -22,15 +22,17 @@ from fastai.vision.core import PILImage, TensorImage
 from fasttransform import Transform
 
 from datasets.core.errors import SecondhandError
-from datasets.images import DecodedPictures, PictureOpener, Preprocessing
-from datasets.items import targets_of
+from datasets.images.decoded import DecodedPictures, PictureOpener
+from datasets.images.opening import Preprocessing
+from datasets.items.labels import targets_of
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
-from datasets.spectrograms import ItemRow, item_rows
+from datasets.spectrograms.windows import ItemRow, item_rows
 
 if TYPE_CHECKING:
-    from datasets.embeddings import Vectors
-    from datasets.spectrograms import PictureCache, SpectrogramSettings
+    from datasets.embeddings.vectors import Vectors
+    from datasets.spectrograms.pictures import PictureCache
+    from datasets.spectrograms.settings import SpectrogramSettings
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ def class_target(classes: Sequence[str]) -> Target:
 
 
 def label_targets(classes: Sequence[str]) -> Target:
-    """Multi-label target (`datasets.items.targets_of`): float32 [bs, classes]."""
+    """Multi-label target (`datasets.items.labels.targets_of`): float32 [bs, classes]."""
     block = MultiCategoryBlock(encoded=True, vocab=list(classes))
     return Target(block, partial(_targets_of_item, list(classes)))
 

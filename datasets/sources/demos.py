@@ -17,7 +17,7 @@ import pandas as pd
 from datasets.core.errors import SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import files_below, kind_of
-from datasets.spectrograms import cache_root
+from datasets.spectrograms.pictures import cache_root
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")
 

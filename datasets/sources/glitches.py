@@ -18,7 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
 from datasets.sources.seeded import check_class, write_seeded
-from datasets.strain import Strain, open_strain, read_strain, spectral_density
+from datasets.strain.files import Strain, read_strain
+from datasets.strain.frames import open_strain
+from datasets.strain.qscan import spectral_density
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator

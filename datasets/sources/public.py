@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.sources.download import RemoteFile, fetch_file, unpack
-from datasets.strain import find_dataset
+from datasets.strain.formats import find_dataset
 
 if TYPE_CHECKING:
     import pandas as pd

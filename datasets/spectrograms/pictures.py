@@ -22,7 +22,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import QuickState
 from datasets.core.processes import CRASHED, in_parallel
 from datasets.core.store import MAX_BYTES, CacheError, Hashes, Store, digest_of, hash_shared
-from datasets.images import Box
+from datasets.images.boxes import Box
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -13,7 +13,7 @@ import pandas as pd
 from datasets.core import progress
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.processes import cores
-from datasets.images import Box
+from datasets.images.boxes import Box
 from datasets.spectrograms.pictures import PictureCache, Source, box_of, no_signal
 from datasets.spectrograms.settings import SpectrogramSettings
 

@@ -28,7 +28,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_
 from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below, kind_of
-from datasets.spectrograms import cache_root
+from datasets.spectrograms.pictures import cache_root
 from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
 
 Span = tuple[float, float]
@@ -211,7 +211,7 @@ def lists_to_scan(
 
     Parameters
     ----------
-    channel : as in `datasets.annotations.strain_files_of`.
+    channel : as in `datasets.annotations.triggers.strain_files_of`.
     context : seconds of strain that are used on either side of a moment.
     """
     by_detector, unnamed = _by_detector(files)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.processes import check_files_isolated
-from datasets.spectrograms import (
+from datasets.spectrograms.settings import (
     COLOUR_MAPS,
     AnyPath,
     Part,

@@ -28,12 +28,13 @@ import numpy as np
 
 from datasets.core.cells import file_named, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
-from datasets.items import UNKNOWN, clean_label, spelling_key
-from datasets.spectrograms import Source, source_of
+from datasets.items.labels import UNKNOWN, clean_label, spelling_key
+from datasets.spectrograms.pictures import Source, source_of
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
-from learners.evaluation import Stratum, draw
-from learners.inference import FileOrSource, Predictor, model_digest, source_predicted
-from learners.uncertainty import Floats, Mask
+from learners.evaluation.stratified import Stratum, draw
+from learners.inference.cluster import model_digest
+from learners.inference.predictor import FileOrSource, Predictor, source_predicted
+from learners.uncertainty.arrays import Floats, Mask
 
 if TYPE_CHECKING:
     pass

@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN, Clock, components
+from datasets.items.clock import Clock
+from datasets.items.labels import UNKNOWN
+from datasets.items.splits import components
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
-from learners.inference import Floats, Prediction, Predictor, events_of
-from learners.uncertainty import (
-    BACKGROUND,
-    Confidence,
-    Groups,
-    Ints,
-    effective_counts,
-    group_sums,
-    normalise,
-)
+from learners.inference.bursts import events_of
+from learners.inference.predictions import Floats, Prediction
+from learners.inference.predictor import Predictor
+from learners.uncertainty.arrays import Groups, Ints
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.gates import BACKGROUND
+from learners.uncertainty.scores.base import normalise
+from learners.uncertainty.thresholds import effective_counts, group_sums
 
 #: Smallest number of files in a cluster, the default of scikit-learn.
 SMALLEST = 5

@@ -8,7 +8,7 @@ A row is a file, or a window of a long recording. Its columns:
     the model's features, scaled to length 1, as 16-bit floats (little-endian):
     ``numpy.frombuffer(cell, "<f2")``. A list would take seven times longer to read. Silent files have no row.
 ``network``
-    `learners.model.hash_of_features` of the model that computed it.
+    `learners.model.bundle.hash_of_features` of the model that computed it.
 ``size, mtime, ctime, inode, digest``
     the `datasets.core.file_state.FileState` of the file when it was read. A file in the same state is not read again.
 """
@@ -29,23 +29,18 @@ from numpy.typing import NDArray
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
-from datasets.spectrograms import Source
-from learners.files import locked
-from learners.inference import (
-    DetailedPrediction,
-    FileOrSource,
-    Floats,
-    Predictor,
-    source_predicted,
-    stack_outputs,
-)
-from learners.model import hash_of_features
-from learners.uncertainty import Why, normalise
+from datasets.spectrograms.pictures import Source
+from learners.files.lock import locked
+from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
+from learners.inference.predictor import FileOrSource, Predictor, source_predicted
+from learners.model.bundle import hash_of_features
+from learners.uncertainty.gates import Why
+from learners.uncertainty.scores.base import normalise
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from datasets.embeddings import Vectors
+    from datasets.embeddings.vectors import Vectors
 
 #: Number of rows that are read and searched at once; 21 MB at 1280 features.
 ROWS = 8192

@@ -28,11 +28,14 @@ from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, states_of
 from datasets.core.scanning import some_files
-from datasets.items import UNKNOWN, add_embeddings
-from datasets.spectrograms import Source
+from datasets.items.labels import UNKNOWN
+from datasets.items.table import add_embeddings
+from datasets.spectrograms.pictures import Source
 from learners.active.embeddings import nameable
-from learners.inference import DetailedPrediction, FileOrSource, Floats, Predictor, source_predicted
-from learners.uncertainty import Reason, Why, normalise
+from learners.inference.predictions import DetailedPrediction, Floats
+from learners.inference.predictor import FileOrSource, Predictor, source_predicted
+from learners.uncertainty.gates import Reason, Why
+from learners.uncertainty.scores.base import normalise
 
 log = logging.getLogger(__name__)
 

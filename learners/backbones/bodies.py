@@ -16,7 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import require_all_tensors
-from datasets.images import Preprocessing
+from datasets.images.opening import Preprocessing
 from learners.backbones.hub import (
     SOURCES,
     offline_if_unreachable,

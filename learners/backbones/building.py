@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Preprocessing
+from datasets.images.opening import Preprocessing
 from learners.backbones.bodies import (
     DIGITS,
     Stages,

@@ -8,7 +8,7 @@ A network trained on sound may give its spectrogram settings beside ``architectu
     "mel": {"rate": 32000, "n_fft": 1024, "hop": 320, "n_mels": 128, "fmin": 50, "fmax": 14000,
             "log": "ln"}
 
-The first six are those of `datasets.audio.MelSettings`, as are the optional ``level``, ``range_db`` and
+The first six are those of `datasets.audio.settings.MelSettings`, as are the optional ``level``, ``range_db`` and
 ``window`` (without ``window``, one frame per pixel of the width). ``log``, "ln" or "dB", says that the
 network's ``mean`` and ``std`` refer to the logarithm of mel power, for samples from -1 to 1, rather than to
 pixels from 0 to 1. ``scale`` is "slaney" (librosa's filters) or "kaldi". With ``axes`` "time-frequency" the
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from datasets.audio import MelSettings
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.upstream import hub_offline
 from learners.backbones.spec import SPEECH, SPEECH_MEL

@@ -26,7 +26,7 @@ from learners.cli import live
 from learners.machine import disable_telemetry
 
 if TYPE_CHECKING:
-    from learners.active import PoolCounts
+    from learners.active.teaching import PoolCounts
 
 #: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
 QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"

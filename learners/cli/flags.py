@@ -21,7 +21,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.help import examples_text, help_formatter, metavar
 from datasets.core.options import config_action, flag
 from datasets.core.program import installed_commands
-from datasets.items import SignalSettings
+from datasets.items.settings import SignalSettings
 from learners.cli.console import be_quiet, be_verbose
 from learners.cli.settings import AugmentSettings, NetworkSettings, Settings, TrainSettings
 

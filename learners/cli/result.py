@@ -18,7 +18,7 @@ ENOUGH = 100
 MANY, WIDE = 50, 0.3
 #: Below this number of groups, files of further groups help more than files of these.
 FEW_GROUPS = 10
-#: Parts in the order in which their figures are reported, as `learners.evaluation.headline` has them.
+#: Parts in the order in which their figures are reported, as `learners.evaluation.figures.headline` has them.
 PARTS = ("test", "calibration", "valid")
 
 
@@ -44,7 +44,7 @@ def sentences(
 
     Parameters
     ----------
-    metrics : of `learners.evaluation.measure`, or of a multi-label model.
+    metrics : of `learners.evaluation.figures.measure`, or of a multi-label model.
     confusions : true class, named class, number of files; the most frequent first.
     protocol : the evaluation protocol of an item table, clauses joined by "; ".
     what : name of the files, if not that of their part, such as "calibration files".
@@ -161,7 +161,7 @@ def _rounded(value: float) -> str:
 
 def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
     """The flag of a rule that answers more files, and what it answers, if the model answers fewer than half."""
-    from learners.uncertainty import OperatingPoints
+    from learners.uncertainty.operating_points import OperatingPoints
 
     table = OperatingPoints.of(metrics)
     if table is None or (point := table.offered) is None:

@@ -15,7 +15,13 @@ from typing import Any, Literal
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, flag, option
 from datasets.core.scanning import absolute_path
-from datasets.items import CHANNEL, DEPLOYMENTS, DataSettings, SignalSettings, spectrogram_text
+from datasets.items.settings import (
+    CHANNEL,
+    DEPLOYMENTS,
+    DataSettings,
+    SignalSettings,
+    spectrogram_text,
+)
 from learners.machine import SpeedSettings
 
 #: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.
@@ -443,12 +449,11 @@ class OverrideSettings(ComputeSettings):
 class OutputSettings:
     """output"""
 
-    format: (
-        Literal["csv", "jsonl", "table", "raven", "audacity", "camtrap-dp", "megadetector"] | None
-    ) = option(
+    format: str | None = option(
         None,
-        "Output format. raven and audacity are for sound, with one file for each recording if --out is a "
+        "Output format: csv, jsonl, table, raven, audacity, camtrap-dp or megadetector. raven and audacity are for sound, with one file for each recording if --out is a "
         "folder; camtrap-dp writes a folder of tables; megadetector adds the classes to a JSON of MegaDetector. Default: table on a terminal, else csv.",
+        metavar="NAME",
     )
     classes: str | None = option(
         None,

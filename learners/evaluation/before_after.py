@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from datasets.items import UNKNOWN
+from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import part_of
 from learners.evaluation.held_out import OPEN_SET_SPLITS, is_correct
 
@@ -46,7 +46,7 @@ def compare(
 
     Parameters
     ----------
-    before, after : predictions for the same rows, from `learners.evaluation.predict_held_out`. The earlier model
+    before, after : predictions for the same rows, from `learners.evaluation.held_out.predict_held_out`. The earlier model
         gets classes wrong that it does not have.
     rehearsed : for each row, whether the earlier run had it.
     classes : of the earlier model and of this one.

@@ -14,13 +14,15 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty import (
+from learners.uncertainty.arrays import (
     Floats,
     Groups,
     Ints,
     Mask,
     check_labels,
     check_probabilities,
+)
+from learners.uncertainty.thresholds import (
     design_effects,
     effective_counts,
     few_groups_factor,

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.errors import counted
-from datasets.items import UNKNOWN
+from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     fraction,
@@ -25,15 +25,10 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.held_out import Evaluation
-from learners.uncertainty import (
-    Confidence,
-    Decisions,
-    Outputs,
-    Why,
-    fit_temperature,
-    known_labels,
-    softmax,
-)
+from learners.uncertainty.arrays import Outputs, known_labels, softmax
+from learners.uncertainty.calibrators import fit_temperature
+from learners.uncertainty.decision import Confidence, Decisions
+from learners.uncertainty.gates import Why
 
 COLUMNS = ("what", "guaranteed", "here", "low", "high", "items")
 #: Least number of calibration items for an estimate.

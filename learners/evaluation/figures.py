@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.errors import counted
-from datasets.items import UNKNOWN
+from datasets.items.labels import UNKNOWN
 from learners.cli.result import part_name
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc, auroc_interval
@@ -27,18 +27,11 @@ from learners.evaluation.calibration_metrics import (
     units_of,
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
-from learners.files import jsonable
-from learners.model import Bundle
-from learners.uncertainty import (
-    Confidence,
-    Floats,
-    Ints,
-    Mask,
-    aurc,
-    effective_counts,
-    risk_coverage,
-    softmax,
-)
+from learners.files.checked import jsonable
+from learners.model.bundle import Bundle
+from learners.uncertainty.arrays import Floats, Ints, Mask, softmax
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.thresholds import aurc, effective_counts, risk_coverage
 
 #: Splits for the figures of calibration and refusal, best first.
 HONEST = ("test", "valid", "calibration")

@@ -11,21 +11,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core import progress
-from datasets.images import Box
-from datasets.items import (
-    JOIN,
-    TIME_AND_PLACE,
-    UNKNOWN,
-    Clock,
-    ItemTable,
-    as_in_predictions,
-    split_units,
-    targets_of,
-)
-from datasets.spectrograms import Source, item_rows
+from datasets.images.boxes import Box
+from datasets.items.clock import TIME_AND_PLACE, Clock
+from datasets.items.labels import JOIN, UNKNOWN, targets_of
+from datasets.items.places import as_in_predictions
+from datasets.items.splits import split_units
+from datasets.items.table import ItemTable
+from datasets.spectrograms.pictures import Source
+from datasets.spectrograms.windows import item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
-from learners.inference import Floats, Prediction, Predictor, fit_event_threshold, stack_outputs
-from learners.uncertainty import Confidence, Outputs
+from learners.inference.bursts import fit_event_threshold
+from learners.inference.predictions import Floats, Prediction, stack_outputs
+from learners.inference.predictor import Predictor
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.decision import Confidence
 
 log = logging.getLogger(__name__)
 

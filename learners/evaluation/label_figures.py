@@ -7,21 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from datasets.items import targets_of
+from datasets.items.labels import targets_of
 from learners.evaluation.calibration_metrics import binned, fraction, named_limits, units_of
 from learners.evaluation.figures import MAX_POINTS, best_split, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
-from learners.files import jsonable
-from learners.model import Bundle
-from learners.uncertainty import (
-    OUT_OF_DISTRIBUTION,
-    Floats,
-    Groups,
-    Ints,
-    LabelThresholdGate,
-    Mask,
-    Threshold,
-)
+from learners.files.checked import jsonable
+from learners.model.bundle import Bundle
+from learners.uncertainty.arrays import Floats, Groups, Ints, Mask
+from learners.uncertainty.gates import OUT_OF_DISTRIBUTION, LabelThresholdGate
+from learners.uncertainty.thresholds import Threshold
 
 
 @dataclass(frozen=True)

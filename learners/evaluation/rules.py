@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.items import UNKNOWN
+from datasets.items.labels import UNKNOWN
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction, units_of
 from learners.evaluation.figures import ScoredItems, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
-from learners.model import Bundle
-from learners.uncertainty import Confidence, OperatingPoint, OperatingPoints
+from learners.model.bundle import Bundle
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.operating_points import OperatingPoint, OperatingPoints
 
 #: Fractions of known items that the score lets pass, at the model's threshold.
 KEEP_KNOWN = tuple(percent / 100 for percent in range(50, 101, 5))

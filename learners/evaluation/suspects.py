@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.items import PART_COLUMNS, correlation, duplicate_threshold, thumbnails_of
-from datasets.spectrograms import Source, source_of
+from datasets.items.checks import PART_COLUMNS
+from datasets.items.duplicates import correlation, duplicate_threshold, thumbnails_of
+from datasets.spectrograms.pictures import Source, source_of
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
-from learners.model import Bundle
-from learners.uncertainty import SAME, normalise
+from learners.model.bundle import Bundle
+from learners.uncertainty.gates import SAME
+from learners.uncertainty.scores.base import normalise
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -14,12 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datasets.core.errors import counted
-from datasets.items import UNKNOWN, Clock, iso
-from datasets.spectrograms import Source
+from datasets.items.clock import Clock, iso
+from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.pictures import Source
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import Prediction, merge_probabilities
 from learners.inference.predictor import Predictor
-from learners.uncertainty import Outputs, Reason, Threshold, Why, threshold_for_accuracy
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.gates import Reason, Why
+from learners.uncertainty.thresholds import Threshold, threshold_for_accuracy
 
 #: Seconds without a frame that end an event, if ``--gap`` names no others: a common setting of camera-trap studies.
 GAP = 60.0

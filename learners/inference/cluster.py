@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED
-from datasets.spectrograms import Source
+from datasets.spectrograms.pictures import Source
 from learners.acceleration import keep_memory_on_cpu
 from learners.inference.predictions import Prediction, refused_prediction
 from learners.machine import keep_thread_count
-from learners.uncertainty import Reason
+from learners.uncertainty.gates import Reason
 
 if TYPE_CHECKING:
     from datasets.cluster import Cluster
@@ -107,7 +107,7 @@ def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) 
 
 def model_digest(folder: str) -> str:
     """SHA-256 (hex) of the config.json of a model folder, which contains the hashes of the other files."""
-    from learners.model import CONFIG
+    from learners.model.bundle import CONFIG
 
     try:
         return hashlib.sha256(Path(folder, CONFIG).read_bytes()).hexdigest()

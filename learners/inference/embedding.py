@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected
-from datasets.spectrograms import Source, SpectrogramSettings
-from learners.backbones import NetworkSpec, build, native_size
+from datasets.spectrograms.pictures import Source
+from datasets.spectrograms.settings import SpectrogramSettings
+from learners.backbones.building import build, native_size
+from learners.backbones.spec import NetworkSpec
 from learners.inference.predictor import Predictor
-from learners.model import Bundle
+from learners.model.bundle import Bundle
 
 
 def embed(

@@ -22,10 +22,11 @@ from datasets.core.errors import BadFile, SecondhandError
 from learners.acceleration import SingleThreadPool, accelerate, is_on
 from learners.inference.predictions import Floats
 from learners.machine import disable_telemetry, has_cuda, has_mps, threads
-from learners.model import Bundle, TTAView, average_tta_views
+from learners.model.bundle import Bundle
+from learners.model.tta import TTAView, average_tta_views
 
 if TYPE_CHECKING:
-    from learners.backbones import Network
+    from learners.backbones.building import Network
 
 ENGINES = ("auto", "torch", "onnx")
 Batch = npt.NDArray[Any]  # uint8 of pictures, float32 of embeddings
@@ -133,7 +134,7 @@ class TorchEngine:
     def __init__(self, bundle: Bundle, device: str, tta_views: Sequence[TTAView]) -> None:
         import torch
 
-        from learners.backbones import logits_and_features
+        from learners.backbones.building import logits_and_features
 
         self.device = torch.device(device)
         self.network = bundle.network.to(self.device)

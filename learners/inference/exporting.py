@@ -28,12 +28,16 @@ from datasets.core.errors import SecondhandError, counted
 from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
-from learners.backbones import LogitsAndFeatures, Network, NetworkSpec, logits_and_features
+from learners.backbones.building import LogitsAndFeatures, Network, logits_and_features
+from learners.backbones.spec import NetworkSpec
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
-from learners.model import PLAIN, Bundle
-from learners.uncertainty import Confidence, LabelThresholdGate, Platt
+from learners.model.bundle import Bundle
+from learners.model.tta import PLAIN
+from learners.uncertainty.calibrators import Platt
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.gates import LabelThresholdGate
 
 log = logging.getLogger(__name__)
 

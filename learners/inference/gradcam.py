@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Preprocessing
-from datasets.spectrograms import colour_table
+from datasets.images.opening import Preprocessing
+from datasets.spectrograms.settings import colour_table
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor, nn
 
-    from learners.backbones import Network
+    from learners.backbones.building import Network
 
 Heat = npt.NDArray[np.float32]
 STRENGTH = 0.6  # opacity of the colour at the maximum
@@ -56,7 +56,7 @@ def heatmap(
     """
     import torch
 
-    from learners.backbones import first_member
+    from learners.backbones.building import first_member
 
     network = first_member(network)
     device = next(network.parameters()).device

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.images import Box
-from datasets.items import UNKNOWN
-from datasets.spectrograms import Source
-from learners.uncertainty import Reason, Why
+from datasets.images.boxes import Box
+from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.pictures import Source
+from learners.uncertainty.gates import Reason, Why
 
 Floats = npt.NDArray[np.float32]
 NAN = float("nan")

@@ -22,21 +22,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.audio import check_whole
+from datasets.audio.decode import check_whole
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
-from datasets.embeddings import Vectors
-from datasets.images import DecodedPictures, PictureOpener, pixels
+from datasets.embeddings.vectors import Vectors
+from datasets.images.decoded import DecodedPictures, PictureOpener
+from datasets.images.opening import pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.spectrograms import (
-    PictureCache,
-    Source,
-    SpectrogramSettings,
-    no_signal,
-    offset_of,
-    source_of,
-)
+from datasets.spectrograms.pictures import PictureCache, Source, no_signal, offset_of, source_of
+from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.predictions import (
     NAN,
@@ -53,11 +48,13 @@ from learners.inference.predictions import (
     stack_outputs,
 )
 from learners.machine import threads
-from learners.model import PLAIN, Bundle, load_bundle, model_folder
-from learners.uncertainty import Reason
+from learners.model.bundle import Bundle, load_bundle
+from learners.model.hub import model_folder
+from learners.model.tta import PLAIN
+from learners.uncertainty.gates import Reason
 
 if TYPE_CHECKING:
-    from learners.backbones import Network
+    from learners.backbones.building import Network
 
 log = logging.getLogger(__name__)
 
@@ -398,7 +395,7 @@ class Predictor:
     engine : "torch", "onnx" (ONNX Runtime on the CPU) or "auto", see `engine.pick_engine`.
     only : class subset: the classes of the model that may be predicted.
     decoded : cache of decoded pixels, shared by the stages of a run.
-    vectors : for a model of embeddings, those of the items; `datasets.items.add_embeddings` adds more.
+    vectors : for a model of embeddings, those of the items; `datasets.items.table.add_embeddings` adds more.
     parts : gives the boxes of a picture to predict, and why some are not; None for whole pictures.
     recentre : judge strain where its energy lies, if that is not at the moment that was asked for.
     allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.

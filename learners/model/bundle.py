@@ -40,11 +40,13 @@ from safetensors.numpy import save_file
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
-from datasets.images import Preprocessing
-from datasets.items import MAX_OVERLAP, label_error
+from datasets.images.opening import Preprocessing
+from datasets.items.labels import label_error
+from datasets.items.settings import MAX_OVERLAP
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from learners.backbones import NetworkSpec
-from learners.files import data_name, disk_error
+from learners.backbones.spec import NetworkSpec
+from learners.files.lock import disk_error
+from learners.files.names import data_name
 from learners.model.tensors import (
     check_file,
     check_head,
@@ -57,10 +59,11 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.tta import PLAIN, TTAView, read_tta_views
-from learners.uncertainty import Confidence, read_tree
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.tree import read_tree
 
 if TYPE_CHECKING:
-    from learners.backbones import Network
+    from learners.backbones.building import Network
 
 log = logging.getLogger(__name__)
 
@@ -482,7 +485,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
 
 def _network(folder: Path, spec: NetworkSpec) -> tuple[Network, NetworkSpec]:
     """The network in eval mode, and its spec with "auto" resolved."""
-    from learners.backbones import build
+    from learners.backbones.building import build
 
     with _naming_config(folder / CONFIG):
         tensors = read_tensors(folder / WEIGHTS)

@@ -31,8 +31,8 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
     name = os.fspath(name)
     if not name.startswith(PREFIX):
         return Path(name)
-    from datasets.spectrograms import cache_root
-    from learners.backbones import offline_if_unreachable
+    from datasets.spectrograms.pictures import cache_root
+    from learners.backbones.hub import offline_if_unreachable
 
     repository, _, revision = checked(name.removeprefix(PREFIX)).partition("@")
     folder = cache_root() / "models" / quote(f"{repository}@{revision or 'main'}", safe="@")

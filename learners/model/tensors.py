@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import file_beside
-from learners.backbones import NetworkSpec
-from learners.files import disk_error
+from learners.backbones.spec import NetworkSpec
+from learners.files.lock import disk_error
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.files import ranged, read_as
+from learners.files.checked import ranged, read_as
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -166,13 +166,13 @@ def average_tta_views(
         return joined, np.mean(features, axis=0)
     import torch
 
-    from learners.backbones import average_logits
+    from learners.backbones.building import average_logits
 
     return average_logits(list(logits), multi_label=multi_label), torch.stack(features).mean(0)
 
 
 def _averaged_arrays(logits: Floats) -> Floats:
-    """`learners.backbones.average_logits` of logits [views, n, classes]."""
+    """`learners.backbones.building.average_logits` of logits [views, n, classes]."""
     level = _logsumexp(logits, 2)[..., None]
     return _logsumexp(logits - level, 0) - math.log(len(logits)) + level.mean(0)
 

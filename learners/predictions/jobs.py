@@ -19,17 +19,19 @@ from datasets.core.cells import read_csv, read_text, with_points
 from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.options import flag
 from datasets.core.scanning import find_files, skipped_line, some_files
-from datasets.items import UNKNOWN
-from learners.inference import Prediction, group_by_round, model_digest
-from learners.predictions.formats import write
+from datasets.items.labels import UNKNOWN
+from learners.inference.cluster import model_digest
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import group_by_round
+from learners.predictions.boxes import with_detections
 from learners.predictions.journal import Journal
-from learners.predictions.megadetector import with_detections
 from learners.predictions.rows import RowSettings, refusals
-from learners.uncertainty import Why
+from learners.uncertainty.gates import Why
 
 if TYPE_CHECKING:
-    from datasets.annotations import Detections
-    from learners.inference import Predictor
+    from datasets.annotations.megadetector import Detections
+    from learners.inference.predictor import Predictor
+    from learners.outputs.base import Output
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,11 @@ _FREE = (
 
 
 def predict_files(
-    predictor: Predictor, settings: Any, options: Mapping[str, Any], format: str, shape: RowSettings
+    predictor: Predictor,
+    settings: Any,
+    options: Mapping[str, Any],
+    output: Output,
+    shape: RowSettings,
 ) -> int:
     """Predict the files of the call; write them to ``--out`` or standard output; return the exit status.
 
@@ -56,7 +62,7 @@ def predict_files(
     if detections is None:
         files = some_files(settings.paths, predictor.kind, skipped)
         if predictor.kind == "embedding":
-            return _predict_embeddings(predictor, files, settings, format, shape)
+            return _predict_embeddings(predictor, files, settings, output, shape)
     else:
         files = iter(detections.frames)
         for file in detections.rejected:
@@ -68,15 +74,15 @@ def predict_files(
         files, total = iter(listed), lambda: lambda: len(listed)
     name_files = strain or iter
     # On a terminal a table shows its bad files by itself.
-    shown = settings.out is None and format in ("table", "csv", "jsonl") and sys.stdout.isatty()
+    shown = settings.out is None and output.lists_classes and sys.stdout.isatty()
     tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
     if settings.out is None:
         predictions = _predict(predictor, files, settings, options, detections)
         if not sys.stdout.isatty():  # on a terminal the rows themselves show the progress
             predictions = _counted(predictions, total())
-        write(format, _merged(tally(name_files(predictions)), shape), shape, None)
+        output.write(_merged(tally(name_files(predictions)), shape), shape, None)
     else:
-        job_settings = _job_settings(settings, predictor, format, options, detections)
+        job_settings = _job_settings(settings, predictor, output.name, options, detections)
         with Journal(settings.out, job_settings, overwrite=settings.overwrite) as journal:
             pending = journal.pending(files)
             predictions = _predict(predictor, pending, settings, options, detections)
@@ -84,7 +90,7 @@ def predict_files(
                 count = total()
                 for done in journal.add(_rounds(predictions, settings)):
                     advance(done, count())
-            write(format, _merged(tally(name_files(journal)), shape), shape, settings.out)
+            output.write(_merged(tally(name_files(journal)), shape), shape, settings.out)
             if shape.provenance is not None:
                 shape.provenance.write(settings.out, tally.counts())
             journal.finish()
@@ -99,14 +105,14 @@ def predict_files(
 
 
 def _predict_embeddings(
-    predictor: Predictor, files: Iterator[str], settings: Any, format: str, shape: RowSettings
+    predictor: Predictor, files: Iterator[str], settings: Any, output: Output, shape: RowSettings
 ) -> int:
     """`predict_files` for files of embeddings: a row for each item in them. It takes seconds, so none is resumed."""
     if settings.cluster is not None:
         raise SecondhandError(
             f"--cluster {settings.cluster}: embeddings are predicted on this machine, in seconds. Leave it out"
         )
-    from datasets.items import add_embeddings  # with pandas
+    from datasets.items.table import add_embeddings  # with pandas
 
     rejected = add_embeddings(files, predictor.vectors)
     for item in rejected:
@@ -115,7 +121,7 @@ def _predict_embeddings(
     sources = predictor.vectors.sources()
     predictions = predictor.predict(sources, bs=max(settings.bs, EMBEDDINGS))
     counted = progress.counted(predictions, "Predicting", len(sources), "items")
-    write(format, tally(counted), shape, settings.out)
+    output.write(tally(counted), shape, settings.out)
     return tally.status() or (3 if rejected else 0)
 
 
@@ -215,7 +221,7 @@ def _predict(
         yield from predictions
         return
     from datasets.cluster import connect
-    from learners.inference import predict_on
+    from learners.inference.cluster import predict_on
 
     with connect(settings.cluster, workers=settings.workers) as cluster:
         how = {"at": settings.at, "bs": settings.bs, "device": settings.device, **options}

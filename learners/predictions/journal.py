@@ -20,10 +20,10 @@ from typing import IO, Any, Self
 
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.file_state import FileState, is_same
-from datasets.images import Box
-from learners.files import acquire_lock
-from learners.inference import Prediction
-from learners.uncertainty import Reason, Why
+from datasets.images.boxes import Box
+from learners.files.lock import acquire_lock
+from learners.inference.predictions import Prediction
+from learners.uncertainty.gates import Reason, Why
 
 log = logging.getLogger(__name__)
 

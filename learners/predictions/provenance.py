@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import program_version
-from learners.files import jsonable
-from learners.inference import model_digest
+from learners.files.checked import jsonable
+from learners.inference.cluster import model_digest
 
 if TYPE_CHECKING:
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
 
 class Provenance(NamedTuple):

@@ -9,14 +9,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
-from datasets.items import TIME_AND_PLACE, UNKNOWN, Clock, names_of
-from learners.inference import NAN, Prediction, merge_label_probabilities, merge_probabilities
+from datasets.items.clock import TIME_AND_PLACE, Clock
+from datasets.items.labels import UNKNOWN, names_of
+from learners.inference.predictions import (
+    NAN,
+    Prediction,
+    merge_label_probabilities,
+    merge_probabilities,
+)
 from learners.predictions.provenance import Provenance
-from learners.uncertainty import FAILURES, Why
+from learners.uncertainty.gates import FAILURES, Why
 
 if TYPE_CHECKING:
-    from datasets.annotations import Detections
-    from learners.inference import Bursts
+    from datasets.annotations.megadetector import Detections
+    from learners.inference.bursts import Bursts
     from learners.predictions.strain_files import StrainFiles
 
 
@@ -128,6 +134,7 @@ class RowSettings(NamedTuple):
     names : files and folders of the call; tables in a folder are named relative to them.
     band : lowest and highest frequency of the model, in Hz.
     classes : classes of the model, for the width of a column.
+    exclusive : one class per row; else several labels, separated by ``|``.
     gps : times are GPS times.
     strain : names predictions of strain after its files; None for other kinds.
     provenance : model, thresholds and call; None if they are not recorded.
@@ -144,6 +151,7 @@ class RowSettings(NamedTuple):
     names: Sequence[str] = ()
     band: tuple[float, float] = (0.0, 0.0)
     classes: Sequence[str] = ()
+    exclusive: bool = True
     gps: bool = False
     clock: Clock | None = None
     provenance: Provenance | None = None
@@ -188,7 +196,7 @@ def refusals(whys: Counter[Why]) -> tuple[int, str]:
 
 def with_full_span(prediction: Prediction) -> Prediction:
     """Add start and end (seconds) to the prediction of a whole recording, unless it has been deleted."""
-    from datasets.audio import probe
+    from datasets.audio.decode import probe
 
     if prediction.start == prediction.start or prediction.reason.failed:
         return prediction

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, Rejected
-from datasets.items import UNKNOWN
-from datasets.spectrograms import Source
-from datasets.strain import (
+from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.pictures import Source
+from datasets.strain.frames import (
     STRIDE,
-    QScanSettings,
     file_at,
     lists_to_scan,
     paths_at,
@@ -19,10 +18,11 @@ from datasets.strain import (
     series_of,
     with_channel,
 )
-from learners.inference import refused_prediction
+from datasets.strain.settings import QScanSettings
+from learners.inference.predictions import refused_prediction
 
 if TYPE_CHECKING:
-    from learners.inference import Prediction
+    from learners.inference.predictions import Prediction
 
 #: Windows that are held at most, because an event may go on: six hours.
 _MOST_HELD = round(6 * 3600 / STRIDE)

@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.annotations import Triggers, check_table, read_triggers, strain_files_of, write_table
+from datasets.annotations.triggers import (
+    Triggers,
+    check_table,
+    read_triggers,
+    strain_files_of,
+    write_table,
+)
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
-from datasets.items import UNKNOWN
-from datasets.spectrograms import Source
-from datasets.strain import Frames, QScanSettings, read_frames, series_of
-from learners.inference import Predictor, cell
+from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.pictures import Source
+from datasets.strain.frames import Frames, read_frames, series_of
+from datasets.strain.settings import QScanSettings
+from learners.inference.predictions import cell
+from learners.inference.predictor import Predictor
 from learners.predictions.provenance import Provenance, check_record
 
 #: Added columns: best class and its probability (Gravity Spy's names), label or "unknown", the reason, and seconds from

@@ -13,16 +13,19 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from datasets.audio import MelSettings
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import kind_of
-from datasets.images import open_picture
-from datasets.items import UNKNOWN
-from datasets.spectrograms import Source, source_of
-from learners.evaluation import Changes, Evaluation, ScoredItems
-from learners.files import PathShortener
-from learners.inference import Predictor, heatmap, overlay
+from datasets.images.opening import open_picture
+from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.pictures import Source, source_of
+from learners.evaluation.before_after import Changes
+from learners.evaluation.figures import ScoredItems
+from learners.evaluation.held_out import Evaluation
+from learners.files.names import PathShortener
+from learners.inference.gradcam import heatmap, overlay
+from learners.inference.predictor import Predictor
 from learners.templates import data_uri, percent, render
 
 SIDE = 240  # pixels of a picture on the page

@@ -15,19 +15,20 @@ from markupsafe import Markup
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import UNKNOWN, ItemTable
+from datasets.items.labels import UNKNOWN
+from datasets.items.table import ItemTable
 from learners.cli.result import held_out_events
-from learners.files import (
+from learners.files.checked import jsonable
+from learners.files.names import (
     PathShortener,
     data_name,
-    jsonable,
     last_part,
     shared_command,
     shared_provenance,
 )
-from learners.inference import Predictor
+from learners.inference.predictor import Predictor
 from learners.machine import software_and_hardware
-from learners.model import Bundle
+from learners.model.bundle import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures
 from learners.report.verdict import estimate_verdict, event_verdict
@@ -141,8 +142,8 @@ def write_estimate(
 
     Parameters
     ----------
-    figures : ``notices``, the first about the accuracy to expect; ``expected``, of `learners.evaluation.expected_accuracy`; what
-        `learners.evaluation.prediction_figures` counts; and ``bad_files``.
+    figures : ``notices``, the first about the accuracy to expect; ``expected``, of `learners.evaluation.domain_shift.expected_accuracy`; what
+        `learners.evaluation.domain_shift.prediction_figures` counts; and ``bad_files``.
     """
     line, *notices = figures["notices"]
     accuracy = bundle.metrics.get("calibration_accuracy")
@@ -280,12 +281,12 @@ def facts(table: ItemTable) -> dict[str, str]:
             (width, height), count = Counter(sizes).most_common(1)[0]
             about["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)} files"
     elif table.kind == "sound":
-        from datasets import audio
+        from datasets.audio.decode import probe
 
         headers = []
         for path in sampled:
             try:
-                headers.append(audio.probe(path))
+                headers.append(probe(path))
             except SecondhandError:  # gone or changed since
                 continue
         if headers:

@@ -12,20 +12,16 @@ import pandas as pd
 from markupsafe import Markup
 
 from datasets.core.program import installed_commands
-from datasets.items import ItemTable, names_of
-from datasets.spectrograms import source_of
+from datasets.items.labels import names_of
+from datasets.items.table import ItemTable
+from datasets.spectrograms.pictures import source_of
 from learners.cli.result import part_name
-from learners.evaluation import (
-    LOW,
-    Changes,
-    Evaluation,
-    all_figures,
-    all_label_figures,
-    hardest_items,
-    is_copy,
-    label_suspects,
-)
-from learners.model import Bundle
+from learners.evaluation.before_after import Changes
+from learners.evaluation.figures import all_figures
+from learners.evaluation.held_out import Evaluation
+from learners.evaluation.label_figures import all_label_figures
+from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
+from learners.model.bundle import Bundle
 from learners.report import plots
 from learners.report.galleries import (
     Pictures,
@@ -37,7 +33,7 @@ from learners.report.galleries import (
 )
 from learners.report.report import Material, Sections, class_counts, facts
 from learners.report.verdict import label_verdict, verdict
-from learners.uncertainty import OperatingPoints
+from learners.uncertainty.operating_points import OperatingPoints
 
 
 def class_sections(
@@ -47,7 +43,7 @@ def class_sections(
 
     Parameters
     ----------
-    duplicates : near-duplicates across splits, of `learners.evaluation.near_duplicates`; None where the
+    duplicates : near-duplicates across splits, of `learners.evaluation.suspects.near_duplicates`; None where the
         names of the training files are not known.
     """
     scored, tables = evaluation.scored, evaluation.tables

@@ -34,8 +34,8 @@ def verdict(
 
     Parameters
     ----------
-    figures : of `learners.evaluation.all_figures`.
-    checks : rows of `learners.evaluation.calibration_check`; none for a training run.
+    figures : of `learners.evaluation.figures.all_figures`.
+    checks : rows of `learners.evaluation.domain_shift.calibration_check`; none for a training run.
     problems : notices of the report; with any of them nothing is green.
     copies : number of files that are copies of training files.
     """
@@ -58,7 +58,7 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
 
     Parameters
     ----------
-    figures : of `learners.evaluation.all_label_figures`.
+    figures : of `learners.evaluation.label_figures.all_label_figures`.
     problems : notices of the report; with any of them nothing is green.
     """
     name = str(figures["headline"]["split"])

@@ -22,23 +22,25 @@ from torch.nn import functional
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import (
-    ItemTable,
-    infer_spectrogram,
-    picture_cache,
-    split_units,
-    stratified_folds,
-)
-from datasets.spectrograms import Source, cut_windows, render_rows, source_of
-from learners.backbones import NetworkSpec, build, mel_of, native_size
+from datasets.items.preparing import infer_spectrogram, picture_cache
+from datasets.items.splits import split_units, stratified_folds
+from datasets.items.table import ItemTable
+from datasets.spectrograms.pictures import Source, source_of
+from datasets.spectrograms.windows import cut_windows, render_rows
+from learners.backbones.building import build, native_size
+from learners.backbones.hub import mel_of
+from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import SOUND_BACKBONE, Settings
-from learners.evaluation import fraction
-from learners.files import jsonable, last_part
-from learners.inference import Predictor, features_of
-from learners.model import Bundle
+from learners.evaluation.calibration_metrics import fraction
+from learners.files.checked import jsonable
+from learners.files.names import last_part
+from learners.inference.embedding import features_of
+from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle
 from learners.runs.folder import BACKBONES
 from learners.runs.resize import resize_of
-from learners.training import explain_errors, fit_probe
+from learners.training.members import explain_errors
+from learners.training.probe import fit_probe
 
 log = logging.getLogger(__name__)
 

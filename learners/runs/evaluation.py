@@ -19,31 +19,20 @@ from datasets.core import progress
 from datasets.core.errors import Copy, Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
 from datasets.core.scanning import UNLISTED, kind_of
-from datasets.items import (
-    MULTI,
-    UNKNOWN,
-    ItemTable,
-    drop_contradictions,
-    drop_copies,
-    load_table,
-    load_unknown,
-    load_unlabelled,
-    names_of,
-    summary,
-)
+from datasets.items.checks import drop_contradictions, drop_copies
+from datasets.items.labels import MULTI, UNKNOWN, names_of
+from datasets.items.table import ItemTable, load_table, load_unknown, load_unlabelled, summary
 from learners.cli.result import confusions_of
 from learners.cli.settings import EvaluateSettings
-from learners.evaluation import (
-    Evaluation,
-    expected_accuracy,
-    predict_held_out,
-    prediction_figures,
-    score_items,
-)
-from learners.files import check_replaceable, jsonable
-from learners.inference import Predictor, vectors_for
-from learners.model import Bundle, load_model
-from learners.report import write_estimate, write_report
+from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
+from learners.evaluation.figures import score_items
+from learners.evaluation.held_out import Evaluation, predict_held_out
+from learners.files.checked import jsonable
+from learners.files.lock import check_replaceable
+from learners.inference.predictor import Predictor, vectors_for
+from learners.model.bundle import Bundle
+from learners.model.hub import load_model
+from learners.report.report import write_estimate, write_report
 from learners.runs.folder import write_csv
 from learners.tasks.base import Task
 from learners.tasks.choose import task_of

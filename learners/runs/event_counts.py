@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from datasets.items import UNKNOWN, join_labels
-from learners.inference import Prediction
-from learners.predictions import Events
-from learners.uncertainty import Why
+from datasets.items.labels import UNKNOWN, join_labels
+from learners.inference.predictions import Prediction
+from learners.predictions.rows import Events
+from learners.uncertainty.gates import Why
 
 #: Thresholds on the probability at which the curve is measured.
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)

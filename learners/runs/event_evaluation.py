@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from datasets.audio import outside, probe
+from datasets.audio.decode import outside, probe
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from learners.cli.settings import EvaluateSettings
-from learners.inference import Prediction, Predictor
-from learners.report import write_events
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import Predictor
+from learners.report.report import write_events
 from learners.runs.evaluation import (
     EvaluationResult,
     items_of,

@@ -25,13 +25,14 @@ from datasets.core.file_state import FILE_STATES, FileState, states_of
 from datasets.core.files import write_beside
 from datasets.core.options import flag
 from datasets.core.program import installed_commands
-from datasets.items import ItemTable
+from datasets.items.table import ItemTable
 from learners import distributed
 from learners.cli.console import command_line
 from learners.cli.flags import dump, given_settings, parse
 from learners.cli.settings import FREE, Settings
-from learners.files import LOCK, locked, shared_provenance
-from learners.inference import cell
+from learners.files.lock import LOCK, locked
+from learners.files.names import shared_provenance
+from learners.inference.predictions import cell
 from learners.machine import software_and_hardware
 
 log = logging.getLogger(__name__)

@@ -23,19 +23,16 @@ import yaml
 from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items import (
-    PART_COLUMNS,
-    check_splits,
-    fold_names,
-    folds_of,
-    load_grouped,
-    protocol_of,
-)
+from datasets.items.checks import PART_COLUMNS
+from datasets.items.preparing import load_grouped, protocol_of
+from datasets.items.rehearsal import check_splits, folds_of
+from datasets.items.splits import fold_names
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
-from learners.files import jsonable, locked
-from learners.model import load_bundle
-from learners.report import folds_page
+from learners.files.checked import jsonable
+from learners.files.lock import locked
+from learners.model.bundle import load_bundle
+from learners.report.report import folds_page
 from learners.runs.finetuning import launch
 from learners.runs.folder import (
     check_overwritten,

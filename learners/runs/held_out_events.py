@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.audio import probe
+from datasets.audio.decode import probe
 from datasets.core import progress
-from datasets.items import ItemTable, names_of
-from datasets.spectrograms import Source
-from learners.evaluation import fraction
-from learners.inference import Predictor
+from datasets.items.labels import names_of
+from datasets.items.table import ItemTable
+from datasets.spectrograms.pictures import Source
+from learners.evaluation.calibration_metrics import fraction
+from learners.inference.predictor import Predictor
 from learners.runs.event_counts import events_of, joined, matches, rate_limits
 
 #: The parts of the items; the first with labelled spans is predicted.

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 
 from datasets.core.errors import SecondhandError
-from datasets.items import ItemTable
+from datasets.items.table import ItemTable
 
 log = logging.getLogger(__name__)
 

@@ -19,17 +19,22 @@ import pandas as pd
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
-from datasets.embeddings import Vectors
-from datasets.images import Box, DecodedPictures
-from datasets.items import DataSettings, ItemTable, Loaded, SignalSettings, read_items, render_items
+from datasets.embeddings.vectors import Vectors
+from datasets.images.boxes import Box
+from datasets.images.decoded import DecodedPictures
+from datasets.items.preparing import Loaded, read_items, render_items
+from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.table import ItemTable
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.spectrograms import SpectrogramSettings
+from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
-from learners.backbones import EMBEDDING, mel_of
+from learners.backbones.hub import mel_of
+from learners.backbones.spec import EMBEDDING
 from learners.cli.settings import Settings
-from learners.inference import pick_device
+from learners.inference.engine import pick_device
 from learners.machine import keep_thread_count
-from learners.model import WEIGHTS, Bundle, tta_views_for
+from learners.model.bundle import WEIGHTS, Bundle
+from learners.model.tta import tta_views_for
 from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
 from learners.runs.resize import resize_of
 from learners.runs.warm_start import apply_warm_start
@@ -37,7 +42,7 @@ from learners.tasks.base import Task
 from learners.tasks.choose import choose_task
 
 if TYPE_CHECKING:
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
     from learners.runs.backbone_selection import BackboneSelection
 
 log = logging.getLogger(__name__)
@@ -76,7 +81,7 @@ class Run:
     @cached_property
     def predictor(self) -> Predictor:
         """Predictor of the model, built at first use. Only the first of several processes uses it."""
-        from learners.inference import Predictor
+        from learners.inference.predictor import Predictor
 
         device, vectors = self.settings.speed.device, self.items.table.vectors
         return Predictor(self.bundle, device=device, decoded=self.decoded, vectors=vectors)
@@ -84,7 +89,7 @@ class Run:
     @cached_property
     def decoded(self) -> DecodedPictures:
         """Cache of decoded pixels that all stages share."""
-        from learners.training import decoded_pictures
+        from learners.training.members import decoded_pictures
 
         return decoded_pictures(self.items, self.bundle.preprocessing, self.settings)
 
@@ -117,7 +122,7 @@ def prepare(
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device), train=True)
     if settings.speed.precision == "fp16" or device == "mps":
-        from learners.training import check_precision
+        from learners.training.speed import check_precision
 
         check_precision(settings.speed.precision, device)
     spectrogram = None
@@ -150,7 +155,8 @@ def prepare(
     with progress.step("Loading PyTorch"):
         from fastai.torch_core import set_seed
 
-        from learners.training import build_network, resolve_speed
+        from learners.training.members import build_network
+        from learners.training.speed import resolve_speed
 
     with keep_thread_count(settings.speed.threads):
         set_seed(seed, reproducible=True)

@@ -12,26 +12,25 @@ from torch import nn
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
-from datasets.items import PART_COLUMNS, UNKNOWN, earlier_items, is_rehearsed, items_of_run
+from datasets.items.checks import PART_COLUMNS
+from datasets.items.labels import UNKNOWN
+from datasets.items.rehearsal import earlier_items, is_rehearsed
+from datasets.items.table import items_of_run
 from learners import distributed
-from learners.backbones import drop_background_row
-from learners.evaluation import (
-    Evaluation,
-    compare,
-    maybe_of_new_class,
-    predict_held_out,
-    reference_rows,
-)
-from learners.files import jsonable
-from learners.inference import REFERENCE, Predictor, write_network
-from learners.model import Bundle, add_onnx, save_bundle
-from learners.report import write_report
+from learners.backbones.building import drop_background_row
+from learners.evaluation.before_after import compare, maybe_of_new_class
+from learners.evaluation.held_out import Evaluation, predict_held_out, reference_rows
+from learners.files.checked import jsonable
+from learners.inference.exporting import write_network
+from learners.inference.predictor import REFERENCE, Predictor
+from learners.model.bundle import Bundle, add_onnx, save_bundle
+from learners.report.report import write_report
 from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
 from learners.runs.held_out_events import held_out_events
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
-from learners.training import train_members
+from learners.training.members import train_members
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,11 @@ from typing import Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag, read_settings
-from datasets.items import (
-    SPECTROGRAM_OPTIONS,
-    DataSettings,
-    background_file,
-    earlier_items,
-    read_spectrogram,
-)
+from datasets.items.rehearsal import background_file, earlier_items
+from datasets.items.settings import SPECTROGRAM_OPTIONS, DataSettings, read_spectrogram
 from learners.cli.settings import Settings
-from learners.model import Bundle, as_ancestor, load_bundle, model_folder
+from learners.model.bundle import Bundle, as_ancestor, load_bundle
+from learners.model.hub import model_folder
 
 log = logging.getLogger(__name__)
 

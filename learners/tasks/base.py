@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Task(Protocol):
     """Targets, loss, linear probe, calibration, metrics and report of a kind of prediction.
 
-    This module imports no other package of the project. A model is a `learners.model.Bundle`, an evaluation a
-    `learners.evaluation.Evaluation`, and so on; the implementations give the types.
+    This module imports no other package of the project. A model is a `learners.model.bundle.Bundle`, an evaluation a
+    `learners.evaluation.held_out.Evaluation`, and so on; the implementations give the types.
     """
 
     @property
@@ -38,12 +38,12 @@ class Task(Protocol):
     # Training ---------------------------------------------------------------------------------------
 
     def target(self, classes: Sequence[str]) -> Any:
-        """The conversion of labels to targets of the network, a `datasets.loaders.Target`."""
+        """The conversion of labels to targets of the network, a `datasets.loaders.blocks.Target`."""
 
     def objective(
         self, settings: Any, counts: Sequence[int], background: bool, places: float
     ) -> Any:
-        """Loss, metrics, mixup and linear probe, a `learners.training.Objective`.
+        """Loss, metrics, mixup and linear probe, a `learners.training.objectives.Objective`.
 
         ``counts`` are the numbers of training items of each class. With ``background`` the last class is the
         background class. ``places`` as in `learners.training.objectives.class_objective`.
@@ -72,7 +72,7 @@ class Task(Protocol):
         """
 
     def label_columns(self, table: Path, label_column: str | None, classes: Sequence[str]) -> Any:
-        """The label columns of a table of such files: the argument ``labels`` of `datasets.items.load_table`."""
+        """The label columns of a table of such files: the argument ``labels`` of `datasets.items.table.load_table`."""
 
     def match_labels(self, table: Any, classes: Sequence[str], columns: Any) -> list[str]:
         """Match the labels of such files to the classes of a model, in place; return sentences on what is left out.
@@ -83,7 +83,7 @@ class Task(Protocol):
     # Report -----------------------------------------------------------------------------------------
 
     def sections(self, evaluation: Any, trained: pd.DataFrame | None = None) -> Callable[..., Any]:
-        """A function that makes the report's sections of an evaluation, for `learners.report.write_report`.
+        """A function that makes the report's sections of an evaluation, for `learners.report.report.write_report`.
 
         ``trained`` are the training rows to search for near-duplicates, or None.
         """

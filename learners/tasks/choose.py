@@ -8,8 +8,8 @@ from learners.tasks.multi_label import MultiLabel
 from learners.tasks.single import SingleLabel
 
 if TYPE_CHECKING:
-    from datasets.items import DataSettings
-    from learners.model import Bundle
+    from datasets.items.settings import DataSettings
+    from learners.model.bundle import Bundle
     from learners.tasks.base import Task
 
 

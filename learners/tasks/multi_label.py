@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
-from datasets.items import MULTI, join_labels, names_of, split_labels
-from learners import evaluation as measuring
-from learners import report, training
+from datasets.items.labels import MULTI, join_labels, names_of, split_labels
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import Confidence
+from learners.evaluation.held_out import calibrate_labels
+from learners.evaluation.label_figures import all_label_figures, score_labels
+from learners.report.sections import label_sections
+from learners.uncertainty.decision import Confidence
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.items import ItemTable
-    from datasets.loaders import Target
+    from datasets.items.table import ItemTable
+    from datasets.loaders.blocks import Target
     from learners.cli.settings import Settings, TrainSettings
-    from learners.evaluation import Evaluation
-    from learners.inference import Predictor
-    from learners.model import Bundle
-    from learners.report import Material, Sections
-    from learners.training import Objective
+    from learners.evaluation.held_out import Evaluation
+    from learners.inference.predictor import Predictor
+    from learners.model.bundle import Bundle
+    from learners.report.report import Material, Sections
+    from learners.training.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,16 @@ class MultiLabel:
         return self
 
     def target(self, classes: Sequence[str]) -> Target:
-        from datasets.loaders import label_targets
+        from datasets.loaders.blocks import label_targets
 
         return label_targets(classes)
 
     def objective(
         self, settings: TrainSettings, counts: Sequence[int], background: bool, places: float
     ) -> Objective:
-        return training.label_objective(settings)
+        from learners.training.objectives import label_objective
+
+        return label_objective(settings)
 
     def uncalibrated(self, classes: Sequence[str]) -> Confidence:
         return Confidence.uncalibrated(len(classes), exclusive=False)
@@ -88,7 +91,7 @@ class MultiLabel:
     def calibrate(
         self, predictor: Predictor, table: ItemTable, rows: pd.DataFrame, settings: Settings
     ) -> None:
-        measuring.calibrate_labels(predictor, table.frame, rows, settings)
+        calibrate_labels(predictor, table.frame, rows, settings)
 
     def measure(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         measured, figures = _measured(evaluation, model)
@@ -139,11 +142,11 @@ class MultiLabel:
     def sections(
         self, evaluation: Evaluation, trained: Any = None
     ) -> Callable[[Material], Sections]:
-        return lambda material: report.label_sections(material, evaluation)
+        return lambda material: label_sections(material, evaluation)
 
 
 def _measured(evaluation: Evaluation, model: Bundle) -> tuple[Evaluation, dict[str, Any]]:
     """The evaluation with its metrics, and all figures."""
-    scored = measuring.score_labels(evaluation, model)
-    figures = measuring.all_label_figures(evaluation, scored, model)
+    scored = score_labels(evaluation, model)
+    figures = all_label_figures(evaluation, scored, model)
     return replace(evaluation, scored=scored, metrics=figures["metrics"]), figures

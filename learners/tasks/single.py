@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN, spelling_key
-from learners import evaluation as measuring
-from learners import report, training
-from learners.files import jsonable
-from learners.uncertainty import Tree, read_tree
+from datasets.items.labels import UNKNOWN, spelling_key
+from learners.evaluation import figures
+from learners.evaluation.domain_shift import calibration_check, outputs_of_split
+from learners.evaluation.figures import measure, score_items
+from learners.evaluation.held_out import calibrate
+from learners.evaluation.rules import operating_points
+from learners.evaluation.suspects import is_copy, near_duplicates
+from learners.files.checked import jsonable
+from learners.report.sections import class_sections
+from learners.uncertainty.tree import Tree, read_tree
 
 if TYPE_CHECKING:
-    from datasets.items import DataSettings, ItemTable
-    from datasets.loaders import Target
+    from datasets.items.settings import DataSettings
+    from datasets.items.table import ItemTable
+    from datasets.loaders.blocks import Target
     from learners.cli.settings import Settings, TrainSettings
-    from learners.evaluation import Evaluation
-    from learners.inference import Predictor
-    from learners.model import Bundle
-    from learners.report import Material, Sections
-    from learners.training import Objective
+    from learners.evaluation.held_out import Evaluation
+    from learners.inference.predictor import Predictor
+    from learners.model.bundle import Bundle
+    from learners.report.report import Material, Sections
+    from learners.training.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -51,14 +57,16 @@ class SingleLabel:
         return replace(self, tree=tree_of(settings.data, table.classes, self.origin))
 
     def target(self, classes: Sequence[str]) -> Target:
-        from datasets.loaders import class_target
+        from datasets.loaders.blocks import class_target
 
         return class_target(classes)
 
     def objective(
         self, settings: TrainSettings, counts: Sequence[int], background: bool, places: float
     ) -> Objective:
-        return training.class_objective(settings, counts, background, places)
+        from learners.training.objectives import class_objective
+
+        return class_objective(settings, counts, background, places)
 
     def uncalibrated(self, classes: Sequence[str]) -> None:
         return None
@@ -66,7 +74,7 @@ class SingleLabel:
     def calibrate(
         self, predictor: Predictor, table: ItemTable, rows: pd.DataFrame, settings: Settings
     ) -> None:
-        measuring.calibrate(
+        calibrate(
             predictor,
             table.frame,
             rows,
@@ -77,26 +85,26 @@ class SingleLabel:
         predictor.confidence.tree = self.tree
 
     def measure(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
-        headline = measuring.headline(set(evaluation.predictions["split"]))[1]
+        headline = figures.headline(set(evaluation.predictions["split"]))[1]
         return replace(self._measured(evaluation, model), headline=headline)
 
     def _measured(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         """The evaluation with its metrics and operating points."""
-        scored = measuring.score_items(evaluation, model)
-        metrics = measuring.measure(evaluation.predictions) | {
-            "operating_points": jsonable(measuring.operating_points(evaluation, model, scored)),
+        scored = score_items(evaluation, model)
+        metrics = measure(evaluation.predictions) | {
+            "operating_points": jsonable(operating_points(evaluation, model, scored)),
         }
         return replace(evaluation, scored=scored, metrics=metrics)
 
     def calibration_check(self, evaluation: Evaluation, model: Bundle) -> Evaluation:
         confidence = model.decider
-        known = measuring.outputs_of_split(evaluation, model.classes, "test")
+        known = outputs_of_split(evaluation, model.classes, "test")
         if not len(known):
             raise SecondhandError("no file of a known class could be predicted")
         coverage = model.metrics.get("calibration_coverage")
         if not isinstance(coverage, float) or not 0 <= coverage <= 1:
             coverage = None
-        checked = measuring.calibration_check(confidence, known, coverage)
+        checked = calibration_check(confidence, known, coverage)
         measured = self._measured(evaluation, model)
         metrics = measured.metrics | {
             "calibration_check": jsonable(checked.table.to_dict("records")),
@@ -148,10 +156,8 @@ class SingleLabel:
             duplicates = None
             if trained is not None:
                 bundle, draw = material.predictor.bundle, material.pictures.render
-                duplicates = measuring.near_duplicates(
-                    evaluation, bundle, evaluation.scored, trained, draw
-                )
-            return report.class_sections(material, evaluation, duplicates=duplicates)
+                duplicates = near_duplicates(evaluation, bundle, evaluation.scored, trained, draw)
+            return class_sections(material, evaluation, duplicates=duplicates)
 
         return show
 
@@ -177,7 +183,7 @@ def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -
 
 def copied(evaluation: Evaluation, scored: Any, model: Bundle) -> list[str]:
     """A sentence on the number of files that are copies of training files; an empty list if there are none."""
-    count = int(measuring.is_copy(evaluation, model, scored).sum())
+    count = int(is_copy(evaluation, model, scored).sum())
     if not count:
         return []
     files_text = "1 file has" if count == 1 else f"{count} files have"

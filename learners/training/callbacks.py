@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.loaders import seed_of
+from datasets.loaders.seeded import seed_of
 from learners import distributed
-from learners.backbones import batch_norms
+from learners.backbones.building import batch_norms
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from datasets.core.errors import BadFile
 from datasets.core.files import file_beside, write_beside
 from datasets.core.upstream import restore_modules
 from learners import distributed
-from learners.files import disk_error
-from learners.model import read_tensors, save_weights, sha256, storable
+from learners.files.lock import disk_error
+from learners.model.tensors import read_tensors, save_weights, sha256, storable
 from learners.training.callbacks import (
     Ema,
     EpochEnd,

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import restore_modules, skip_modules
-from datasets.loaders import Repeatable
-from learners.backbones import Unit, batch_norms
+from datasets.loaders.seeded import Repeatable
+from learners.backbones.building import Unit, batch_norms
 from learners.training.callbacks import Compile, undisturbed_randomness
 
 log = logging.getLogger(__name__)

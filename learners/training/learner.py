@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Preprocessing
+from datasets.images.opening import Preprocessing
 from learners import distributed
-from learners.backbones import parameter_groups
+from learners.backbones.building import parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.machine import disable_telemetry
 from learners.training.callbacks import (

@@ -22,9 +22,13 @@ from fastai.torch_core import set_seed
 from torch import nn
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Box, DecodedPictures, PictureOpener, Preprocessing, keep_decoded
-from datasets.items import UNKNOWN, Loaded, picture_cache, split_units
-from datasets.loaders import (
+from datasets.images.boxes import Box
+from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
+from datasets.images.opening import Preprocessing
+from datasets.items.labels import UNKNOWN
+from datasets.items.preparing import Loaded, picture_cache
+from datasets.items.splits import split_units
+from datasets.loaders.blocks import (
     Augmentation,
     PictureBlock,
     SignalAugmentation,
@@ -32,21 +36,22 @@ from datasets.loaders import (
     VectorBlock,
     dataloaders,
 )
-from datasets.spectrograms import cache_root, item_rows
+from datasets.spectrograms.pictures import cache_root
+from datasets.spectrograms.windows import item_rows
 from learners import distributed
 from learners.acceleration import accelerate
-from learners.backbones import (
+from learners.backbones.building import (
     Ensemble,
-    NetworkSpec,
     build,
     copy_weights,
     drop_background_row,
     first_member,
     native_size,
 )
+from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import Settings
 from learners.machine import SpeedSettings
-from learners.model import Bundle
+from learners.model.bundle import Bundle
 from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints, Improvements, KeepBest

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from datasets.core import progress
-from datasets.items import stratified_folds
+from datasets.items.splits import stratified_folds
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from fastai.torch_core import set_seed
 from torch import Tensor
 
 from datasets.core.errors import SecondhandError
-from datasets.loaders import seed_of
+from datasets.loaders.seeded import seed_of
 from learners import distributed
 
 

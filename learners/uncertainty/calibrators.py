@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.files import jsonable, ranged, read_as
+from learners.files.checked import jsonable, ranged, read_as
 from learners.uncertainty.arrays import (
     Floats,
     Groups,

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN, join_labels
+from datasets.items.labels import UNKNOWN, join_labels
 from learners.cli.settings import ConfidenceSettings
-from learners.files import jsonable, ranged, read_as
+from learners.files.checked import jsonable, ranged, read_as
 from learners.uncertainty.arrays import (
     Floats,
     Ints,
@@ -47,17 +47,10 @@ from learners.uncertainty.gates import (
     ThresholdGate,
     apply_gates,
 )
-from learners.uncertainty.scores import (
-    MSP,
-    SHARED,
-    Score,
-    check_features,
-    check_sorted,
-    conformal_p,
-    fit_score,
-    make_score,
-    restored,
-)
+from learners.uncertainty.scores import SHARED, fit_score, make_score, restored
+from learners.uncertainty.scores.base import Score, check_features, check_sorted
+from learners.uncertainty.scores.combined import conformal_p
+from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.thresholds import Threshold, check_alpha, check_threshold
 from learners.uncertainty.tree import TOP, Tree
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from learners.cli.settings import ConfidenceSettings
 from learners.uncertainty.arrays import Floats, Groups, Ints, Mask
 from learners.uncertainty.gates import KEPT, LIKELY, ScoreGate, ThresholdGate
-from learners.uncertainty.scores import KNN
+from learners.uncertainty.scores.knn import KNN
 from learners.uncertainty.thresholds import (
     Threshold,
     check_threshold,

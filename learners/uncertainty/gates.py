@@ -18,19 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.processes import CRASHED
 from learners.cli.settings import ScoreName
-from learners.files import jsonable, ranged, read_as
+from learners.files.checked import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, with_margin
-from learners.uncertainty.scores import (
-    KNN,
-    MSP,
-    Combined,
-    Mahalanobis,
-    Score,
-    check_features,
-    check_sorted,
-    conformal_p,
-    make_score,
-)
+from learners.uncertainty.scores import make_score
+from learners.uncertainty.scores.base import Score, check_features, check_sorted
+from learners.uncertainty.scores.combined import Combined, conformal_p
+from learners.uncertainty.scores.knn import KNN
+from learners.uncertainty.scores.mahalanobis import Mahalanobis
+from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.thresholds import (
     Threshold,
     check_alpha,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datasets.core.errors import SecondhandError
-from learners.files import ranged, read_as
+from learners.files.checked import ranged, read_as
 from learners.uncertainty.decision import Confidence
 
 _COUNT = (0, 2**53)

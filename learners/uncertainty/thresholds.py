@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from datasets.core.errors import SecondhandError, counted
-from learners.files import ranged, read_as
+from learners.files.checked import ranged, read_as
 from learners.uncertainty.arrays import Floats, Groups, Mask, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.

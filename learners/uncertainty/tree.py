@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from datasets.core.cells import read_csv, write_rows
 from datasets.core.errors import SecondhandError, quoted
-from datasets.items import UNKNOWN, clean_label, label_error, spelling_key
+from datasets.items.labels import UNKNOWN, clean_label, label_error, spelling_key
 from learners.uncertainty.arrays import Floats, Ints
 
 COLUMNS = ("label", "parent")

@@ -19,12 +19,15 @@ from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.strain.settings import QScanSettings
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation import Evaluation, all_figures, operating_points, score_items
-from learners.files import jsonable
+from learners.evaluation.figures import all_figures, score_items
+from learners.evaluation.held_out import Evaluation
+from learners.evaluation.rules import operating_points
+from learners.files.checked import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.uncertainty import Outputs, Tree
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.decision import Confidence
+from learners.uncertainty.tree import Tree
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.about import Evidence, about_html
 from learners.inference.predictor import Predictor
-from learners.report import reliability
+from learners.report.plots import reliability
 from tests.app.sites import colours, write_run
 from tests.app.test_views import Seen
 

@@ -15,7 +15,8 @@ import pytest
 
 from app.bursts import bursts_html
 from app.views import Rule
-from learners.inference import Prediction, Predictor
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import Predictor
 from tests.datasets.images.test_capture_time import photo
 from tests.learners.inference.test_bursts import CLASSES, frame
 

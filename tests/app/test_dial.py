@@ -12,10 +12,11 @@ from app.feedback import Feedback
 from app.interface import build_page
 from app.serving import Served, Site
 from app.views import Query, judge, model_rule, rule_words
-from datasets.items import UNKNOWN
-from datasets.spectrograms import Source
-from learners.inference import Predictor
-from learners.uncertainty import OperatingPoints, Tree
+from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.pictures import Source
+from learners.inference.predictor import Predictor
+from learners.uncertainty.operating_points import OperatingPoints
+from learners.uncertainty.tree import Tree
 from tests.app.conftest import LIMITS
 from tests.app.sites import colours, with_points
 from tests.pictures import write_pictures

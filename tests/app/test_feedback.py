@@ -17,8 +17,8 @@ from app.feedback import Feedback
 from datasets.core.errors import SecondhandError
 from datasets.items.splits import groups_from_names
 from datasets.items.table import load_table
-from learners.inference import Prediction
-from learners.uncertainty import AMBIGUOUS
+from learners.inference.predictions import Prediction
+from learners.uncertainty.gates import AMBIGUOUS
 from tests.app.sites import strain
 from tests.pictures import write_pictures
 

@@ -16,9 +16,9 @@ from app.pool import Alike, Labelling, Pool, keys_of, name_here, open_labelling
 from app.serving import Served
 from datasets.core.errors import SecondhandError
 from datasets.items.table import read_rows
-from learners.active import Embeddings
+from learners.active.embeddings import Embeddings
 from learners.audit import main as audit
-from learners.inference import Predictor
+from learners.inference.predictor import Predictor
 from tests.app.sites import colours, write_run
 from tests.datasets.images.test_capture_time import photo
 from tests.pictures import write_pictures

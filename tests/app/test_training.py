@@ -19,7 +19,7 @@ from app.train_tab import add_trained, lessons, look_at, status_html
 from app.training import Training
 from datasets.core.errors import SecondhandError
 from learners.inference.predictor import Predictor
-from learners.model import save_bundle
+from learners.model.bundle import save_bundle
 from tests.app.sites import colours
 from tests.forks import until
 from tests.pictures import write_pictures

@@ -28,10 +28,18 @@ from app.views import (
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictor import Prediction
 from learners.templates import percent
-from learners.uncertainty import LabelThresholdGate, Outputs, Threshold
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.calibrators import Temperature
 from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
+from learners.uncertainty.gates import (
+    AMBIGUOUS,
+    BACKGROUND,
+    OUT_OF_DISTRIBUTION,
+    LabelThresholdGate,
+    Reason,
+    Why,
+)
+from learners.uncertainty.thresholds import Threshold
 
 NAN = float("nan")
 SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)

@@ -52,7 +52,7 @@ def write_clips(folder: Path) -> list[Path]:
 
 def answers(model: Path, folder: Path) -> list[dict[str, Any]]:
     """Return the predictions for the clips: label, best, probability (4 digits), reason."""
-    from learners.inference import Predictor
+    from learners.inference.predictor import Predictor
 
     paths = write_clips(folder)
     predictions = Predictor(model, device="cpu").predict(paths)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import Confidence, Outputs
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.decision import Confidence
 
 
 def settings(classes: int, *, temperature: float = 1.0, threshold: float = 0.95) -> Confidence:

@@ -15,7 +15,7 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.inference.predictions import Prediction
 from learners.model.bundle import Bundle
-from learners.uncertainty import Outputs
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.decision import Confidence
 
 WIDTH = 8

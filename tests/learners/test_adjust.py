@@ -12,11 +12,14 @@ import pytest
 from datasets.core.errors import SecondhandError
 from learners.adjust import main
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation import measure, operating_points, score_items
-from learners.files import jsonable
-from learners.inference import Predictor
-from learners.model import load_bundle, save_bundle
-from learners.uncertainty import Confidence, OperatingPoints, Outputs
+from learners.evaluation.figures import measure, score_items
+from learners.evaluation.rules import operating_points
+from learners.files.checked import jsonable
+from learners.inference.predictor import Predictor
+from learners.model.bundle import load_bundle, save_bundle
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.operating_points import OperatingPoints
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 

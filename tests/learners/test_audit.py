@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import load_table
+from datasets.items.table import load_table
 from learners.audit import main
-from learners.inference import Predictor
-from learners.model import load_bundle, save_bundle
-from learners.uncertainty import Confidence
+from learners.inference.predictor import Predictor
+from learners.model.bundle import load_bundle, save_bundle
+from learners.uncertainty.decision import Confidence
 from tests.app import sites
 from tests.pictures import write_pictures
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.items import load_table
+from datasets.items.table import load_table
 from learners.discover import main
-from learners.inference import Predictor
-from learners.model import save_bundle
-from learners.uncertainty import Outputs
+from learners.inference.predictor import Predictor
+from learners.model.bundle import save_bundle
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.decision import Confidence
 from tests.app import sites
 from tests.pictures import write_pictures

@@ -22,7 +22,7 @@ from fastai.data.core import TfmdDL
 from safetensors.torch import save_file
 
 from datasets.core.errors import SecondhandError
-from datasets.loaders import Repeatable
+from datasets.loaders.seeded import Repeatable
 from learners import distributed
 from learners.finetune import main
 from tests.forks import Program, until

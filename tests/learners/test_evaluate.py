@@ -30,7 +30,7 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
-from learners.uncertainty import SCORES
+from learners.uncertainty.scores import SCORES
 from learners.uncertainty.tree import Tree
 from tests.datasets.files import sound
 from tests.learners.calls import count_answering

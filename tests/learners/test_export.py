@@ -33,7 +33,8 @@ from learners.inference.exporting import export_limitations, export_onnx, metada
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.scratch import vit
-from learners.uncertainty import Confidence, Outputs
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.decision import Confidence
 from tests.learners.confidences import settings
 from tests.learners.exports import (
     CLASSES,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.scanning import LINK_LOOP, files_below, find_files, skipped_line
-from datasets.items import load_table, load_unlabelled
+from datasets.items.table import load_table, load_unlabelled
 from tests.pictures import write_pictures
 
 

@@ -30,7 +30,7 @@ from learners.inference.predictor import Prediction
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.search import main as search
-from learners.uncertainty import Confidence
+from learners.uncertainty.decision import Confidence
 from tests.forks import Program
 from tests.kept.make import MODEL as SOUND_MODEL
 from tests.kept.make import write_clips

@@ -12,7 +12,7 @@ import yaml
 
 from datasets import catalog
 from datasets.core.options import check_names, read_settings
-from datasets.items import spectrogram_text
+from datasets.items.settings import spectrogram_text
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from learners.cli.flags import PRESETS, make_parser, parse
 from learners.cli.settings import Settings

@@ -15,7 +15,8 @@ import yaml
 from datasets.audio.settings import MelSettings
 from datasets.core import file_state
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, SignalSettings, read_items
+from datasets.items.preparing import read_items
+from datasets.items.settings import DataSettings, SignalSettings
 from datasets.sources import glitches
 from learners.finetune import main
 from learners.inference.predictor import Predictor

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
-from learners.model import save_bundle
+from learners.model.bundle import save_bundle
 from learners.search import main
 from tests.app import sites
 from tests.pictures import write_pictures

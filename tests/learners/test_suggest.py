@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import load_table
-from learners.model import save_bundle
+from datasets.items.table import load_table
+from learners.model.bundle import save_bundle
 from learners.suggest import main
 from tests.app import sites
 from tests.pictures import write_pictures

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from datasets.annotations import items_of_detections, read_detections
+from datasets.annotations.megadetector import items_of_detections, read_detections
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.items import load_table, split_units
+from datasets.items.splits import split_units
+from datasets.items.table import load_table
 
 BOX = [0.1, 0.2, 0.3, 0.4]
 

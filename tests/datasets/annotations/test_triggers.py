@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets.annotations import check_table, read_triggers, strain_files_of, write_table
+from datasets.annotations.triggers import check_table, read_triggers, strain_files_of, write_table
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.table import load_table
-from datasets.strain import Stream, read_frames
+from datasets.strain.frames import Stream, read_frames
 from tests.datasets.annotations.strain import CSV, START, frame
 from tests.datasets.files import write
 

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 import soundfile
 
-from datasets.audio import MelSettings, are_outside, labelled_band, show_band
-from datasets.audio.band import Band
-from datasets.items import SignalSettings, infer_spectrogram, load_table
-from datasets.items.preparing import _log_frequencies
+from datasets.audio.band import Band, are_outside, labelled_band, show_band
+from datasets.audio.settings import MelSettings
+from datasets.items.preparing import _log_frequencies, infer_spectrogram
+from datasets.items.settings import SignalSettings
+from datasets.items.table import load_table
 from tests.datasets.files import write
 
 NAN = float("nan")

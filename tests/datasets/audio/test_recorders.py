@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.audio import probe, recorder_notes, time_expansion
+from datasets.audio.decode import probe
+from datasets.audio.recorders import recorder_notes, time_expansion
 from tests.datasets.audio.recordings import recording
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from datasets import images
 from datasets.core import processes as _workers
 from datasets.core.errors import BadFile
 from datasets.core.processes import CRASHED, NICENESS, IsolatedCalls, call_isolated, in_parallel
+from datasets.images import opening
 from datasets.items.table import load_table
 from tests.datasets.files import picture, reasons
 from tests.forks import crash
@@ -163,14 +163,14 @@ def test_a_picture_whose_decoder_dies_is_listed(
         for label in ("cat", "dog"):
             picture(tmp_path / label / f"{n}.jpg")
     picture(tmp_path / "cat" / "deadly.jpg")
-    open_picture = images.open_picture
+    open_picture = opening.open_picture
 
     def fragile(source, **options):
         if "deadly" in str(source):
             crash()
         return open_picture(source, **options)
 
-    monkeypatch.setattr(images, "open_picture", fragile)
+    monkeypatch.setattr(opening, "open_picture", fragile)
     monkeypatch.setattr(_workers, "_CHUNK", 8)  # several chunks even for few files
     table = load_table(tmp_path)
     assert reasons(table) == {"deadly.jpg": CRASHED}

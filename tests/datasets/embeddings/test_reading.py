@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.embeddings import Vectors, has_embeddings, read_embeddings, reading
-from datasets.spectrograms import Source
+from datasets.embeddings import reading
+from datasets.embeddings.reading import has_embeddings, read_embeddings
+from datasets.embeddings.vectors import Vectors
+from datasets.spectrograms.pictures import Source
 
 VALUES = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 PATHS = [f"{n}.jpg" for n in range(5)]

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from datasets.images import Box, DecodedPictures, PictureOpener, Preprocessing, box_in_picture
-from datasets.loaders import Augmentation, PictureBlock, dataloaders
+from datasets.images.boxes import Box, box_in_picture
+from datasets.images.decoded import DecodedPictures, PictureOpener
+from datasets.images.opening import Preprocessing
+from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 
 LOOK = Preprocessing(size=32)
 

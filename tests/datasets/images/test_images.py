@@ -17,7 +17,8 @@ import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.images import PictureOpener, opening
+from datasets.images import opening
+from datasets.images.decoded import PictureOpener
 from datasets.images.opening import MAX_PIXELS, Preprocessing, open_picture, pixels
 from datasets.images.standalone import model_input
 from tests.phones import avif, heic

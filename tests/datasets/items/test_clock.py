@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import Clock, Deployment, TimeAndPlace, iso, read_deployments
+from datasets.items.clock import Clock, TimeAndPlace, iso
+from datasets.items.deployments import Deployment, read_deployments
 from tests.datasets.audio.recordings import recording
 from tests.datasets.images.test_capture_time import photo
 

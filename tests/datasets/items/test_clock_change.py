@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets.items import Clock, iso, read_deployments
+from datasets.items.clock import Clock, iso
+from datasets.items.deployments import read_deployments
 from learners.inference.bursts import events_of
 from tests.datasets.images.test_capture_time import photo
 

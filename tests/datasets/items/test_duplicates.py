@@ -16,8 +16,10 @@ from sklearn.datasets import load_digits
 
 from datasets.images import opening
 from datasets.images.opening import open_picture
-from datasets.items import DataSettings, Loaded, SignalSettings, load_grouped, read_items, split
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
+from datasets.items.preparing import Loaded, load_grouped, read_items
+from datasets.items.rehearsal import split
+from datasets.items.settings import DataSettings, SignalSettings
 from datasets.spectrograms.pictures import Source
 from learners.runs.run import load_items
 from tests.datasets.images.test_capture_time import photo

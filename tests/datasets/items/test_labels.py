@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import assign_splits, load_table, names_of, targets_of
-from datasets.items.splits import missing_split
+from datasets.items.labels import names_of, targets_of
+from datasets.items.splits import assign_splits, missing_split
+from datasets.items.table import load_table
 
 
 def write(folder: Path, text: str) -> Path:

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 import soundfile
 
-from datasets.audio import MelSettings
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, SignalSettings, read_items, render_items
 from datasets.items.places import PLACES, Spans, rest_of_recordings, vary_places
+from datasets.items.preparing import read_items, render_items
+from datasets.items.settings import DataSettings, SignalSettings
 
 RATE, LENGTH = 8000, 20.0
 SETTINGS = MelSettings(rate=RATE, window=3.0, size=(32, 32), n_mels=16)

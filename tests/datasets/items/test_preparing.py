@@ -11,7 +11,8 @@ import pytest
 import soundfile
 
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, Loaded, SignalSettings, read_items
+from datasets.items.preparing import Loaded, read_items
+from datasets.items.settings import DataSettings, SignalSettings
 from learners.runs.run import load_items
 
 pytestmark = pytest.mark.slow

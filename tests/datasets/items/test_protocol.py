@@ -5,7 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from datasets.items import DataSettings, folds_of, protocol_of, split
+from datasets.items.preparing import protocol_of
+from datasets.items.rehearsal import folds_of, split
+from datasets.items.settings import DataSettings
 from datasets.items.table import ItemTable, with_columns
 
 

@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, ItemTable, SignalSettings, protocol_of, read_items
+from datasets.items.preparing import protocol_of, read_items
+from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.table import ItemTable
 from tests.datasets.images.test_capture_time import photo
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FileState
-from datasets.items import SPLITS, DataSettings, Loaded, SignalSettings, read_items
-from datasets.items.preparing import described
+from datasets.items.preparing import Loaded, described, read_items
 from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
-from learners.active import labelled_in
+from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.splits import SPLITS
+from learners.active.teaching import labelled_in
 from learners.cli.flags import make_parser, parse
 from learners.runs.folder import settings_of, write_config
 from learners.runs.run import load_items

@@ -18,8 +18,8 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items.table import load_table, summary
-from datasets.spectrograms import render_rows
 from datasets.spectrograms.pictures import PictureCache
+from datasets.spectrograms.windows import render_rows
 from tests.datasets.files import picture, reasons, root, sound, write
 from tests.phones import avif, heic, m4a
 

@@ -8,7 +8,7 @@ import soundfile
 from scipy import signal
 
 from datasets.core.errors import SecondhandError
-from datasets.items import load_table
+from datasets.items.table import load_table
 from datasets.sources import sounds
 from datasets.sources.sounds import CLASSES, simulate, write_demo
 

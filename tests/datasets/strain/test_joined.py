@@ -12,8 +12,8 @@ import pytest
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.items.splits import overlap_groups
 from datasets.items.table import load_table
-from datasets.strain import (
-    QScanSettings,
+from datasets.strain.formats import Wanted, open_file
+from datasets.strain.frames import (
     Stream,
     lists_to_scan,
     open_strain,
@@ -22,7 +22,7 @@ from datasets.strain import (
     read_list,
     source_path,
 )
-from datasets.strain.formats import Wanted, open_file
+from datasets.strain.settings import QScanSettings
 from tests.datasets.annotations.strain import RATE, START, frame
 from tests.datasets.files import write
 

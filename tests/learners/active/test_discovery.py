@@ -7,16 +7,17 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from datasets.core.errors import SecondhandError
-from datasets.items import UNKNOWN
-from learners.active import (
+from datasets.items.labels import UNKNOWN
+from learners.active.discovery import (
     benjamini_hochberg,
     calibration_needed,
     discoveries_of,
     fewest_discoveries,
 )
-from learners.inference import Prediction
-from learners.uncertainty import OUT_OF_DISTRIBUTION, Outputs, Reason
+from learners.inference.predictions import Prediction
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.decision import Confidence
+from learners.uncertainty.gates import OUT_OF_DISTRIBUTION, Reason
 
 KNOWN, NEW = 3, 2
 

@@ -17,10 +17,11 @@ import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.file_state import FileState
-from datasets.spectrograms import Source
-from learners.active import Embeddings, embeddings
-from learners.inference import Predictor
-from learners.model import hash_of_features, save_bundle
+from datasets.spectrograms.pictures import Source
+from learners.active import embeddings
+from learners.active.embeddings import Embeddings
+from learners.inference.predictor import Predictor
+from learners.model.bundle import hash_of_features, save_bundle
 from tests.app import sites
 from tests.pictures import write_pictures
 

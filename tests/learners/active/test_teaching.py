@@ -12,17 +12,17 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from learners.active import (
+from learners.active import teaching
+from learners.active.teaching import (
     LabelledContent,
     choose_diverse,
     labelled_in,
     margin_uncertainty,
     suggest,
-    teaching,
 )
-from learners.inference import Predictor
+from learners.inference.predictor import Predictor
 from learners.runs.folder import record_inputs
-from learners.uncertainty import Outputs, softmax
+from learners.uncertainty.arrays import Outputs, softmax
 from learners.uncertainty.decision import Confidence
 from tests.app import sites
 from tests.pictures import write_pictures

@@ -12,9 +12,9 @@ import pytest
 import scipy.signal
 import torch
 
-from datasets.audio import MelSettings
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
-from datasets.images import pixels
+from datasets.images.opening import pixels
 from learners.backbones.building import NetworkSpec, build, native_size
 from learners.backbones.hub import mel_of
 from tests.datasets.audio import kaldi

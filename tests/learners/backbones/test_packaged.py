@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from datasets.audio import MelSettings
+from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
-from learners.backbones import NetworkSpec, build, packaged
+from learners.backbones import packaged
+from learners.backbones.building import build
 from learners.backbones.packaged import PACKAGED
-from learners.backbones.spec import SPEECH, SPEECH_MEL
+from learners.backbones.spec import SPEECH, SPEECH_MEL, NetworkSpec
 from learners.finetune import main
 from tests.pictures import write_pictures
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from datasets.core.errors import SecondhandError
-from datasets.items import read_spectrogram
+from datasets.items.settings import read_spectrogram
 from learners import evaluate, export, finetune, predict
 from learners.cli.flags import PRESETS, dump, make_parser, parse
 from learners.cli.settings import NetworkSettings, Settings, TrainSettings

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from learners.evaluation import clopper_pearson, compare, maybe_of_new_class
+from learners.evaluation.before_after import compare, maybe_of_new_class
+from learners.evaluation.calibration_metrics import clopper_pearson
 
 
 def answers(best: list[str], refused: tuple[int, ...] = ()) -> pd.DataFrame:

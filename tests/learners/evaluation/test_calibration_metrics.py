@@ -11,7 +11,7 @@ from learners.evaluation.calibration_metrics import (
     clopper_pearson,
     reliability,
 )
-from learners.files import read_as
+from learners.files.checked import read_as
 from learners.uncertainty.arrays import softmax
 from learners.uncertainty.calibrators import TEMPERATURES, Temperature, fit_temperature, logits_nll
 

@@ -20,9 +20,9 @@ from learners.evaluation.domain_shift import (
     prediction_figures,
 )
 from learners.evaluation.figures import measure
-from learners.uncertainty import Outputs, Reason, Why
-from learners.uncertainty.arrays import softmax
+from learners.uncertainty.arrays import Outputs, softmax
 from learners.uncertainty.decision import Confidence
+from learners.uncertainty.gates import Reason, Why
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Outputs:

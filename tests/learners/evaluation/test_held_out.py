@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets.items import ItemTable
 from datasets.items.places import Spans, vary_places
-from datasets.items.table import with_columns
+from datasets.items.table import ItemTable, with_columns
 from datasets.loaders.blocks import OpenSpectrogram
-from datasets.spectrograms import PictureCache, Source, item_rows
+from datasets.spectrograms.pictures import PictureCache, Source
+from datasets.spectrograms.windows import item_rows
 from learners.cli import result
 from learners.evaluation.held_out import as_predicted, sources
-from learners.inference import Predictor
+from learners.inference.predictor import Predictor
 from learners.runs.held_out_events import held_out_events
 from tests.app import sites
 

@@ -13,7 +13,9 @@ from sklearn import metrics
 
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.label_figures import all_label_figures, score_labels
-from learners.uncertainty import Confidence, LabelThresholdGate, Threshold
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.gates import LabelThresholdGate
+from learners.uncertainty.thresholds import Threshold
 
 CLASSES = ["a", "b", "c"]
 

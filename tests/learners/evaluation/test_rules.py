@@ -11,9 +11,13 @@ from scipy.stats import binomtest
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation import measure, operating_points, score_items
-from learners.files import jsonable
-from learners.uncertainty import Confidence, OperatingPoints, Outputs, Tree
+from learners.evaluation.figures import measure, score_items
+from learners.evaluation.rules import operating_points
+from learners.files.checked import jsonable
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.operating_points import OperatingPoints
+from learners.uncertainty.tree import Tree
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from learners.evaluation import Stratum, accuracies, draw, weighted_fraction
+from learners.evaluation.stratified import Stratum, accuracies, draw, weighted_fraction
 
 Population = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

@@ -15,13 +15,16 @@ from scipy.special import log_softmax, softmax
 
 from datasets.core.errors import SecondhandError
 from datasets.core.processes import CRASHED
-from datasets.items import Clock
+from datasets.items.clock import Clock
 from learners.cli.settings import ConfidenceSettings
-from learners.inference import Prediction, Predictor
 from learners.inference.bursts import Bursts, events_of, fit_event_threshold, merge_frames
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import Predictor
 from learners.predict import main
-from learners.uncertainty import Outputs, Reason, Why, threshold_for_accuracy
-from tests.learners.predictions.test_megadetector import model  # noqa: F401
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.gates import Reason, Why
+from learners.uncertainty.thresholds import threshold_for_accuracy
+from tests.learners.outputs.test_megadetector import model  # noqa: F401
 
 CLASSES = ("fox", "hare", "owl")
 

@@ -18,7 +18,7 @@ from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
-from learners.predictions import Journal
+from learners.predictions.journal import Journal
 from tests.cluster import here, kill_when, scheduler_and_workers
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures

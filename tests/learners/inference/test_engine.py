@@ -23,13 +23,14 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from learners.cli import console
 from learners.cli.settings import ConfidenceSettings
-from learners.inference import write_network
+from learners.inference.exporting import write_network
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
-from learners.uncertainty import Confidence, Outputs
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.decision import Confidence
 from tests.learners.exports import (
     NETWORKS,
     SIZE,

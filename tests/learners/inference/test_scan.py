@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.strain import QScanSettings, Stream, lists_to_scan, read_frames, source_path
+from datasets.strain.frames import Stream, lists_to_scan, read_frames, source_path
+from datasets.strain.settings import QScanSettings
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.predict import main
 from learners.predictions.rows import Events
 from learners.predictions.strain_files import StrainFiles
-from learners.uncertainty import Reason, Why
+from learners.uncertainty.gates import Reason, Why
 from tests.datasets.annotations.strain import BURST, RATE, START, frame
 from tests.datasets.files import write
 from tests.datasets.strain.test_joined import cut, noise

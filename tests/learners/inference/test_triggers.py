@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from datasets.core.errors import SecondhandError
-from datasets.strain import QScanSettings
+from datasets.strain.settings import QScanSettings
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle

@@ -18,10 +18,11 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
 from datasets.core.errors import SecondhandError
-from learners.backbones import NetworkSpec, build
+from learners.backbones.building import build
+from learners.backbones.spec import NetworkSpec
 from learners.model import bundle as bundles
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, Bundle, load_bundle, save_bundle
-from learners.uncertainty import Confidence
+from learners.uncertainty.decision import Confidence
 from tests.learners.confidences import settings
 
 CLASSES = ["apple", "Birne, reif", "<script>alert(1)</script> # heading"]
@@ -246,7 +247,7 @@ def test_a_number_that_cannot_be(folder, keys, value):
 
 def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
     monkeypatch.setattr(
-        "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
+        "learners.backbones.building.build", lambda *a, **k: pytest.fail("a network was built")
     )
     multi_label = [f"class {i}" for i in range(100_000)]
     edit(folder, network={"head": "linear", "n_classes": len(multi_label)}, classes=multi_label)
@@ -255,7 +256,7 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
 
 def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "learners.backbones.build", lambda *a, **k: pytest.fail("a network was built")
+        "learners.backbones.building.build", lambda *a, **k: pytest.fail("a network was built")
     )
     edit(folder, network={"members": 16})
     refuse(folder, WEIGHTS, r"last layer has shape \[\].*in each of 16 members")

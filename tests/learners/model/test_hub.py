@@ -26,7 +26,7 @@ from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
 from learners.runs.warm_start import apply_warm_start
 from learners.share import main as share
-from learners.uncertainty import read_tree
+from learners.uncertainty.tree import read_tree
 from tests.learners.exports import CLASSES, bundle
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,10 @@ from PIL import Image
 from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
-from learners.backbones import NetworkSpec, build
+from learners.backbones.building import build
+from learners.backbones.spec import NetworkSpec
 from learners.finetune import main
-from learners.inference import Predictor
+from learners.inference.predictor import Predictor
 from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
 from learners.model.tta import (
     PLAIN,

@@ -11,10 +11,11 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.cli import console
-from learners.inference import Prediction, Predictor, group_by_round
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import Predictor, group_by_round
 from learners.model.bundle import save_bundle
 from learners.predict import main
-from learners.predictions import Journal
+from learners.predictions.journal import Journal
 from learners.uncertainty.gates import Reason, Why
 from tests.forks import Program, until
 from tests.learners.inference.test_predictions import SPECTROGRAM_SETTINGS, tone

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from datasets.items import UNKNOWN
-from learners.inference import Prediction, merge_probabilities
-from learners.predictions import Events
+from datasets.items.labels import UNKNOWN
+from learners.inference.predictions import Prediction, merge_probabilities
+from learners.predictions.rows import Events
 from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_predictions import tone
 

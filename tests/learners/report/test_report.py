@@ -20,17 +20,17 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
-from datasets.items import PART_COLUMNS
-from datasets.spectrograms import Source
-from learners.evaluation import operating_points
+from datasets.items.checks import PART_COLUMNS
+from datasets.spectrograms.pictures import Source
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
-from learners.files import jsonable
+from learners.evaluation.rules import operating_points
+from learners.files.checked import jsonable
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.report import Shot, plots, write_sheet
-from learners.report.galleries import Pictures
+from learners.report import plots
+from learners.report.galleries import Pictures, Shot, write_sheet
 from learners.report.report import write_report
 from learners.report.sections import class_sections
 from learners.report.verdict import verdict

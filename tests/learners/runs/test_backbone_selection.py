@@ -15,12 +15,13 @@ import yaml
 from safetensors.torch import load_file
 
 from datasets.core.errors import SecondhandError
-from datasets.items import ItemTable, infer_spectrogram, read_items
-from learners.backbones import mel_of
+from datasets.items.preparing import infer_spectrogram, read_items
+from datasets.items.table import ItemTable
+from learners.backbones.hub import mel_of
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
-from learners.model import load_bundle
+from learners.model.bundle import load_bundle
 from learners.runs import backbone_selection
 from learners.runs.backbone_selection import choose, select_backbone
 from tests.learners.backbones.saved import change, save

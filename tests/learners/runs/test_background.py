@@ -13,7 +13,8 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings, Loaded, SignalSettings, read_items
+from datasets.items.preparing import Loaded, read_items
+from datasets.items.settings import DataSettings, SignalSettings
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.inference.exporting import ExportedModel, check

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import load_table
+from datasets.items.table import load_table
 from learners import audit, evaluate, finetune, predict, search, suggest
-from learners.inference import embed
-from learners.model import load_bundle
+from learners.inference.embedding import embed
+from learners.model.bundle import load_bundle
 from tests.pictures import write_pictures
 
 CLASSES, WIDTH = ("ant", "bee", "cat"), 12

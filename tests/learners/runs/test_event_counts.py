@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy.stats import poisson
 
-from datasets.items import UNKNOWN
-from learners.inference import Prediction
+from datasets.items.labels import UNKNOWN
+from learners.inference.predictions import Prediction
 from learners.runs.event_counts import (
     COLUMNS,
     count_events,
@@ -18,7 +18,7 @@ from learners.runs.event_counts import (
     matches,
     rate_limits,
 )
-from learners.uncertainty import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason
+from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason
 
 
 def table(*rows: tuple[str, str, float, float]) -> pd.DataFrame:

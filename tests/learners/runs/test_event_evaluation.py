@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import load_unknown
+from datasets.items.table import load_unknown
 from learners.evaluate import main
-from learners.model import save_bundle
+from learners.model.bundle import save_bundle
 from learners.suggest import main as suggest
-from learners.uncertainty import Confidence
+from learners.uncertainty.decision import Confidence
 from tests.app import sites
 
 

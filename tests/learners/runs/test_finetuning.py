@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from app.panels import resembling
 from datasets.core import file_state
 from datasets.core.errors import SecondhandError
-from datasets.spectrograms import Source
+from datasets.spectrograms.pictures import Source
 from learners.cli.console import command_line
 from learners.cli.flags import make_parser, parse
 from learners.cli.settings import Settings
@@ -40,9 +40,10 @@ from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
 from learners.predict import main as predict
-from learners.runs import finetuning, prepare, stages
+from learners.runs import finetuning, stages
 from learners.runs.folder import resume_command, run_folder
-from learners.uncertainty import OUT_OF_DISTRIBUTION
+from learners.runs.run import prepare
+from learners.uncertainty.gates import OUT_OF_DISTRIBUTION
 from tests.forks import Program
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures

@@ -18,8 +18,9 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.model.bundle import load_bundle
-from learners.runs import Run, finetuning, folds
+from learners.runs import finetuning, folds
 from learners.runs.folds import DONE, summarise
+from learners.runs.run import Run
 from tests.forks import Program
 from tests.pictures import write_pictures
 

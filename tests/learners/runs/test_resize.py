@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items import ItemTable, read_items
+from datasets.items.preparing import read_items
+from datasets.items.table import ItemTable
 from learners.cli.settings import Settings
 from learners.runs.resize import resize_of
 

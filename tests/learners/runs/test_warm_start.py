@@ -14,11 +14,13 @@ import yaml
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items import SignalSettings, read_items
+from datasets.items.preparing import read_items
+from datasets.items.settings import SignalSettings
 from learners.cli.settings import Settings
 from learners.finetune import main
-from learners.inference import Predictor
-from learners.model import Bundle, load_bundle, sha256
+from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle, load_bundle
+from learners.model.tensors import sha256
 from learners.runs import stages
 from learners.runs.warm_start import settings_from_origin
 from learners.tasks.single import tree_of
@@ -231,8 +233,7 @@ def test_from_what_is_no_model(tmp_path: Path) -> None:
 
 
 def test_several_networks_begin_as_those_of_the_model(origin: Bundle) -> None:
-    from learners.backbones import Ensemble, build, copy_weights
-    from learners.backbones.building import NetworkSpec
+    from learners.backbones.building import Ensemble, NetworkSpec, build, copy_weights
 
     for head in ("stages", "cosine"):
         spec = NetworkSpec("test_resnet", 3, 32, head=head)

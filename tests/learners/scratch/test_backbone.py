@@ -15,10 +15,12 @@ from torch import nn
 from torchvision.models import vision_transformer
 
 from datasets.core.errors import SecondhandError
-from learners.backbones import NetworkSpec, build, native_size, parameter_groups
+from learners.backbones.building import build, native_size, parameter_groups
+from learners.backbones.spec import NetworkSpec
 from learners.finetune import main
-from learners.inference import Predictor, heatmap
-from learners.model import load_bundle
+from learners.inference.gradcam import heatmap
+from learners.inference.predictor import Predictor
+from learners.model.bundle import load_bundle
 from learners.scratch import vit
 from learners.scratch.convnets import DigitsCNN
 from tests.learners.scratch.agree import close, randomise

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items import DataSettings
+from datasets.items.settings import DataSettings
 from learners.tasks.base import Task
 from learners.tasks.choose import choose_task, task_of
 from learners.tasks.multi_label import MultiLabel
 from learners.tasks.single import SingleLabel
-from learners.uncertainty import Confidence
+from learners.uncertainty.decision import Confidence
 
 
 def model(confidence: Any) -> Any:

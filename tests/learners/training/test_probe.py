@@ -26,8 +26,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from datasets.core import progress
-from datasets.items import split_units
-from learners.backbones import NetworkSpec, build, parameter_groups
+from datasets.items.splits import split_units
+from learners.backbones.building import build, parameter_groups
+from learners.backbones.spec import NetworkSpec
 from learners.finetune import main
 from learners.training import checkpoints, objectives, probe
 from learners.training.objectives import MaskedLabelLoss

@@ -10,12 +10,12 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import SCORES, Outputs
-from learners.uncertainty.arrays import softmax
+from learners.uncertainty.arrays import Outputs, softmax
 from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.decision import NO_CLASS, Confidence
 from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
-from learners.uncertainty.scores import Mahalanobis
+from learners.uncertainty.scores import SCORES
+from learners.uncertainty.scores.mahalanobis import Mahalanobis
 from tests.learners.confidences import settings
 
 WIDTH = 16

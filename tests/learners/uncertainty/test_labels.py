@@ -11,8 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty import Confidence, Outputs
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.calibrators import fit_platt
+from learners.uncertainty.decision import Confidence
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, logsumexp
 
-from learners.uncertainty import Confidence, Outputs, Temperature, refitted
-from learners.uncertainty.refitting import CERTAIN, PULL, refit_temperature, refit_threshold
+from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.calibrators import Temperature
+from learners.uncertainty.decision import Confidence
+from learners.uncertainty.refitting import (
+    CERTAIN,
+    PULL,
+    refit_temperature,
+    refit_threshold,
+    refitted,
+)
 
 START = Temperature(1.0, 0.8, 1.2, 200)
 

@@ -11,20 +11,14 @@ from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.core.errors import SecondhandError
 from learners.evaluation.auroc import auroc
-from learners.uncertainty import Outputs
-from learners.uncertainty.arrays import softmax, with_margin
-from learners.uncertainty.scores import (
-    KNN,
-    MSP,
-    RMDS,
-    SCORES,
-    Combined,
-    Mahalanobis,
-    conformal_p,
-    mahalanobis,
-    make_score,
-    normalise,
-)
+from learners.uncertainty.arrays import Outputs, softmax, with_margin
+from learners.uncertainty.scores import SCORES, mahalanobis, make_score
+from learners.uncertainty.scores.base import normalise
+from learners.uncertainty.scores.combined import Combined, conformal_p
+from learners.uncertainty.scores.knn import KNN
+from learners.uncertainty.scores.mahalanobis import Mahalanobis
+from learners.uncertainty.scores.msp import MSP
+from learners.uncertainty.scores.rmds import RMDS
 
 CLASSES, WIDTH = 4, 12
 

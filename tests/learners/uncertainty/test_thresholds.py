@@ -13,9 +13,8 @@ from scipy.stats import beta
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
-from learners.files import jsonable
-from learners.uncertainty import Outputs
-from learners.uncertainty.arrays import with_margin
+from learners.files.checked import jsonable
+from learners.uncertainty.arrays import Outputs, with_margin
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.thresholds import (
     Threshold,

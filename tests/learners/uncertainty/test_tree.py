@@ -11,7 +11,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings, Settings
 from learners.model.bundle import load_bundle, save_bundle
-from learners.uncertainty import Outputs
+from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.tree import (
     MAX_DEPTH,

@@ -13,15 +13,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datasets.annotations import read_annotations
+from datasets.annotations.tracks import read_annotations
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.core.processes import CRASHED
-from datasets.items import TIME_AND_PLACE, Clock, load_table, read_deployments
+from datasets.items.clock import TIME_AND_PLACE, Clock
+from datasets.items.deployments import read_deployments
+from datasets.items.table import load_table
 from learners.active.listing import as_text
-from learners.inference import Prediction
-from learners.predictions import Events, RowSettings, check_out, write
-from learners.predictions.formats import raven_table
+from learners.inference.predictions import Prediction
+from learners.outputs.base import OUTPUTS, check_call
+from learners.outputs.raven import write_raven
+from learners.predictions.rows import Events, RowSettings
 from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from tests.datasets.audio.recordings import recording
@@ -66,7 +69,7 @@ def tabbed(path: Path) -> list[dict[str, str]]:
 def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
     names = (str(tmp_path / "recordings"),)
     shape = RowSettings(windows=True, names=names, band=(20.0, 4000.0))
-    write("raven", recordings, shape, tmp_path / "raven")
+    OUTPUTS["raven"].write(recordings, shape, tmp_path / "raven")
     tables = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
     assert tables == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
     assert tabbed(tmp_path / "raven/x.selections.txt") == []
@@ -81,7 +84,7 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
     # A recording that fits into one window is one row.
     (row,) = tabbed(tmp_path / "raven/deep/x.selections.txt")
     assert (row["Begin Time (s)"], row["End Time (s)"]) == ("0.0", "3.0")
-    write("audacity", recordings, shape, tmp_path / "audacity")
+    OUTPUTS["audacity"].write(recordings, shape, tmp_path / "audacity")
     text = (tmp_path / "audacity/x.wav.txt").read_text()
     assert text == "0.0\t1.0\ta\n2.0\t3.0\tb b\n"
     assert (tmp_path / "audacity/x.txt").read_text() == ""
@@ -90,17 +93,16 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
 def test_a_table_says_which_moment_of_strain_was_judged(capsys):
     one = answer("H-H1_strain.hdf5")._replace(at=1126259462.391)
     bad = one._replace(label="unknown", best="", at=NAN, reason=Reason(Why.BAD_FILE, "cut off"))
-    write("table", [one, bad], RowSettings(gps=True), None)
+    OUTPUTS["table"].write([one, bad], RowSettings(gps=True), None)
     first, last = capsys.readouterr().out.splitlines()
     assert "at GPS 1126259462.391 s" in first
     assert " at " not in last
-    write("table", [one._replace(at=2.5)], RowSettings(), None)
+    OUTPUTS["table"].write([one._replace(at=2.5)], RowSettings(), None)
     assert "at 2.500 s" in capsys.readouterr().out
 
 
 def test_a_table_never_rounds_a_probability_up_to_a_threshold(capsys):
-    write(
-        "table",
+    OUTPUTS["table"].write(
         [answer("a.jpg", "unknown", 0.9496), answer("b.jpg", "a", 0.29)],
         RowSettings(),
         None,
@@ -113,10 +115,10 @@ def test_a_table_never_rounds_a_probability_up_to_a_threshold(capsys):
 def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
     folder = tmp_path / "recordings"
     with pytest.raises(SecondhandError, match="already exists"):
-        check_out("raven", "sound", folder, overwrite=False)
-    check_out("raven", "sound", folder, overwrite=True)
+        check_call(OUTPUTS["raven"], RowSettings(), "sound", folder, overwrite=False)
+    check_call(OUTPUTS["raven"], RowSettings(), "sound", folder, overwrite=True)
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    write("raven", recordings, RowSettings(windows=True, names=(str(folder),)), folder)
+    OUTPUTS["raven"].write(recordings, RowSettings(windows=True, names=(str(folder),)), folder)
     assert {path: path.read_bytes() for path in before} == before
     assert len(list(folder.rglob("*.selections.txt"))) == 3
 
@@ -127,7 +129,7 @@ def test_a_pipe_or_device_is_refused_before_anything_is_predicted(tmp_path):
     os.mkfifo(pipe)
     for out in (pipe, Path("/dev/null"), Path("/dev/stdout")):
         with pytest.raises(SecondhandError, match=f"--out {out} "):
-            check_out("csv", "sound", out, overwrite=True)
+            check_call(OUTPUTS["csv"], RowSettings(), "sound", out, overwrite=True)
 
 
 def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
@@ -136,13 +138,13 @@ def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
         windows=(*recordings[2].windows, answer("x", "b b", 0.7, 3.0, 4.0))
     )
     for format in ("csv", "jsonl", "table", "raven", "audacity"):
-        write(format, [two], shape, None)
+        OUTPUTS[format].write([two], shape, None)
         lines = capsys.readouterr().out.splitlines()
         rows = [line for line in lines if "b b" in line]
         assert len(rows) == 1, format
         assert "2.0" in rows[0]
         assert "4.0" in rows[0]
-    write("camtrap-dp", [two], shape, tmp_path / "package")
+    OUTPUTS["camtrap-dp"].write([two], shape, tmp_path / "package")
     rows = list(csv.DictReader((tmp_path / "package/observations.csv").open()))
     assert [row["scientificName"] for row in rows] == ["a", "b b"]
     seconds = [
@@ -165,7 +167,7 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
     for name, stream, colour in (("file", io.StringIO(), ""), ("terminal", Terminal(), ""), ("plain", Terminal(), "1")):  # fmt: skip
         monkeypatch.setenv("NO_COLOR", colour)
         monkeypatch.setattr("sys.stdout", stream)
-        write("table", recordings, shape, None)
+        OUTPUTS["table"].write(recordings, shape, None)
         outputs[name] = stream.getvalue()
     assert "\x1b[32m" in outputs["terminal"]
     assert "\x1b[3" not in outputs["file"] + outputs["plain"]
@@ -185,9 +187,9 @@ def test_where_a_format_may_go(recordings, tmp_path):
         ("csv", "sound", tmp_path): "is a folder. Give a file",
     }.items():
         with pytest.raises(SecondhandError, match=message):
-            check_out(*call, overwrite=False)
+            check_call(OUTPUTS[call[0]], RowSettings(), *call[1:], overwrite=False)
     with pytest.raises(SecondhandError, match="a label track is for a single recording"):
-        write("audacity", recordings, RowSettings(windows=True), None)
+        OUTPUTS["audacity"].write(recordings, RowSettings(windows=True), None)
 
 
 def test_what_is_written_is_read_back(recordings, tmp_path):
@@ -199,13 +201,13 @@ def test_what_is_written_is_read_back(recordings, tmp_path):
     ]  # fmt: skip
     shape = RowSettings(windows=True, names=(str(folder),), band=(20.0, 4000.0))
     for format in ("raven", "audacity"):
-        write(format, recordings, shape, folder)
+        OUTPUTS[format].write(recordings, shape, folder)
         frame, *_ = read_annotations(folder)
         rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
         assert rows == expected, format
         for path in folder.rglob("*.txt"):
             path.unlink()
-    write("camtrap-dp", recordings[2:3], shape, folder)
+    OUTPUTS["camtrap-dp"].write(recordings[2:3], shape, folder)
     frame, *_ = read_annotations(folder)
     rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
     assert rows == expected[1:]
@@ -226,7 +228,7 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
     original = original._replace(label="b", at=times.get("gps", NAN))
     out = tmp_path / "answers.csv"
     if writer == "predict":
-        write("csv", [original], RowSettings(), out)
+        OUTPUTS["csv"].write([original], RowSettings(), out)
     else:
         write_csv(out, pd.DataFrame([original._asdict()]).drop(columns="windows"))
     (row,) = csv.DictReader(out.open())
@@ -243,13 +245,13 @@ def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
     files = [tone(tmp_path / name, 1.0) for name in names]
     rows = [answer(file, 'the "b"', 0.8, 0.1, 0.7 + n / 10) for n, file in enumerate(files)]
     expected = {(str(file), 'the "b"', 0.1, 0.7 + n / 10) for n, file in enumerate(files)}
-    write("raven", rows, RowSettings(names=[str(tmp_path)]), tmp_path)
+    OUTPUTS["raven"].write(rows, RowSettings(names=[str(tmp_path)]), tmp_path)
     for several in (False, True):
         if several:
             for path in tmp_path.glob("*.txt"):
                 path.unlink()
             with (tmp_path / "all.selections.txt").open("w") as stream:
-                raven_table(rows, RowSettings(), stream)
+                write_raven(rows, RowSettings(), stream)
         frame, rejected, _ = read_annotations(tmp_path)
         actual = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
         assert ({*actual}, rejected) == (expected, [])
@@ -266,7 +268,7 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
         first._replace(path=new[1]),
         first._replace(path=new[2], label="unknown", reason=OUT_OF_DISTRIBUTION),
     ]
-    write("csv", answers, RowSettings(hidden=("known",)), out)
+    OUTPUTS["csv"].write(answers, RowSettings(hidden=("known",)), out)
     with pytest.raises(SecondhandError, match="no label was corrected"):
         load_table([str(tmp_path / "known"), str(out)])
     rows = pd.read_csv(out, keep_default_na=False)
@@ -285,7 +287,7 @@ def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
     rows = [
         answer(path, label)._replace(at=-1.5) for path, label in zip(paths, labels, strict=True)
     ]
-    write("csv", rows, RowSettings(classes=labels), tmp_path / "answers.csv")
+    OUTPUTS["csv"].write(rows, RowSettings(classes=labels), tmp_path / "answers.csv")
     listed = [{"path": r.path, "label": "", "guess": r.label, "at": r.at} for r in rows]
     (tmp_path / "next.csv").write_text(as_text(["path", "label", "guess", "at"], listed))
     write_csv(tmp_path / "predictions.csv", pd.DataFrame(rows).drop(columns="windows"))
@@ -320,28 +322,28 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
         ("2019-06-05T00:00:00.250+02:00", "52.500000", "-4.250000", "north"),
         ("", "", "", ""),
     ]
-    write("csv", [long, plain], shape, tmp_path / "a.csv")
+    OUTPUTS["csv"].write([long, plain], shape, tmp_path / "a.csv")
     frame = read_cells(tmp_path / "a.csv")
     assert [*frame[[*TIME_AND_PLACE]].itertuples(index=False, name=None)] == expected
-    write("csv", [plain], shape, tmp_path / "b.csv")
+    OUTPUTS["csv"].write([plain], shape, tmp_path / "b.csv")
     assert [*read_cells(tmp_path / "b.csv")] == [*frame]
     for why, offset in (
         ("cut off", "+02:00"),
         (CRASHED, ""),
     ):  # only the name of a deadly file is read
         bad = answer(file, "unknown")._replace(reason=Reason(Why.BAD_FILE, why))
-        write("csv", [bad], RowSettings(clock=Clock()), tmp_path / "b.csv")
+        OUTPUTS["csv"].write([bad], RowSettings(clock=Clock()), tmp_path / "b.csv")
         assert read_cells(tmp_path / "b.csv")["time"].tolist() == [f"2019-06-04T23:59:58{offset}"]
-    write("csv", [plain], RowSettings(), tmp_path / "c.csv")
+    OUTPUTS["csv"].write([plain], RowSettings(), tmp_path / "c.csv")
     assert not {*read_cells(tmp_path / "c.csv")} & {*TIME_AND_PLACE}
-    write("jsonl", [long, plain], shape, tmp_path / "a.jsonl")
+    OUTPUTS["jsonl"].write([long, plain], shape, tmp_path / "a.jsonl")
     lines = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
     assert [line["time"] for line in lines] == [time for time, *_ in expected]
     assert [line["latitude"] for line in lines] == [52.5, 52.5, None]
-    write("raven", [long], shape._replace(names=[str(tmp_path)]), tmp_path / "raven")
+    OUTPUTS["raven"].write([long], shape._replace(names=[str(tmp_path)]), tmp_path / "raven")
     rows = tabbed(tmp_path / "raven/north/20190604_235958.selections.txt")
     assert [row["Time"] for row in rows] == [time for time, *_ in expected[:2]]
     assert [row["Deployment"] for row in rows] == ["north", "north"]
     events = shape._replace(windows=False, events=Events())
-    write("csv", [long], events, tmp_path / "e.csv")
+    OUTPUTS["csv"].write([long], events, tmp_path / "e.csv")
     assert read_cells(tmp_path / "e.csv")["time"].tolist() == [expected[0][0]]

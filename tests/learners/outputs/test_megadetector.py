@@ -14,22 +14,12 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.images import Box
-from learners.backbones.building import NetworkSpec, build
-from learners.inference import Predictor
-from learners.model.bundle import Bundle, load_bundle, save_bundle
+from datasets.images.boxes import Box
+from learners.inference.predictor import Predictor
+from learners.model.bundle import load_bundle, save_bundle
 from learners.predict import main
-from tests.learners.confidences import settings
 
 LEFT, RIGHT = [0.0, 0.0, 0.4, 0.8], [0.55, 0.1, 0.4, 0.8]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    torch.manual_seed(0)
-    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
-    bundle = Bundle(network, spec, ["fox", "hare", "owl"], preprocessing, confidence=settings(3))
-    return str(save_bundle(bundle, tmp_path_factory.mktemp("models") / "model"))
 
 
 def test_a_model_of_boxes_says_that_it_is_given_whole_photos(model, camera, tmp_path, capsys):

@@ -22,10 +22,13 @@ from typing import Any, NamedTuple
 
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import kind_of
-from datasets.items import UNKNOWN, Clock, Deployment, is_zoned, iso
-from learners.inference import Prediction
+from datasets.items.clock import Clock, is_zoned, iso
+from datasets.items.deployments import Deployment
+from datasets.items.labels import UNKNOWN
+from learners.inference.predictions import Prediction
+from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.predictions.rows import RowSettings
-from learners.uncertainty import Why
+from learners.uncertainty.gates import Why
 
 log = logging.getLogger(__name__)
 
@@ -230,13 +233,16 @@ class _Package:
         return [text for text, number in texts.items() if number]
 
 
-def write_camtrap(predictions: Iterable[Prediction], shape: RowSettings, folder: Path) -> None:
+def write_camtrap(
+    predictions: Iterable[Prediction], shape: RowSettings, folder: Path | None
+) -> None:
     """Write ``deployments.csv``, ``media.csv``, ``observations.csv`` and ``datapackage.json`` to a folder.
 
     Class names are taken as scientific names of animals. "unknown" becomes the observation type unknown,
     silence and background become blank, and a bad file is unclassified, with the reason. Events have observations of
     their own, beside those of their files.
     """
+    assert folder is not None  # `needs_out`
     folder.mkdir(parents=True, exist_ok=True)
     classifier = shape.provenance.classifier if shape.provenance else "Secondhand"
     clock = shape.clock or Clock(folders=shape.names)
@@ -380,3 +386,21 @@ def _time(
         return ""
     later = 0 if math.isnan(seconds) else whole(seconds)
     return iso(moment.replace(microsecond=0), later).replace("+00:00", "Z")
+
+
+def _check(shape: RowSettings, kind: str) -> str:
+    if not shape.exclusive:
+        return "does not support multi-label models. Use --format csv"
+    return only_for("picture", "sound")(shape, kind)
+
+
+OUTPUTS.add(
+    Output(
+        "camtrap-dp",
+        write_camtrap,
+        _check,
+        folder=True,
+        needs_out="several tables. Give a folder",
+        parts=True,
+    )
+)

@@ -18,15 +18,18 @@ import jsonschema
 import pytest
 from PIL import Image
 
-from datasets.annotations import read_annotations
-from datasets.images import Box
-from datasets.items import Clock, read_deployments
-from learners.inference import Bursts, Prediction
-from learners.predictions import RowSettings, write
+from datasets.annotations.tracks import read_annotations
+from datasets.images.boxes import Box
+from datasets.items.clock import Clock
+from datasets.items.deployments import read_deployments
+from learners.inference.bursts import Bursts
+from learners.inference.predictions import Prediction
+from learners.outputs.base import OUTPUTS
+from learners.predictions.rows import RowSettings
 from learners.uncertainty.gates import Reason, Why
 from tests.datasets.images.test_capture_time import photo as exif_photo
 from tests.learners.inference.test_predictions import tone
-from tests.learners.predictions.test_formats import answer
+from tests.learners.outputs.test_outputs import answer
 
 URI = {"type": "string", "pattern": "^https://.*/1\\.0\\.2/"}
 NAMES = ["deployments", "media", "observations"]
@@ -201,7 +204,7 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
     rows = [answer(path, label) for path, label in zip(files, ("Lynx lynx", "human", "Lynx lynx", "vehicle"), strict=True)]  # fmt: skip
     shape = RowSettings(names=[str(tmp_path / "package"), str(tmp_path / "else")])
     package = tmp_path / "package"
-    write("camtrap-dp", rows, shape, package)
+    OUTPUTS["camtrap-dp"].write(rows, shape, package)
     assert invalid_cells(package) == []
     sites = read(package, "deployments")
     assert [row["deploymentID"] for row in sites] == ["north", "north 2", "south"]
@@ -225,7 +228,7 @@ def test_what_files_do_not_tell_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     Image.new("RGB", (8, 8)).save(copied)
     os.utime(copied, (datetime(2020, 1, 2, tzinfo=UTC).timestamp(),) * 2)
     with caplog.at_level(logging.WARNING):
-        write("camtrap-dp", [answer(known), answer(copied)], RowSettings(), tmp_path)
+        OUTPUTS["camtrap-dp"].write([answer(known), answer(copied)], RowSettings(), tmp_path)
     assert invalid_cells(tmp_path) == ["deployments: latitude", "deployments: longitude"]
     media = read(tmp_path, "media")
     assert [row["timestamp"] for row in media] == ["2024-05-06T07:08:09Z", "2020-01-02T00:00:00Z"]
@@ -244,7 +247,7 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
     silent = answer(file, "unknown")._replace(reason=Reason(Why.NO_SIGNAL))
     refused = answer(tmp_path / "gone.jpg", "unknown", math.nan)
     refused = refused._replace(reason=Reason(Why.BAD_FILE, "gone"), best="")
-    write("camtrap-dp", [answer(file, "unknown"), silent, refused], RowSettings(), tmp_path)
+    OUTPUTS["camtrap-dp"].write([answer(file, "unknown"), silent, refused], RowSettings(), tmp_path)
     assert invalid_cells(tmp_path) == [
         "media: timestamp", "observations: eventEnd", "observations: eventStart",
     ], "a file that is not there has no time"  # fmt: skip
@@ -260,7 +263,7 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
 
 def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> None:
     path = tone(tmp_path / "20190604_221500Z.wav", 3.0)
-    write("camtrap-dp", [answer(path, "a", 0.8, 0.2, 0.7)], RowSettings(), tmp_path)
+    OUTPUTS["camtrap-dp"].write([answer(path, "a", 0.8, 0.2, 0.7)], RowSettings(), tmp_path)
     (row,) = read(tmp_path, "observations")
     assert (row["eventStart"], row["eventEnd"]) == ("2019-06-04T22:15:00Z", "2019-06-04T22:15:01Z")
     assert invalid_cells(tmp_path) == ["deployments: latitude", "deployments: longitude"]
@@ -275,7 +278,7 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
     )
     clock = Clock(read_deployments(tmp_path / "d.csv"), [str(tmp_path)])
     package = tmp_path / "package"
-    write("camtrap-dp", map(answer, files), RowSettings(clock=clock), package)
+    OUTPUTS["camtrap-dp"].write(map(answer, files), RowSettings(clock=clock), package)
     north, south = read(package, "deployments")
     assert north["deploymentID"] == "north"
     assert (north["latitude"], north["longitude"]) == ("52.5", "-4.25")
@@ -304,7 +307,7 @@ def test_a_guess_moves_no_period_and_a_failed_photo_keeps_its_time(tmp_path: Pat
         "deploymentID,deploymentStart,deploymentEnd\nnorth,2024-05-01T08:00:00Z,2024-06-01\n"
     )
     clock = Clock(read_deployments(tmp_path / "d.csv"))
-    write("camtrap-dp", [*rows, answer(late)], RowSettings(clock=clock), tmp_path / "a")
+    OUTPUTS["camtrap-dp"].write([*rows, answer(late)], RowSettings(clock=clock), tmp_path / "a")
     media = read(tmp_path / "a", "media")
     taken = ["2024-05-06T07:08:09Z"] * 2 + ["2026-01-01T00:00:00Z", "2025-01-01T00:00:00Z"]
     assert [row["timestamp"] for row in media] == taken
@@ -316,7 +319,7 @@ def test_a_guess_moves_no_period_and_a_failed_photo_keeps_its_time(tmp_path: Pat
     assert site["deploymentStart"] == "2024-05-01T08:00:00Z"
     assert site["deploymentEnd"] == "2024-06-01T23:59:59Z"
     assert site["timestampIssues"] == "true"
-    write("camtrap-dp", rows, RowSettings(), tmp_path / "b")
+    OUTPUTS["camtrap-dp"].write(rows, RowSettings(), tmp_path / "b")
     (folder,) = read(tmp_path / "b", "deployments")
     assert folder["deploymentStart"] == folder["deploymentEnd"] == "2024-05-06T07:08:09Z"
 
@@ -328,7 +331,7 @@ def test_times_at_a_change_of_the_clocks_are_flagged_and_not_moved(tmp_path: Pat
     ]
     (tmp_path / "d.csv").write_text("deployment,timezone\nnorth,Europe/Amsterdam\n")
     clock = Clock(read_deployments(tmp_path / "d.csv"))
-    write("camtrap-dp", map(answer, files), RowSettings(clock=clock), tmp_path / "a")
+    OUTPUTS["camtrap-dp"].write(map(answer, files), RowSettings(clock=clock), tmp_path / "a")
     media = read(tmp_path / "a", "media")
     assert [row["timestamp"] for row in media] == [f"2024-03-31T0{h}:50:00+01:00" for h in (1, 2, 3)]  # fmt: skip
     assert [bool(row["mediaComments"]) for row in media] == [False, True, False]
@@ -370,7 +373,7 @@ def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -
     def written(format: str, name: str) -> Path:
         bursts = Bursts(clock, 0.5)
         shape = RowSettings(clock=clock, bursts=bursts, windows=format == "camtrap-dp")
-        write(format, bursts(frames), shape, tmp_path / name)
+        OUTPUTS[format].write(bursts(frames), shape, tmp_path / name)
         return tmp_path / name
 
     package = written("camtrap-dp", "package")

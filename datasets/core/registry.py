@@ -1,0 +1,70 @@
+"""Registries: things of one group by name, each in a file of its own, and those of other packages."""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Protocol, TypeVar
+
+from datasets.core.errors import SecondhandError
+
+
+class Named(Protocol):
+    """Something with a name; that of a registered thing is a word of the command line."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
+log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())
+
+
+class Registry(Mapping[str, T]):
+    """The things of a group by name, in alphabetical order.
+
+    The modules of a package of this program register theirs by `add` and are imported when a name is first looked up.
+    Packages of others name theirs as entry points of the group ``secondhand.NAME``; one that cannot be imported is
+    left out with a warning, and one cannot replace what is registered already.
+
+    Parameters
+    ----------
+    package : package of this program, such as ``learners.outputs``. The last word is the name of the group.
+    """
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self._things: dict[str, T] = {}
+        self._is_complete = False
+
+    def add(self, thing: T) -> T:
+        """Register a thing; raises SecondhandError if its name is taken."""
+        if thing.name in self._things:
+            raise SecondhandError(f"{self.package}: {thing.name!r} is registered already")
+        self._things[thing.name] = thing
+        return thing
+
+    def __getitem__(self, name: str) -> T:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._all()))
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, T]:
+        if not self._is_complete:
+            self._is_complete = True  # before the imports, which may look up names themselves
+            for module in pkgutil.iter_modules(import_module(self.package).__path__):
+                import_module(f"{self.package}.{module.name}")
+            for point in entry_points(group=f"secondhand.{self.package.rpartition('.')[2]}"):
+                try:
+                    self.add(point.load())
+                except Exception as error:  # of another's package: anything
+                    log.warning("%s of %s is left out: %s", point.name, point.value, error)
+        return self._things

@@ -1,0 +1,137 @@
+"""What an output format is, and the registry of all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TextIO
+
+from datasets.core.cells import check_not_spreadsheet
+from datasets.core.errors import SecondhandError
+from datasets.core.files import file_beside, is_replaceable
+from datasets.core.registry import Registry
+from learners.inference.predictions import Prediction
+from learners.predictions.journal import journal_file
+from learners.predictions.provenance import check_record
+from learners.predictions.rows import RowSettings
+
+
+@dataclass(frozen=True)
+class Output:
+    """A format of predictions, the word behind ``--format``.
+
+    Attributes
+    ----------
+    write : writes predictions to a file or folder, or to standard output for None. An existing file is replaced as a
+        whole; other files in a folder stay.
+    check : returns what of a call the format cannot write, as the end of a sentence that begins with ``--format NAME``;
+        "" if it writes everything. It is called with the rows and the kind of data before anything is predicted.
+    folder : ``--out`` is a folder of files.
+    needs_out : what it writes, if that cannot go to standard output, and what to give as ``--out``.
+    lists_classes : it has a column for the most probable classes.
+    windows : a recording has a row for each window, also without ``--windows``.
+    parts : a picture has a row for each box of a detector, also without ``--windows``.
+    """
+
+    name: str
+    write: Callable[[Iterable[Prediction], RowSettings, Path | None], None]
+    check: Callable[[RowSettings, str], str] = lambda shape, kind: ""
+    folder: bool = False
+    needs_out: str = ""
+    lists_classes: bool = False
+    windows: bool = False
+    parts: bool = False
+
+
+OUTPUTS: Registry[Output] = Registry("learners.outputs")
+
+
+def find_output(name: str) -> Output:
+    """The format of a name.
+
+    Raises
+    ------
+    SecondhandError : there is none.
+    """
+    if name in OUTPUTS:
+        return OUTPUTS[name]
+    near = get_close_matches(name, OUTPUTS, 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise SecondhandError(f"--format {name}: must be one of {', '.join(OUTPUTS)}.{hint}")
+
+
+def only_for(*kinds: str) -> Callable[[RowSettings, str], str]:
+    """An `Output.check` that refuses other kinds of data."""
+
+    def check(shape: RowSettings, kind: str) -> str:
+        if kind in kinds:
+            return ""
+        return (
+            f"is for {' and '.join(kinds)}, but this is a model for {kind}. Choose another --format"
+        )
+
+    return check
+
+
+def as_text(
+    write: Callable[[Iterable[Prediction], RowSettings, TextIO], None],
+    finish: Callable[[Path], object] = lambda file: None,
+) -> Callable[[Iterable[Prediction], RowSettings, Path | None], None]:
+    """An `Output.write` for a format that is one text, from a function that writes it to a stream.
+
+    ``finish`` : called with the written file, before it is renamed to its place.
+    """
+
+    def to_file(predictions: Iterable[Prediction], shape: RowSettings, out: Path | None) -> None:
+        if out is None:
+            write(predictions, shape, sys.stdout)
+            return
+        # File names that are not UTF-8 are written byte by byte.
+        with (
+            file_beside(out) as beside,
+            open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream,
+        ):
+            write(predictions, shape, stream)
+            stream.close()
+            finish(beside)
+
+    return to_file
+
+
+def check_call(
+    output: Output, shape: RowSettings, kind: str, out: Path | None, *, overwrite: bool
+) -> None:
+    """Check what a format shall write, and where.
+
+    Raises
+    ------
+    SecondhandError : the rows, the ``kind`` of data or ``out`` do not suit it, or ``out`` exists without ``overwrite``
+        and is not an unfinished job.
+    """
+    if problem := output.check(shape, kind):
+        raise SecondhandError(f"--format {output.name} {problem}")
+    if out is None:
+        if output.needs_out:
+            raise SecondhandError(f"--format {output.name} writes {output.needs_out} as --out")
+        return
+    if not output.folder and out.is_dir():
+        raise SecondhandError(
+            f"--out {out} is a folder. Give a file, such as {out / 'predictions.csv'}"
+        )
+    if output.folder and out.exists() and not out.is_dir():
+        raise SecondhandError(
+            f"--out {out} is a file, but --format {output.name} writes a folder. Give a folder"
+        )
+    if not out.is_dir() and not is_replaceable(out):
+        raise SecondhandError(f"--out {out} is a pipe or a device. Give a file")
+    if not output.folder:
+        check_not_spreadsheet(out)
+    occupied = any(out.iterdir()) if out.is_dir() else out.exists()
+    if occupied and not overwrite and not journal_file(out).exists():
+        raise SecondhandError(
+            f"--out {out} already exists. Choose another name or give --overwrite"
+        )
+    check_record(out, overwrite=overwrite)

@@ -1,0 +1,49 @@
+"""Selection tables of Raven (https://ravensoundsoftware.com), one for each recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TextIO
+
+from datasets.items.clock import TIME_AND_PLACE
+from learners.inference.predictions import Prediction, cell
+from learners.outputs.base import OUTPUTS, Output, only_for
+from learners.outputs.tracks import as_tracks, labelled_rows
+from learners.predictions.rows import RowSettings
+
+COLUMNS = (
+    "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",
+    "High Freq (Hz)", "Begin Path", "File Offset (s)", "Annotation", "Score",
+)  # fmt: skip
+#: Columns for time and place; Raven shows columns of any other name as annotations.
+_PLACE = tuple(map(str.capitalize, TIME_AND_PLACE))
+
+
+def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
+    """Write a tab-separated Raven selection table; times are seconds in the recording of "Begin Path"."""
+    from datasets.annotations.tracks import tab_cell  # which imports pandas
+
+    write = partial(print, sep="\t", file=stream)
+    write(*COLUMNS, *(_PLACE if shape.clock else ()))
+    low, high = (f"{frequency:.1f}" for frequency in shape.band)
+    number = 0
+    for prediction in predictions:
+        for row in labelled_rows(prediction, shape):
+            number += 1
+            write(
+                number, "Spectrogram 1", 1, row.start, row.end, low, high,
+                tab_cell(row.path), row.start, tab_cell(row.label), f"{row.sure:.6f}",
+                *(tab_cell(str(cell(v, name))) for name, v in shape.more(row).items()),
+            )  # fmt: skip
+
+
+OUTPUTS.add(
+    Output(
+        "raven",
+        as_tracks(write_raven, ".selections.txt"),
+        only_for("sound"),
+        folder=True,
+        windows=True,
+    )
+)

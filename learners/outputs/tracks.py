@@ -1,0 +1,66 @@
+"""What the annotation tables of sound editors share: a table for each recording, of its labelled rows."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TextIO
+
+from datasets.core.files import write_beside
+from datasets.core.scanning import below
+from datasets.items.labels import UNKNOWN
+from learners.inference.predictions import Prediction
+from learners.predictions.rows import RowSettings, with_full_span
+
+
+def as_tracks(
+    write: Callable[[Iterable[Prediction], RowSettings, TextIO], None], ending: str
+) -> Callable[[Iterable[Prediction], RowSettings, Path | None], None]:
+    """An `Output.write` that writes a table for each readable recording, named after it, in the same subfolders.
+
+    Standard output gets one table of all.
+    """
+
+    def to_folder(
+        predictions: Iterable[Prediction], shape: RowSettings, folder: Path | None
+    ) -> None:
+        if folder is None:
+            write(predictions, shape, sys.stdout)
+            return
+        used_names: set[str] = set()
+        for prediction in predictions:
+            if prediction.reason.failed:
+                continue
+            names = _table_names(below(prediction.path, shape.names), ending)
+            name = next(name for name in names if name not in used_names)
+            used_names.add(name)
+            text = io.StringIO()
+            write([prediction], shape, text)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            write_beside(
+                folder / name, text.getvalue().encode("utf-8", "surrogateescape"), durable=False
+            )
+
+    return to_folder
+
+
+def labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Prediction]:
+    """Rows whose label is not "unknown", with numeric times."""
+    for row in shape.rows(prediction):
+        if row.label == UNKNOWN:
+            continue
+        row = with_full_span(row)
+        # The length of a recording that has been deleted is NaN.
+        yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row
+
+
+def _table_names(path: str, ending: str) -> Iterator[str]:
+    """Yield names for a recording's table: ``a.txt`` for a.wav, then ``a.wav.txt``, ``a.wav.2.txt``, …"""
+    yield os.path.splitext(path)[0] + ending
+    yield path + ending
+    yield from (f"{path}.{number}{ending}" for number in count(2))

@@ -1,0 +1,49 @@
+"""Predicts the boxes that a detector found in pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from datasets.core.errors import BadFile
+from datasets.spectrograms.pictures import Source
+from learners.inference.predictions import Prediction
+from learners.uncertainty.gates import Reason, Why
+
+if TYPE_CHECKING:
+    from datasets.annotations.megadetector import Detections
+
+
+def boxes_of(
+    detections: Detections, classes: Sequence[str]
+) -> Callable[[Source], list[tuple[Source, BadFile | Reason | None]]]:
+    """Function from a picture to its boxes that reach the limit, each with the reason why it is not predicted.
+
+    Boxes of people and vehicles are not predicted, unless the model has a class of this name. Without a box the
+    picture itself is blank.
+    """
+    classified = {*detections.classified, *classes}
+
+    def boxes(file: Source) -> list[tuple[Source, BadFile | Reason | None]]:
+        if failure := detections.frames[file.path].failure:
+            return [(file, BadFile(file.path, failure))]
+        if not os.path.isfile(file.path):
+            return [(file, BadFile(file.path, "there is no such file"))]
+        found = [
+            (
+                file._replace(box=one.box),
+                None if one.category in classified else Reason(Why.NOT_ANIMAL, one.category),
+            )
+            for one in detections.boxes(file.path)
+        ]
+        return [*found] or [(file, Reason(Why.BLANK))]
+
+    return boxes
+
+
+def with_detections(prediction: Prediction, detections: Detections) -> Prediction:
+    """The prediction of a picture and of its boxes, with the confidences of the detector."""
+    windows = tuple(with_detections(window, detections) for window in prediction.windows)
+    confidence = detections.confidence(prediction.path, prediction.box)
+    return prediction._replace(windows=windows, detection=confidence)
