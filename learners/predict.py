@@ -53,11 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.predictions.jobs import predict_files
     from learners.predictions.provenance import Provenance
 
-    settings.model = str(model_folder(settings.model))
-    bundle = load_bundle(settings.model, network=False)
     output = find_output(
         settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
     )
+    settings.model = str(model_folder(settings.model))
+    bundle = load_bundle(settings.model, network=False)
     options = _options(settings, bundle, output)
     device = "cpu" if settings.cluster else settings.device
     detections = _detections(settings, bundle)

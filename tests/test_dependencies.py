@@ -27,6 +27,7 @@ UNSEEN = {
     "mypy": "make quality",
     "myst-nb": "make docs",
     "numpydoc": "make docs",
+    "accelerate": "accelerate launch, which starts the processes of a training",
     "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
     "pydata-sphinx-theme": "make docs",

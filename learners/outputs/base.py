@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TextIO
 
@@ -58,6 +57,8 @@ def find_output(name: str) -> Output:
     """
     if name in OUTPUTS:
         return OUTPUTS[name]
+    from difflib import get_close_matches  # of a wrong call alone
+
     near = get_close_matches(name, OUTPUTS, 1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise SecondhandError(f"--format {name}: must be one of {', '.join(OUTPUTS)}.{hint}")

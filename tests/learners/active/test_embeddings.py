@@ -252,7 +252,7 @@ def test_a_full_disk_costs_nothing_that_was_there(store, pool, tmp_path, monkeyp
 HOLDS = """
 import sys
 from pathlib import Path
-from learners.files import locked
+from learners.files.lock import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()

@@ -304,9 +304,6 @@ CALLS = {
     ("finetune", "--data"): "--data needs a value.",
     ("predict", "model a.jpg --formt csv"): "there is no flag --formt. Did you mean --format?",
     ("predict", "model a.jpg --form csv"): "there is no flag --form. Did you mean --format?",
-    ("predict", "model a.jpg --format pdf"): (
-        "--format pdf: must be csv, jsonl, table, raven, audacity, camtrap-dp, megadetector"
-    ),
     ("predict", "model a.jpg --resize crop"): (
         "--resize is a flag of finetune: a model keeps the setting that it was trained with. "
         "Leave it out."

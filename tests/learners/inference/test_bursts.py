@@ -24,7 +24,7 @@ from learners.predict import main
 from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.gates import Reason, Why
 from learners.uncertainty.thresholds import threshold_for_accuracy
-from tests.learners.outputs.test_megadetector import model  # noqa: F401
+from tests.learners.outputs.conftest import model  # noqa: F401
 
 CLASSES = ("fox", "hare", "owl")
 

@@ -255,12 +255,12 @@ def test_sizes_are_compared_before_a_network_is_built(folder, monkeypatch):
 
 
 def test_members_that_the_file_does_not_have(folder, tmp_path, monkeypatch):
+    three = save_bundle(make(members=3), tmp_path / "three")
     monkeypatch.setattr(
         "learners.backbones.building.build", lambda *a, **k: pytest.fail("a network was built")
     )
     edit(folder, network={"members": 16})
     refuse(folder, WEIGHTS, r"last layer has shape \[\].*in each of 16 members")
-    three = save_bundle(make(members=3), tmp_path / "three")
     for claimed in (4, 1):
         edit(three, network={"members": claimed})
         refuse(three, WEIGHTS, r"last layer has shape \[\]")

@@ -168,7 +168,7 @@ def test_a_full_disk_stops_it_in_order_and_with_room_it_goes_on(
 
 def test_two_at_work_on_one_answer_keep_out_of_each_others_way(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom learners.predictions import Journal\n"
+        "import sys, time\nfrom pathlib import Path\nfrom learners.predictions.journal import Journal\n"
         "with Journal(Path(sys.argv[1]), {}):\n    print('there', flush=True)\n    time.sleep(60)\n"
     )
     program = Program("-c", code, str(tmp_path / "answers.csv"))
