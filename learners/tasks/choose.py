@@ -29,4 +29,5 @@ def choose_task(data: DataSettings, origin: Bundle | None = None) -> Task:
 
 def task_of(model: Bundle) -> Task:
     """The task that a model was trained for."""
-    return SingleLabel() if model.decider.exclusive else MultiLabel()
+    decider = model.decider
+    return SingleLabel(tree=decider.tree) if decider.exclusive else MultiLabel()

@@ -124,6 +124,12 @@ class SingleLabel:
     def match_labels(self, table: ItemTable, classes: Sequence[str], columns: None) -> list[str]:
         """Files whose label is not a class of the model become files of unknown classes."""
         labels = table.frame["label"]
+        is_group = labels.isin([] if self.tree is None else self.tree.names[len(classes) :])
+        for path, label in table.frame.loc[is_group, ["path", "label"]].to_numpy()[:1]:
+            raise SecondhandError(
+                f"{path}: the label {label!r} is a group above the model's classes. Give the class as label, or leave "
+                "such files out"
+            )
         is_other = ~labels.isin(classes)
         names = sorted(labels[is_other].unique())
         near = {spelling_key(name): name for name in classes}
