@@ -106,7 +106,7 @@ QUESTIONS: dict[str, dict[str, list[str]]] = {
         "discover": ["learners.discover", "{model}", "{dir}/card", *_POOL],
         "search": ["learners.search", "{model}", "{dir}/card/0/0.png", "{dir}/card", "--top", "9"],
     },
-    "scenes": {"windows": [*_PREDICT, "{dir}/card", "--top", "5"]},
+    "scenes": {"windows": [*_SOUND, "--windows", "--top", "5"]},
     "onnx": {
         "onnx": [*_PREDICT, "{dir}/card", "--engine", "onnx"],
         "torch": [*_PREDICT, "{dir}/card", "--engine", "torch"],
