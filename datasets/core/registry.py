@@ -28,8 +28,8 @@ class Registry(Mapping[str, T]):
     """The things of a group by name, in alphabetical order.
 
     The modules of a package of this program register theirs by `add` and are imported when a name is first looked up.
-    Packages of others name theirs as entry points of the group ``secondhand.NAME``; one that cannot be imported is
-    left out with a warning, and one cannot replace what is registered already.
+    Packages of others name theirs as entry points of the group ``secondhand.NAME``, which are looked for when a name is
+    not ours; one that cannot be imported is left out with a warning, and one cannot replace what is registered already.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Registry(Mapping[str, T]):
     def __init__(self, package: str) -> None:
         self.package = package
         self._things: dict[str, T] = {}
-        self._is_complete = False
+        self._has_ours = self._has_others = False
 
     def add(self, thing: T) -> T:
         """Register a thing; raises SecondhandError if its name is taken."""
@@ -49,7 +49,8 @@ class Registry(Mapping[str, T]):
         return thing
 
     def __getitem__(self, name: str) -> T:
-        return self._all()[name]
+        ours = self._ours()
+        return ours[name] if name in ours else self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._all()))
@@ -57,11 +58,17 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._all())
 
-    def _all(self) -> dict[str, T]:
-        if not self._is_complete:
-            self._is_complete = True  # before the imports, which may look up names themselves
+    def _ours(self) -> dict[str, T]:
+        if not self._has_ours:
+            self._has_ours = True  # before the imports, which may look up names themselves
             for module in pkgutil.iter_modules(import_module(self.package).__path__):
                 import_module(f"{self.package}.{module.name}")
+        return self._things
+
+    def _all(self) -> dict[str, T]:
+        self._ours()
+        if not self._has_others:
+            self._has_others = True
             for point in entry_points(group=f"secondhand.{self.package.rpartition('.')[2]}"):
                 try:
                     self.add(point.load())

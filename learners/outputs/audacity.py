@@ -7,8 +7,8 @@ from typing import TextIO
 
 from datasets.core.errors import SecondhandError, one_line
 from learners.inference.predictions import Prediction
-from learners.outputs.base import OUTPUTS, Output, only_for
-from learners.outputs.tracks import as_tracks, labelled_rows
+from learners.outputs.base import OUTPUTS
+from learners.outputs.tracks import labelled_rows, track_output
 from learners.predictions.rows import RowSettings
 
 
@@ -31,12 +31,4 @@ def write_audacity(predictions: Iterable[Prediction], shape: RowSettings, stream
             stream.write(f"{row.start!r}\t{row.end!r}\t{one_line(row.label)}\n")
 
 
-OUTPUTS.add(
-    Output(
-        "audacity",
-        as_tracks(write_audacity, ".txt"),
-        only_for("sound"),
-        folder=True,
-        windows=True,
-    )
-)
+OUTPUTS.add(track_output("audacity", write_audacity, ".txt"))

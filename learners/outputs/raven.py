@@ -8,8 +8,8 @@ from typing import TextIO
 
 from datasets.items.clock import TIME_AND_PLACE
 from learners.inference.predictions import Prediction, cell
-from learners.outputs.base import OUTPUTS, Output, only_for
-from learners.outputs.tracks import as_tracks, labelled_rows
+from learners.outputs.base import OUTPUTS
+from learners.outputs.tracks import labelled_rows, track_output
 from learners.predictions.rows import RowSettings
 
 COLUMNS = (
@@ -38,12 +38,4 @@ def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             )  # fmt: skip
 
 
-OUTPUTS.add(
-    Output(
-        "raven",
-        as_tracks(write_raven, ".selections.txt"),
-        only_for("sound"),
-        folder=True,
-        windows=True,
-    )
-)
+OUTPUTS.add(track_output("raven", write_raven, ".selections.txt"))

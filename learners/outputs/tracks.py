@@ -15,13 +15,14 @@ from datasets.core.files import write_beside
 from datasets.core.scanning import below
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictions import Prediction
+from learners.outputs.base import Output, only_for
 from learners.predictions.rows import RowSettings, with_full_span
 
 
-def as_tracks(
-    write: Callable[[Iterable[Prediction], RowSettings, TextIO], None], ending: str
-) -> Callable[[Iterable[Prediction], RowSettings, Path | None], None]:
-    """An `Output.write` that writes a table for each readable recording, named after it, in the same subfolders.
+def track_output(
+    name: str, write: Callable[[Iterable[Prediction], RowSettings, TextIO], None], ending: str
+) -> Output:
+    """A format for sound: a table for each readable recording, named after it, in the same subfolders.
 
     Standard output gets one table of all.
     """
@@ -46,7 +47,7 @@ def as_tracks(
                 folder / name, text.getvalue().encode("utf-8", "surrogateescape"), durable=False
             )
 
-    return to_folder
+    return Output(name, to_folder, only_for("sound"), folder=True, windows=True)
 
 
 def labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Prediction]:
