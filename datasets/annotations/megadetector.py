@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
+from datasets.core.part import Box
 from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import PACKAGE, in_any_form, kind_of
-from datasets.images.boxes import Box, box_in_picture
+from datasets.images.boxes import box_in_picture
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError, counted
+from datasets.core.part import Part
 from datasets.items.splits import components
-from datasets.spectrograms.pictures import Source
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -128,14 +128,14 @@ def _majority_clusters(
 
 
 def thumbnails_of(
-    sources: Sequence[Source], open_item: Callable[[Source], Image.Image]
+    sources: Sequence[Part], open_item: Callable[[Part], Image.Image]
 ) -> NDArray[np.float32]:
     """Thumbnail of each item, float32 [n, side, side]; zeros for items without a picture.
 
     ``open_item`` : returns the picture of an item, or raises SecondhandError.
     """
 
-    def look(source: Source) -> NDArray[np.float32]:
+    def look(source: Part) -> NDArray[np.float32]:
         try:
             return thumbnail(open_item(source))
         except SecondhandError:

@@ -19,6 +19,7 @@ from datasets.audio.decode import ULTRASOUND
 from datasets.audio.recorders import time_expansion
 from datasets.audio.settings import MelSettings, window_of
 from datasets.core.errors import Rejected, SecondhandError, counted, one_line
+from datasets.core.part import parts_of
 from datasets.images.exif import GAP_MINUTES, capture_sessions
 from datasets.images.opening import open_picture
 from datasets.items.clock import Clock
@@ -48,7 +49,7 @@ from datasets.items.splits import (
 )
 from datasets.items.table import ItemTable, load_table, load_unknown, summary
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
-from datasets.spectrograms.pictures import PictureCache, source_of
+from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.spectrograms.windows import cut_windows, render_rows
 
@@ -499,10 +500,9 @@ def _thumbnails(
     spectrogram, cache = infer_spectrogram(table.kind, frame, signal), picture_cache(signal)
     rows, _ = cut_windows(frame, spectrogram, overlap=signal.overlap)
     rows, _ = render_rows(rows, spectrogram, cache)
-    sources = [source_of(row) for row in rows.to_dict("records")]
     return rows, thumbnails_of(
-        sources,
-        lambda item: open_picture(cache.get(item.path, spectrogram, item.start, item.end, item.at)),
+        parts_of(rows),
+        lambda item: open_picture(cache.get(item, spectrogram)),
     )
 
 

@@ -35,6 +35,7 @@ from datasets.core.cells import (
     with_points,
 )
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.part import PART_COLUMNS, Box
 from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import (
     LINK_LOOP,
@@ -49,14 +50,14 @@ from datasets.core.scanning import (
 )
 from datasets.embeddings.reading import has_embeddings, read_embeddings
 from datasets.embeddings.vectors import Vectors
-from datasets.images.boxes import Box, box_in_picture
+from datasets.images.boxes import box_in_picture
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     CORRECTION_COLUMNS,
     LABELLED,
     NOT_CORRECTED,
     PAGE_COLUMNS,
-    PART_COLUMNS,
+    PART_COLUMNS_OF,
     PREDICTION_COLUMNS,
     PictureInfo,
     apply_corrections,
@@ -912,7 +913,7 @@ def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
     ------
     SecondhandError : a value is not a number, or a start is not before its end; names the row.
     """
-    time_columns = [name for name in PART_COLUMNS if name in frame and kind in PART_COLUMNS[name]]
+    time_columns = [name for name in PART_COLUMNS_OF[kind] if name in frame]
     if kind == "picture" and len(time_columns) < len(Box._fields):  # such as the size of the file
         time_columns = []
     unused = [name for name in PART_COLUMNS if name in frame and name not in time_columns]

@@ -14,13 +14,13 @@ import soundfile
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from datasets.core.part import Part
 from datasets.images import opening
 from datasets.images.opening import open_picture
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
 from datasets.items.preparing import Loaded, load_grouped, read_items
 from datasets.items.rehearsal import split
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.spectrograms.pictures import Source
 from learners.runs.run import load_items
 from tests.datasets.images.test_capture_time import photo
 from tests.pictures import write_pictures
@@ -177,7 +177,7 @@ def test_classes_that_look_alike_are_no_clusters(tmp_path):
         Image.fromarray((255 - 15 * digit).astype(np.uint8)) for digit in digits.images[:600]
     ]
     thumbnails = thumbnails_of(
-        [Source(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
+        [Part(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
     )
     clusters = find_clusters(thumbnails, np.arange(600), digits.target[:600].astype(str))
     assert sum(clusters.sizes) <= 6
@@ -215,9 +215,7 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
     from scipy.sparse.csgraph import connected_components
 
     files = sorted(bursts.glob("*/*.jpg"))
-    thumbnails = thumbnails_of(
-        [Source(str(f)) for f in files], lambda item: open_picture(item.path)
-    )
+    thumbnails = thumbnails_of([Part(str(f)) for f in files], lambda item: open_picture(item.path))
     shifts = range(-SHIFT, SHIFT + 1)
     best = np.max(
         [
