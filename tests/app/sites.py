@@ -168,7 +168,7 @@ def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
         bundle = replace(bundle, confidence=fitted)
     save_bundle(bundle, folder / "model")
     answers = list(Predictor(folder / "model").predict(items["path"]))
-    frame = pd.DataFrame(answers).drop(columns="windows")
+    frame = pd.DataFrame([answer.record() for answer in answers]).drop(columns="windows")
     frame["truth"], frame["split"] = items["label"], items["split"]
     frame.to_csv(folder / "predictions.csv", index=False, float_format="%.6f")
     figures = all_figures(Evaluation(frame, logits, features), bundle)
