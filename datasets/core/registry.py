@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol, TypeVar
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, did_you_mean
 
 
 class Named(Protocol):
@@ -39,6 +39,7 @@ class Registry(Mapping[str, T]):
     def __init__(self, package: str) -> None:
         self.package = package
         self._things: dict[str, T] = {}
+        self._packages: dict[str, str] = {}
         self._has_ours = self._has_others = False
 
     def add(self, thing: T) -> T:
@@ -49,7 +50,7 @@ class Registry(Mapping[str, T]):
         return thing
 
     def __getitem__(self, name: str) -> T:
-        ours = self._ours()
+        ours = self.ours()
         return ours[name] if name in ours else self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -58,20 +59,38 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._all())
 
-    def _ours(self) -> dict[str, T]:
+    def find(self, name: str, flag: str) -> T:
+        """The thing of a name; raises SecondhandError naming the ``flag`` if there is none."""
+        if problem := self.problem(name):
+            raise SecondhandError(f"{flag} {name}: {problem}")
+        return self[name]
+
+    def problem(self, name: str) -> str:
+        """What a name must be, and the nearest one; "" if something has this name."""
+        if name in self:
+            return ""
+        return f"must be one of {', '.join(self)}.{did_you_mean(name, self)}"
+
+    def ours(self) -> dict[str, T]:
+        """What is registered already: the things of this program, and of other packages once they were looked for."""
         if not self._has_ours:
             self._has_ours = True  # before the imports, which may look up names themselves
             for module in pkgutil.iter_modules(import_module(self.package).__path__):
                 import_module(f"{self.package}.{module.name}")
         return self._things
 
+    def package_of(self, name: str) -> str:
+        """Name of the package that a thing comes from; "" for those of this program."""
+        return self._packages.get(name, "")
+
     def _all(self) -> dict[str, T]:
-        self._ours()
+        self.ours()
         if not self._has_others:
             self._has_others = True
             for point in entry_points(group=f"secondhand.{self.package.rpartition('.')[2]}"):
                 try:
-                    self.add(point.load())
+                    thing = self.add(point.load())
+                    self._packages[thing.name] = point.dist.name if point.dist else point.module
                 except Exception as error:  # of another's package: anything
                     log.warning("%s of %s is left out: %s", point.name, point.value, error)
         return self._things
