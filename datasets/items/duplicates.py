@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.core.errors import SecondhandError, counted
+from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.items.splits import components
 
@@ -45,12 +45,6 @@ class Clusters(NamedTuple):
     number: NDArray[np.int64]
     sizes: list[int]
     ungrouped: list[int]
-
-    def __str__(self) -> str:
-        if not self.sizes:
-            return "none found"
-        clusters = counted(len(self.sizes), "cluster")
-        return f"{sum(self.sizes)} files in {clusters}, the largest of {max(self.sizes)}"
 
 
 def find_clusters(

@@ -23,7 +23,7 @@ from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
-from datasets.items.preparing import infer_spectrogram, picture_cache
+from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.splits import split_units, stratified_folds
 from datasets.items.table import ItemTable
 from datasets.spectrograms.windows import cut_windows, render_rows

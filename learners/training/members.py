@@ -26,7 +26,8 @@ from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import UNKNOWN
-from datasets.items.preparing import Loaded, picture_cache
+from datasets.items.preparing import Loaded
+from datasets.items.rendering import picture_cache
 from datasets.items.splits import split_units
 from datasets.loaders.blocks import (
     Augmentation,
