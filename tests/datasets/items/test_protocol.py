@@ -90,7 +90,7 @@ APART = (
             "group site 2 of 8, left out of training",
         ),
         ({"cv": 4, "fold": "1"}, {}, f"fold 1 of 4, drawn at random{LESS}"),
-        ({"cv": 4}, {"near": "none found"}, f"4 folds, drawn at random{LESS}"),
+        ({"cv": 4}, {"near": NearDuplicates()}, f"4 folds, drawn at random{LESS}"),
         ({"cv": "group"}, {"group": SITES}, "8 groups, each left out of training"),
     ],
 )
