@@ -9,7 +9,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
-from tests.datasets.annotations.strain import BURST, START, frame
+from tests.datasets.sources.strain import BURST, START, frame
 
 RATE = 8000
 

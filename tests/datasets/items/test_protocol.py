@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from datasets.items.columns import with_columns
 from datasets.items.preparing import protocol_of
 from datasets.items.rehearsal import folds_of, split
 from datasets.items.settings import DataSettings
-from datasets.items.table import ItemTable, with_columns
+from datasets.items.table import ItemTable
 
 
 def protocol(data: DataSettings, *, near: str = "", sessions: str = "", **columns: object) -> str:

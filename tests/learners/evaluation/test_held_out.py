@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from datasets.items.columns import with_columns
 from datasets.items.places import Spans, vary_places
-from datasets.items.table import ItemTable, with_columns
+from datasets.items.table import ItemTable
 from datasets.loaders.blocks import OpenSpectrogram
 from datasets.spectrograms.pictures import PictureCache, Source
 from datasets.spectrograms.windows import item_rows
