@@ -32,8 +32,7 @@ SOURCES.add(
     TrackSource(
         name="audacity",
         order=41,
-        # A folder of tables was claimed by Raven's.
-        claims=lambda path, options: path.is_file() and tracks.claims(path, options),
+        claims=lambda path, options: tracks.begins(path, _starts),
         read=tracks.read,
         endings=(".txt",),
         reads="an Audacity label track (tab-separated start, end and label)",

@@ -27,6 +27,10 @@ def _canonical(name: str) -> str:
     return _COLUMNS.get(name.casefold(), name)
 
 
+def _starts(first: list[str]) -> bool:
+    return bool({BEGIN, END} & {*map(_canonical, first)})
+
+
 def _parse(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
     names = [*map(_canonical, lines[0][1])]
     if label_column and label_column not in names:
@@ -65,11 +69,12 @@ SOURCES.add(
     TrackSource(
         name="raven",
         order=40,
-        claims=tracks.claims,
+        # A folder of tables of any of the formats is read by the first of them.
+        claims=lambda path, options: tracks.begins(path, _starts) or tracks.are_in(path),
         read=tracks.read,
         endings=(".txt",),
         reads=f"a Raven selection table (tab-separated, with the columns {BEGIN} and {END})",
-        starts=lambda first: bool({BEGIN, END} & {*map(_canonical, first)}),
+        starts=_starts,
         parse=_parse,
     )
 )

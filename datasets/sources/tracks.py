@@ -45,7 +45,7 @@ ParsedSelection = tuple[Selection, tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class TrackSource(Source):
-    """A format of such tables. `claims` and `read` serve them all, because a folder may hold tables of several.
+    """A format of such tables. `read` reads them all, because a folder may hold tables of several.
 
     Attributes
     ----------
@@ -163,23 +163,31 @@ class Recordings:
         )
 
 
-def claims(path: Path, options: ReadOptions) -> bool:
-    """Whether a path is a table, or a folder with ``*.selections.txt`` anywhere, or other tables at its top level."""
-    if path.is_dir():
-        top = (one for one in path.iterdir() if one.suffix.lower() == ".txt" and is_user_file(one))
-        return any(one.is_file() and _is_track(one) for one in top) or any(
-            file.endswith(".selections.txt") for file in walk(path, [])
-        )
+def begins(path: Path, starts: Callable[[list[str]], bool]) -> bool:
+    """Whether a path is a table whose first line is as ``starts`` says."""
     # A spreadsheet saves a table as "Unicode text" under this ending, too.
     is_text = path.suffix.lower() == ".txt" and path.is_file()
-    return is_text and not {"path", "label"} <= {*column_names(path)} and _is_track(path)
-
-
-def _is_track(path: Path) -> bool:
-    try:
-        return _format_of([*_lines(read_text(path, first=4096))]) is not None
-    except BadFile:
+    if not is_text or {"path", "label"} <= {*column_names(path)}:
         return False
+    lines = _first_lines(path)
+    return bool(lines) and starts(lines[0][1])
+
+
+def are_in(folder: Path) -> bool:
+    """Whether a folder has ``*.selections.txt`` anywhere, or tables of any of the formats at its top level."""
+    if not folder.is_dir():
+        return False
+    top = (one for one in folder.iterdir() if one.suffix.lower() == ".txt" and is_user_file(one))
+    return any(one.is_file() and _format_of(_first_lines(one)) is not None for one in top) or any(
+        file.endswith(".selections.txt") for file in walk(folder, [])
+    )
+
+
+def _first_lines(path: Path) -> list[Line]:
+    try:
+        return _lines(read_text(path, first=4096))
+    except BadFile:
+        return []
 
 
 def read(path: Path, options: ReadOptions) -> Rows:
