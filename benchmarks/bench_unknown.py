@@ -66,8 +66,7 @@ from learners.training.probe import fit_probe
 from learners.uncertainty.arrays import Outputs, known_labels, softmax
 from learners.uncertainty.calibrators import cautious, fit_temperature
 from learners.uncertainty.decision import Confidence, Decisions
-from learners.uncertainty.scores import SCORES, make_score
-from learners.uncertainty.scores.base import Score
+from learners.uncertainty.scores.base import SCORES, Score
 from learners.uncertainty.thresholds import threshold_for_coverage
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
@@ -161,7 +160,7 @@ class Run:
 
 def fit_scores(train: Outputs, calibration: Outputs) -> dict[str, Score]:
     """All scores, fitted to training items and calibrated."""
-    scores = {name: make_score(name) for name in SCORES}
+    scores = {name: score() for name, score in SCORES.items()}
     for score in scores.values():
         score.fit(train.features, train.logits, known_labels(train))
         score.calibrate(calibration.features, calibration.logits)

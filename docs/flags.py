@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from datasets.core.help import default_of
+from datasets.core.help import default_of, help_of
 
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
@@ -72,7 +72,7 @@ def _command(command: str) -> Iterator[str]:
             value = value and f"*takes* {value}"
             default = default_of(action)
             notes = "; ".join(filter(None, (value, default and f"*default* `{default}`")))
-            yield f"| {names} | {_plain(action.help or '')}{f' ({notes})' if notes else ''} |"
+            yield f"| {names} | {_plain(help_of(action))}{f' ({notes})' if notes else ''} |"
     if examples := _examples(parser):
         yield f"\n```\n{examples}```\n"
 

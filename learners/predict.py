@@ -48,14 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.inference.predictor import Predictor
     from learners.model.bundle import load_bundle
     from learners.model.hub import model_folder
-    from learners.outputs.base import find_output
+    from learners.outputs.base import OUTPUTS
     from learners.predictions.boxes import boxes_of
     from learners.predictions.jobs import predict_files
     from learners.predictions.provenance import Provenance
 
-    output = find_output(
-        settings.format or ("csv" if settings.out or not sys.stdout.isatty() else "table")
-    )
+    usual = "csv" if settings.out or not sys.stdout.isatty() else "table"
+    output = OUTPUTS.find(settings.format or usual, "--format")
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
     options = _options(settings, bundle, output)

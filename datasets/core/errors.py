@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import NamedTuple
 
@@ -60,6 +60,14 @@ def counted(number: int, noun: str) -> str:
 def first_left_out(rejected: Sequence[Rejected], thing: str = "file") -> str:
     """Sentence, after a full stop, that ends the message of an error: the first file left out; "" for none."""
     return f". The first {thing} left out: {rejected[0]}" if rejected else ""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Question, after a full stop, that names the nearest of the ``names``; "" if none is near."""
+    from difflib import get_close_matches  # of a wrong call alone
+
+    near = get_close_matches(name, list(names), 1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def one_line(text: str) -> str:

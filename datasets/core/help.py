@@ -43,6 +43,15 @@ def default_of(action: argparse.Action) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def help_of(action: argparse.Action) -> str:
+    """Help of a flag; of one that takes the name of a registered thing, with these names and what they are."""
+    text, names = action.help or "", getattr(action, "names", None)
+    if names is None:
+        return text
+    listed = ", ".join(f"{name} ({thing.help})" for name, thing in sorted(names().ours().items()))
+    return f"{text} One of {listed}."
+
+
 def help_formatter() -> type[argparse.HelpFormatter]:
     """A jsonargparse formatter that shows the range and the default of a flag, and no Python types."""
     from jsonargparse import DefaultHelpFormatter
@@ -60,7 +69,7 @@ def help_formatter() -> type[argparse.HelpFormatter]:
                 notes.append(f"default: {default}")
             elif action.option_strings and action.required:
                 notes.append("required")
-            return (action.help or "") + (f" ({'; '.join(notes)})" if notes else "")
+            return help_of(action) + (f" ({'; '.join(notes)})" if notes else "")
 
         def _format_action_invocation(self, action: argparse.Action) -> str:
             # jsonargparse adds --data+ to a flag that takes a list.

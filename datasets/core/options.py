@@ -7,13 +7,16 @@ that YAML can express (objects, deep nesting, aliases) is refused before it is c
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import SecondhandError, one_line, quoted
+
+if TYPE_CHECKING:
+    from datasets.core.registry import Registry
 
 _MAX_BYTES = 1 << 20
 _MAX_LIST = 1000
@@ -65,6 +68,7 @@ def option(
     bare: Any = None,
     read_type: Any = None,
     limits: Limits | None = None,
+    names: Callable[[], Registry[Any]] | None = None,
     metavar: str | None = None,
 ) -> Any:
     """A dataclass field that is also a flag.
@@ -75,9 +79,12 @@ def option(
     bare : value if the flag is given without one.
     read_type : type of the flag, if not that of the field.
     limits : range that `Settings.check` enforces.
+    names : returns the registry that has the value, which `Settings.check` enforces; the help lists what is in it.
     metavar : placeholder of the value in the help; that of the type if None.
     """
-    metadata = {"help": help, "bare": bare, "read": read_type, "span": limits, "metavar": metavar}
+    metadata = {
+        "help": help, "bare": bare, "read": read_type, "span": limits, "names": names, "metavar": metavar,
+    }  # fmt: skip
     return field(default=default, metadata=metadata)
 
 

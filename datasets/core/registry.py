@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import pkgutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol, TypeVar
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, did_you_mean
 
 
 class Named(Protocol):
@@ -39,54 +39,63 @@ class Registry(Mapping[str, T]):
     def __init__(self, package: str) -> None:
         self.package = package
         self._things: dict[str, T] = {}
-        self._others: dict[str, T] = {}
+        self._packages: dict[str, str] = {}
         self._has_ours = self._has_others = False
 
     def add(self, thing: T) -> T:
         """Register a thing; raises SecondhandError if its name is taken."""
-        self._check_free(thing)
+        if thing.name in self._things:
+            raise SecondhandError(f"{self.package}: {thing.name!r} is registered already")
         self._things[thing.name] = thing
         return thing
 
-    def ours(self) -> Collection[T]:
-        """What is of this program; other packages are not looked for."""
-        return self._of_ours().values()
-
-    def groups(self) -> Iterator[Collection[T]]:
-        """What is of this program, then what is of other packages, which are not looked for before."""
-        yield self.ours()
-        yield self._of_others().values()
-
     def __getitem__(self, name: str) -> T:
-        ours = self._of_ours()
-        return ours[name] if name in ours else self._of_others()[name]
+        ours = self.ours()
+        return ours[name] if name in ours else self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted([*self._of_ours(), *self._of_others()]))
+        return iter(sorted(self._all()))
 
     def __len__(self) -> int:
-        return len(self._of_ours()) + len(self._of_others())
+        return len(self._all())
 
-    def _check_free(self, thing: T) -> None:
-        if thing.name in self._things or thing.name in self._others:
-            raise SecondhandError(f"{self.package}: {thing.name!r} is registered already")
+    def find(self, name: str, flag: str) -> T:
+        """The thing of a name; raises SecondhandError naming the ``flag`` if there is none."""
+        if problem := self.problem(name):
+            raise SecondhandError(f"{flag} {name}: {problem}")
+        return self[name]
 
-    def _of_ours(self) -> dict[str, T]:
+    def problem(self, name: str) -> str:
+        """What a name must be, and the nearest one; "" if something has this name."""
+        if name in self:
+            return ""
+        return f"must be one of {', '.join(self)}.{did_you_mean(name, self)}"
+
+    def ours(self) -> dict[str, T]:
+        """What is registered already: the things of this program, and of other packages once they were looked for."""
         if not self._has_ours:
             self._has_ours = True  # before the imports, which may look up names themselves
             for module in pkgutil.iter_modules(import_module(self.package).__path__):
                 import_module(f"{self.package}.{module.name}")
         return self._things
 
-    def _of_others(self) -> dict[str, T]:
-        self._of_ours()
+    def in_turn(self) -> Iterator[list[T]]:
+        """The things of this program, then those of other packages, which are looked for only if nobody stopped before."""
+        yield [thing for name, thing in self.ours().items() if not self.package_of(name)]
+        yield [thing for name, thing in self._all().items() if self.package_of(name)]
+
+    def package_of(self, name: str) -> str:
+        """Name of the package that a thing comes from; "" for those of this program."""
+        return self._packages.get(name, "")
+
+    def _all(self) -> dict[str, T]:
+        self.ours()
         if not self._has_others:
             self._has_others = True
             for point in entry_points(group=f"secondhand.{self.package.rpartition('.')[2]}"):
                 try:
-                    thing = point.load()
-                    self._check_free(thing)
-                    self._others[thing.name] = thing
+                    thing = self.add(point.load())
+                    self._packages[thing.name] = point.dist.name if point.dist else point.module
                 except Exception as error:  # of another's package: anything
                     log.warning("%s of %s is left out: %s", point.name, point.value, error)
-        return self._others
+        return self._things

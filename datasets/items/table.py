@@ -164,7 +164,7 @@ def load_table(
     source, learned = " + ".join(sources), options.learned
     vectors = Vectors() if options.vectors is None else options.vectors
     options = replace(options, alone=len(sources) == 1, vectors=vectors)
-    for one in SOURCES.ours():
+    for one in SOURCES.ours().values():
         one.check([*map(Path, sources)], options)
     read = [_read_labelled(name, options) for name in sources]
     names, rows = [*sources], [one.frame for one in read]

@@ -111,7 +111,7 @@ SOURCES: Registry[Source] = Registry("datasets.sources")
 
 def in_order() -> Iterator[Source]:
     """All sources in their order, ours before those of other packages, which are looked up last."""
-    for group in SOURCES.groups():
+    for group in SOURCES.in_turn():
         yield from sorted(group, key=attrgetter("order"))
 
 
@@ -156,7 +156,11 @@ def read_source(name: str, options: ReadOptions) -> Rows:
             "leave --labels out"
         )
     rows = source.read(path, options)
-    if not rows.note and path.exists() and any(name in one.names for one in SOURCES.ours()):
+    if (
+        not rows.note
+        and path.exists()
+        and any(name in one.names for one in SOURCES.ours().values())
+    ):
         what = "folder" if path.is_dir() else "file"
         return rows._replace(note=f"the local {what} {name}, not the public set of this name")
     return rows

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, get_type_hints
 
 import yaml
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.help import examples_text, help_formatter, metavar
 from datasets.core.options import config_action, flag
 from datasets.core.program import installed_commands
@@ -158,10 +158,7 @@ def _unrecognised(word: str, known: Sequence[str]) -> str:
         return f"unexpected {word}. Write the flag before it{example}."
     if word in {flag(name) for part in OF_MODEL for name in vars(part())}:
         return f"{word} is a flag of finetune: a model keeps the setting that it was trained with. Leave it out."
-    from difflib import get_close_matches  # of a wrong call alone
-
-    near = get_close_matches(word, known, 1)
-    return f"there is no flag {word}." + (f" Did you mean {near[0]}?" if near else "")
+    return f"there is no flag {word}.{did_you_mean(word, known)}"
 
 
 #: Settings that a model keeps, whose flags other commands do not have.
@@ -219,7 +216,7 @@ def add_flags(group: Any, section: type) -> None:
             if item.metadata["bare"] is not None:
                 keywords |= {"nargs": "?", "const": item.metadata["bare"]}
         action = group.add_argument(flag(item.name), **keywords)
-        action.limits = item.metadata["span"]
+        action.limits, action.names = item.metadata["span"], item.metadata["names"]
 
 
 def parse(parser: Any, argv: Sequence[str] | None) -> Settings:

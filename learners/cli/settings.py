@@ -10,9 +10,9 @@ import glob
 import os
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Limits, flag, option
 from datasets.core.scanning import absolute_path
 from datasets.items.settings import (
@@ -24,8 +24,9 @@ from datasets.items.settings import (
 )
 from learners.machine import SpeedSettings
 
-#: Scores that separate known from unknown classes, implemented in `learners.uncertainty`.
-ScoreName = Literal["combined", "msp", "knn", "rmds"]
+if TYPE_CHECKING:
+    from datasets.core.registry import Registry
+
 #: Backbones that ``--backbone auto`` compares: first those that need no download, then small to medium ones of
 #: several families and training sets.
 CANDIDATES = (
@@ -230,6 +231,12 @@ class AugmentSettings:
     )
 
 
+def _scores() -> Registry[Any]:
+    from learners.uncertainty.scores.base import SCORES  # with NumPy, which no other setting needs
+
+    return SCORES
+
+
 @dataclass(frozen=True)
 class ConfidenceSettings:
     """when to answer unknown"""
@@ -252,10 +259,11 @@ class ConfidenceSettings:
         "and --keep-known (see --help-all).",
         limits=Limits(above=0, below=1, like=0.99),
     )
-    score: ScoreName = option(
+    score: str = option(
         "combined",
-        "Overall score that separates known from unknown classes: combined (probability and distances), msp "
-        "(maximum softmax probability), knn (nearest neighbours) or rmds (relative Mahalanobis distance).",
+        "Overall score that separates known from unknown classes.",
+        names=_scores,
+        metavar="NAME",
     )
 
 
@@ -326,11 +334,7 @@ class Settings:
         """
         names = self.flat().keys()
         for name in values.keys() - names:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, names, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise SecondhandError(f"There is no setting {name!r}.{hint}")
+            raise SecondhandError(f"There is no setting {name!r}.{did_you_mean(name, names)}")
         return replace(
             self,
             **{
@@ -365,6 +369,13 @@ class Settings:
             if (limits := item.metadata["span"]) is not None
             and (value := getattr(section, item.name)) is not None
             and not limits.holds(value)
+        ]
+        wrong += [
+            f"{flag(item.name)} {value} ({problem})"
+            for section in vars(self).values()
+            for item in fields(section)
+            if (names := item.metadata["names"]) is not None
+            and (problem := names().problem(value := getattr(section, item.name)))
         ]
         data, network, train = self.data, self.network, self.train
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
@@ -439,9 +450,10 @@ class OverrideSettings(ComputeSettings):
         None, f"{THRESHOLD} Default: the thresholds stored in the model."
     )
     keep_known: float | None = option(None, f"{KEEP_KNOWN} Default: that of the model.")
-    score: ScoreName | None = option(
+    score: str | None = option(
         None,
         "Overall score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
+        metavar="NAME",
     )
 
 

@@ -48,22 +48,6 @@ class Output:
 OUTPUTS: Registry[Output] = Registry("learners.outputs")
 
 
-def find_output(name: str) -> Output:
-    """The format of a name.
-
-    Raises
-    ------
-    SecondhandError : there is none.
-    """
-    if name in OUTPUTS:
-        return OUTPUTS[name]
-    from difflib import get_close_matches  # of a wrong call alone
-
-    near = get_close_matches(name, OUTPUTS, 1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise SecondhandError(f"--format {name}: must be one of {', '.join(OUTPUTS)}.{hint}")
-
-
 def only_for(*kinds: str) -> Callable[[RowSettings, str], str]:
     """An `Output.check` that refuses other kinds of data."""
 

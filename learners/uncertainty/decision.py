@@ -47,8 +47,14 @@ from learners.uncertainty.gates import (
     ThresholdGate,
     apply_gates,
 )
-from learners.uncertainty.scores import SHARED, fit_score, make_score, restored
-from learners.uncertainty.scores.base import Score, check_features, check_sorted
+from learners.uncertainty.scores.base import (
+    SCORES,
+    Score,
+    check_features,
+    check_sorted,
+    fit_score,
+    restore_score,
+)
 from learners.uncertainty.scores.combined import conformal_p
 from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.thresholds import Threshold, check_alpha, check_threshold
@@ -148,7 +154,7 @@ class Confidence:
         logits, labels = check_logits(calibration.logits, paths=paths), known_labels(calibration)
         check_threshold(settings.threshold)
         check_alpha(alpha)
-        score, needs = str(settings.score), make_score(settings.score).needs
+        score = SCORES.find(settings.score, "--score")
         calibrator = TemperatureScaling.fit(logits, labels, background, paths, calibration.groups)
         message = calibrator.temperature.message
         notes, z = [message] if message else [], calibrator.scaled(logits)
@@ -156,9 +162,9 @@ class Confidence:
         x, distance, passed = None, DistanceGate(alpha), np.ones(len(z), dtype=bool)
         if reference is None or reference.features is None or calibration.features is None:
             notes.append(DISTANCE_OFF)
-            if needs == "features":
-                notes.append(f"--score {score} needs features; the model uses msp")
-                score = "msp"
+            if score.needs_features:
+                notes.append(f"--score {score.name} needs features; the model uses msp")
+                score = MSP
         else:
             x = check_features(calibration.features, len(z), paths=paths)
             distance, passed, distance_notes = DistanceGate.fit(reference, x, alpha)
@@ -166,7 +172,7 @@ class Confidence:
         if background:
             passed &= z.max(axis=1, initial=0) > 0
 
-        score_gate = ScoreGate(score, fit_score(score, distance.knn, reference))
+        score_gate = ScoreGate(fit_score(score, distance.knn, reference))
         known, probabilities = score_gate.score.calibrate(x, z), calibrator.probabilities(z)
         items = CalibrationItems(z, x, labels, probabilities, known, passed, calibration.groups)
         threshold_gate, score_gate = fit_gates(items, score_gate, distance.knn, settings)
@@ -332,8 +338,8 @@ class Confidence:
         probabilities, others = self.calibrator.class_subset(z, possible)
         best, probability = probabilities.argmax(axis=1), probabilities.max(axis=1)
         if not self.exclusive:
-            scores["msp"] = probability
-        known = self.score_gate.rank(x, z, scores)
+            scores[MSP.name] = probability
+        known = self.score_gate.score.rank(x, z, scores)
         return Batch(z, probabilities, possible, others, best, probability, known, p)
 
     def is_right(self, answers: Ints, labels: Ints) -> Mask:
@@ -428,13 +434,12 @@ class Confidence:
                 "--threshold, a threshold on the probability"
             )
         if name not in (available := self.scores()):
+            SCORES.find(name, "--score")  # raises for a name that is no score at all
             raise SecondhandError(
                 f"--score {name}: the model does not store this score; it has {', '.join(available)}. Use one of "
                 f"these, or fine-tune again with --score {name}"
             )
-        score_gate = replace(
-            self.score_gate, name=name, score=available[name], calibration=np.empty(0)
-        )
+        score_gate = replace(self.score_gate, score=available[name], calibration=np.empty(0))
         return replace(self, score_gate=score_gate)
 
     def only(self, possible: Sequence[bool]) -> Confidence:
@@ -489,7 +494,7 @@ class Confidence:
         """
         out = {f"score.{key}": value for key, value in self.score_gate.score.arrays().items()}
         if self.distance.knn is not None:
-            out.pop(f"score.{SHARED.get(self.score_gate.name)}", None)
+            out.pop(f"score.{self.score_gate.score.shared}", None)
             if len(self.score_gate.calibration):
                 out[_CALIBRATION] = self.score_gate.calibration
         return out | self.distance.arrays()
@@ -523,7 +528,7 @@ class Confidence:
             label_gate = LabelThresholdGate.of_dict(read.threshold, classes)
             return cls(classes, calibrator, distance, label_gate, notes=notes)
         threshold_gate = ThresholdGate.from_dict(read.threshold, score_gate.name)
-        if distance.knn is None and score_gate.score.needs == "features":
+        if distance.knn is None and score_gate.score.needs_features:
             if threshold_gate.on != "probability":
                 raise SecondhandError(
                     f"confidence.threshold.on is {threshold_gate.on!r}, a score that needs reference.safetensors: "
@@ -532,12 +537,11 @@ class Confidence:
             notes.append(
                 f"The score {score_gate.name} needs reference features; the model uses msp"
             )
-            score_gate = replace(score_gate, name="msp")
-        score_gate = replace(
-            score_gate,
-            score=restored(score_gate.name, distance.knn, arrays),
-            calibration=check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION),
-        )
+            score_gate = replace(score_gate, score=MSP())
+        reference = None if distance.knn is None else distance.knn.reference
+        restore_score(score_gate.score, reference, arrays)
+        calibration = check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION)
+        score_gate = replace(score_gate, calibration=calibration)
         return cls(
             classes, calibrator, distance, threshold_gate, score_gate,
             events=events, notes=notes,

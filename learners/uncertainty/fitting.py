@@ -12,6 +12,7 @@ from learners.cli.settings import ConfidenceSettings
 from learners.uncertainty.arrays import Floats, Groups, Ints, Mask
 from learners.uncertainty.gates import KEPT, LIKELY, ScoreGate, ThresholdGate
 from learners.uncertainty.scores.knn import KNN
+from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.thresholds import (
     Threshold,
     check_threshold,
@@ -113,7 +114,7 @@ def fit_gates(
 def _guaranteed(items: CalibrationItems, score: str, target: float) -> ThresholdGate:
     """The gate that guarantees a target accuracy, on the ``score``; with a message if none does."""
     passed, on, known = items.passed, score, items.known
-    if on == "msp":
+    if on == MSP.name:
         on, known = "probability", items.probability
     groups = None if items.groups is None else items.groups[passed]
     fitted = threshold_for_accuracy(known[passed], items.right[passed], target, groups=groups)

@@ -17,12 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.processes import CRASHED
-from learners.cli.settings import ScoreName
 from learners.files.checked import jsonable, ranged, read_as
 from learners.uncertainty.arrays import Floats, Ints, Mask, Outputs, with_margin
-from learners.uncertainty.scores import make_score
-from learners.uncertainty.scores.base import Score, check_features, check_sorted
-from learners.uncertainty.scores.combined import Combined, conformal_p
+from learners.uncertainty.scores.base import SCORES, Score, check_features, check_sorted
+from learners.uncertainty.scores.combined import conformal_p
 from learners.uncertainty.scores.knn import KNN
 from learners.uncertainty.scores.mahalanobis import Mahalanobis
 from learners.uncertainty.scores.msp import MSP
@@ -266,7 +264,7 @@ class DistanceGate:
             )
         x = check_features(features, n, paths=paths)
         near = self.knn.score(x, ())
-        return x, np.ones(n) if trained else self.p(x, near), {"knn": near}
+        return x, np.ones(n) if trained else self.p(x, near), {KNN.name: near}
 
     def p(self, features: NDArray[np.float32], near: Floats) -> Floats:
         """`conformal_p` [n] of items; ``near`` [n] are their `KNN` scores."""
@@ -480,7 +478,7 @@ class ScoreGate:
 
     Attributes
     ----------
-    name, score : the score in use.
+    score : the score in use.
     floors : lowest accepted value of each stored score. The floor of ``name`` applies; without it all items pass.
     by_kept : floors of each stored score that let at least 50, 51, ... 99 % of the calibration items pass, so that
         another fraction can be chosen without these items; empty without any.
@@ -488,13 +486,17 @@ class ScoreGate:
     calibration : [n], the scores in use of the calibration items, ascending; empty if they are not stored.
     """
 
-    name: str = "msp"
     score: Score = field(default_factory=MSP)
     floors: dict[str, float] = field(default_factory=dict)
     by_kept: dict[str, list[float]] = field(default_factory=dict)
     exempt: Mask | None = None
     calibration: Floats = field(default_factory=lambda: np.empty(0))
     reason: ClassVar[Reason] = UNUSUAL
+
+    @property
+    def name(self) -> str:
+        """Name of the score in use."""
+        return self.score.name
 
     @property
     def floor(self) -> float:
@@ -513,17 +515,8 @@ class ScoreGate:
     def available(self, knn: KNN | None) -> dict[str, Score]:
         """All scores that need no training items, by name. ``knn`` is that of the distance gate."""
         out = {self.name: self.score, **self.score.parts}
-        out |= {} if knn is None else {"knn": knn}
-        return out | {"msp": MSP()}
-
-    def rank(self, features: ArrayLike | None, z: Floats, computed: Mapping[str, Floats]) -> Floats:
-        """Score of items [n]; ``computed`` are scores that are already there, by name."""
-        if isinstance(self.score, Combined):
-            parts = self.score.parts.items()
-            return self.score.join(
-                {n: computed[n] if n in computed else part.score(features, z) for n, part in parts}
-            )
-        return computed[self.name] if self.name in computed else self.score.score(features, z)
+        out |= {} if knn is None else {knn.name: knn}
+        return out | {MSP.name: MSP()}
 
     def refuse(self, batch: Batch) -> Mask:
         unusual = batch.known < self.floor
@@ -531,13 +524,15 @@ class ScoreGate:
 
     def to_dict(self) -> dict[str, object]:
         by_kept = {"by_kept": dict(self.by_kept)} if self.by_kept else {}
-        return {"name": self.name, "floors": dict(self.floors), **by_kept}
+        package = {"package": of} if (of := SCORES.package_of(self.name)) else {}
+        return {"name": self.name, **package, "floors": dict(self.floors), **by_kept}
 
     @classmethod
     def from_dict(cls, values: object) -> ScoreGate:
         """The gate with an unfitted score."""
         if isinstance(values, Mapping):
-            values = {"by_kept": {}, **values}  # a site's model has none
+            # A site's model has no floors by kept fraction; a score of this program has no package.
+            values = {"by_kept": {}, "package": "", **values}
         read = read_as(_StoredScore, values, "confidence.score")
         floors = read.floors
         if not isinstance(floors, Mapping) or any(
@@ -547,12 +542,20 @@ class ScoreGate:
                 f"confidence.score.floors is {quoted(floors)}: expected a number for each score name"
             )
         numbers = {name: float(value) for name, value in floors.items()}
-        return cls(read.name, make_score(read.name), numbers, _read_by_kept(read.by_kept))
+        if (problem := SCORES.problem(read.name)) and read.package:
+            problem = (
+                f"this score comes from the package {quoted(read.package)}, which is not installed here or cannot be "
+                "imported. Install the package if you trust it, or train the model again with another --score"
+            )
+        if problem:
+            raise SecondhandError(f"confidence.score.name is {quoted(read.name)}: {problem}")
+        return cls(SCORES[read.name](), numbers, _read_by_kept(read.by_kept))
 
 
 @dataclass(frozen=True)
 class _StoredScore:
-    name: ScoreName
+    name: str
+    package: str
     floors: object
     by_kept: object
 

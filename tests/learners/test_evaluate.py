@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import ConfidenceSettings, ScoreName, TrainSettings
+from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluate import main
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import calibrate
@@ -30,7 +30,6 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
-from learners.uncertainty.scores import SCORES
 from learners.uncertainty.tree import Tree
 from tests.datasets.files import sound
 from tests.learners.calls import count_answering
@@ -300,10 +299,6 @@ def test_logits_that_are_not_finite_are_refused_with_the_file(folder, others):
     with pytest.raises(SecondhandError, match=r"\.png: the network's logits are not finite"):
         main([str(model), "--data", str(others / "data"), "--out", str(others / "r")])
     assert not (others / "r").exists()
-
-
-def test_the_settings_name_all_scores():
-    assert get_args(ScoreName) == SCORES
 
 
 def test_help_is_in_the_users_words(capsys):

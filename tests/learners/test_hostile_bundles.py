@@ -149,6 +149,9 @@ REFUSED: dict[str, Spoil] = {
     "floor of 400 digits": config(
         confidence={"score": {"name": "combined", "floors": {"combined": 10**400}}}
     ),
+    "score of another package": config(
+        confidence={"score": {"name": "os.system", "package": "\x1b]0;owned\x07", "floors": {}}}
+    ),
     "floors by 400 digits": config(
         confidence={"score": {"name": "combined", "floors": {}, "by_kept": {"combined": [10**400] * 50}}}
     ),
@@ -205,7 +208,9 @@ from pathlib import Path
 from learners.model.bundle import CONFIG, REFERENCE, WEIGHTS
 from learners.inference.predictor import Predictor
 import timm, torchvision, datasets.audio.settings, learners.backbones.building
+from learners.uncertainty.scores.base import SCORES
 from tests import fuzzing
+len(SCORES)  # looks for scores in the packages on the path, once in a process
 folders = [Path(name) for name in json.loads(Path(sys.argv[1]).read_text())]
 own = {str(folder / name) for folder in folders for name in (CONFIG, WEIGHTS, REFERENCE)}
 system = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), sys.argv[2] + "/learners",

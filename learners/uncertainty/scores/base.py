@@ -1,14 +1,16 @@
-"""The base class of scores and the checks they share."""
+"""What a score is, the registry of all, and the checks they share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty.arrays import Floats
+from datasets.core.registry import Registry
+from learners.uncertainty.arrays import Floats, Outputs
 
 Floats32 = NDArray[np.float32]
 #: Variances below this fraction of the largest are rounding errors.
@@ -18,11 +20,19 @@ LEAST = 1e-6
 class Score:
     """Base class of scores. Features are ``[n, d]``, logits ``[n, classes]``, labels ``[n]``.
 
-    ``needs`` is "features" (features and logits) or "logits" (features may be None). ``parts`` are the scores that
-    a combined score consists of, by name.
+    Attributes
+    ----------
+    name : the word behind ``--score``.
+    help : what it is, in a few words for ``--help``.
+    needs_features : whether it needs features and training items; without, features may be None and nothing is fitted.
+    shared : name of its array that equals the reference of the distance gate, and is stored only there; "" if none does.
+    parts : scores that a combined score consists of, by name.
     """
 
-    needs = "features"
+    name: ClassVar[str]
+    help: ClassVar[str]
+    needs_features: ClassVar[bool] = True
+    shared: ClassVar[str] = ""
     parts: Mapping[str, Score] = {}
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
@@ -36,6 +46,12 @@ class Score:
         """Scores ``[n]`` of any items."""
         raise NotImplementedError
 
+    def rank(
+        self, features: ArrayLike | None, logits: ArrayLike, computed: Mapping[str, Floats]
+    ) -> Floats:
+        """Like `score`; ``computed`` are scores of these items that are already there, by name."""
+        return computed[self.name] if self.name in computed else self.score(features, logits)
+
     def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
         """The scores ``known``, recomputed with the msp scores ``new`` instead of ``old``."""
         return known
@@ -46,6 +62,44 @@ class Score:
 
     def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Restore from `arrays`; checks shapes and finiteness."""
+
+
+SCORES: Registry[type[Score]] = Registry("learners.uncertainty.scores")
+
+
+def fit_score(kind: type[Score], nearest: Score | None, train: Outputs | None) -> Score:
+    """A score fitted to training items; that of the distance gate, ``nearest``, serves if it is of this kind."""
+    if isinstance(nearest, kind):
+        return nearest
+    score = kind()
+    if score.parts:
+        score.parts = {
+            name: fit_score(type(part), nearest, train) for name, part in score.parts.items()
+        }
+    elif score.needs_features:
+        if train is None or train.labels is None:
+            raise SecondhandError(
+                f"--score {score.name} needs the features, logits and labels of the training items; use --score msp, "
+                "which needs the logits only"
+            )
+        score.fit(train.features, train.logits, train.labels)
+    return score
+
+
+def restore_score(
+    score: Score, reference: Floats32 | None, arrays: Mapping[str, ArrayLike]
+) -> None:
+    """Restore the score of a saved model; ``reference`` is that of the distance gate."""
+    values = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
+    if reference is not None and score.shared:
+        values[score.shared] = reference
+    try:
+        score.restore(values)
+    except KeyError as error:
+        raise SecondhandError(
+            f"score.{error.args[0]} is missing in reference.safetensors, and the score {score.name} needs it: train "
+            "the model again"
+        ) from None
 
 
 def check_features(

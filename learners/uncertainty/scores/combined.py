@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.uncertainty.arrays import Floats, with_margin
-from learners.uncertainty.scores.base import Score, check_sorted
+from learners.uncertainty.scores.base import SCORES, Score, check_sorted
 from learners.uncertainty.scores.knn import KNN
 from learners.uncertainty.scores.msp import MSP
 from learners.uncertainty.scores.rmds import RMDS
@@ -23,12 +23,15 @@ def conformal_p(calibration: Floats, score: Floats) -> Floats:
     return (1 + np.searchsorted(calibration, score, side="right")) / (len(calibration) + 1)
 
 
+@SCORES.add
 class Combined(Score):
     """Fisher's combination of conformal p-values: the sum of log p over `msp`, `knn` and `rmds`.
 
     The parts detect different unknown items: msp those between two classes, knn those far from every training
     item, rmds those that differ from every class in the directions that separate classes.
     """
+
+    name, help, shared = "combined", "probability and distances", "knn.reference"
 
     def __init__(self) -> None:
         self.parts: dict[str, Score] = {"msp": MSP(), "knn": KNN(), "rmds": RMDS()}
@@ -54,12 +57,14 @@ class Combined(Score):
         return np.asarray(known + np.log(p_new) - np.log(p_old))
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+        return self.rank(features, logits, {})
+
+    def rank(
+        self, features: ArrayLike | None, logits: ArrayLike, computed: Mapping[str, Floats]
+    ) -> Floats:
         if set(self.calibration) != set(self.parts):
             raise SecondhandError("the combined score is not calibrated: call calibrate() first")
-        return self.join({name: p.score(features, logits) for name, p in self.parts.items()})
-
-    def join(self, scores: Mapping[str, Floats]) -> Floats:
-        """Like `score`, from the computed ``scores`` of the parts."""
+        scores = {name: p.rank(features, logits, computed) for name, p in self.parts.items()}
         logs = [np.log(conformal_p(self.calibration[name], scores[name])) for name in self.parts]
         return np.sum(logs, axis=0)
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError
 from learners.uncertainty.arrays import Floats, Ints
 from learners.uncertainty.scores.base import (
+    SCORES,
     Floats32,
     Score,
     check_features,
@@ -22,12 +23,15 @@ from learners.uncertainty.scores.base import (
 BLOCK = 512
 
 
+@SCORES.add
 class KNN(Score):
     """Minus the Euclidean distance to the nearest training item (arXiv:2204.06507, equation 3 with k = 1).
 
     Features are scaled to length 1, so scores range from -2 to 0. Only one neighbour counts: with a few dozen varied
     items per class, the second often shows another variety.
     """
+
+    name, help, shared = "knn", "nearest training item", "reference"
 
     def __init__(self) -> None:
         self.reference: Floats32 = np.empty((0, 0), np.float32)

@@ -6,13 +6,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learners.uncertainty.arrays import Floats, check_logits
-from learners.uncertainty.scores.base import Score
+from learners.uncertainty.scores.base import SCORES, Score
 
 
+@SCORES.add
 class MSP(Score):
     """The log of the highest probability (arXiv:1610.02136), which ranks alike and does not saturate at 1."""
 
-    needs = "logits"
+    name, help = "msp", "maximum softmax probability"
+    needs_features = False
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         z = check_logits(logits)

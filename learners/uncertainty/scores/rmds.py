@@ -8,15 +8,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from learners.uncertainty.arrays import Floats, Ints
-from learners.uncertainty.scores.base import Floats32, check_features, normalise, stored
+from learners.uncertainty.scores.base import (
+    SCORES,
+    Floats32,
+    check_features,
+    normalise,
+    stored,
+)
 from learners.uncertainty.scores.mahalanobis import Mahalanobis, squares
 
 
+@SCORES.add
 class RMDS(Mahalanobis):
     """`Mahalanobis` minus the distance to one Gaussian of all items (arXiv:2106.09022, equation 3).
 
     Properties that are unusual for every class, such as the lighting, cancel.
     """
+
+    name, help = "rmds", "relative Mahalanobis distance"
 
     def __init__(self) -> None:
         super().__init__()

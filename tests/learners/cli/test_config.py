@@ -213,7 +213,7 @@ def test_settings_differ_by_name_in_whatever_section() -> None:
     assert after.but(fold=None, out=None, epochs=5) == before
     names = [item.name for section in vars(before).values() for item in fields(section)]
     assert len(names) == len(set(names)) == len(before.flat())
-    with pytest.raises(SecondhandError, match=r"'epoch'.*'epochs'"):
+    with pytest.raises(SecondhandError, match=r"'epoch'.*epochs"):
         before.but(epoch=9)
 
 

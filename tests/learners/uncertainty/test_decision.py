@@ -14,7 +14,7 @@ from learners.uncertainty.arrays import Outputs, softmax
 from learners.uncertainty.calibrators import fit_temperature
 from learners.uncertainty.decision import NO_CLASS, Confidence
 from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
-from learners.uncertainty.scores import SCORES
+from learners.uncertainty.scores.base import SCORES
 from learners.uncertainty.scores.mahalanobis import Mahalanobis
 from tests.learners.confidences import settings
 
@@ -318,7 +318,7 @@ def test_thresholds_at_the_ends(threshold):
         ({"threshold": 1.1}, "threshold 1.1"),
         ({"threshold": float("nan")}, "threshold nan"),
         ({"alpha": 1.0}, "alpha 1.0"),
-        ({"score": "mps"}, "'mps'"),
+        ({"score": "mps"}, "--score mps"),
         ({"target_accuracy": 1.0}, "--target-accuracy 1.0"),
         ({"keep_known": 0.0}, "coverage 0.0"),
     ],

@@ -12,8 +12,8 @@ from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 from datasets.core.errors import SecondhandError
 from learners.evaluation.auroc import auroc
 from learners.uncertainty.arrays import Outputs, softmax, with_margin
-from learners.uncertainty.scores import SCORES, mahalanobis, make_score
-from learners.uncertainty.scores.base import normalise
+from learners.uncertainty.scores import mahalanobis
+from learners.uncertainty.scores.base import SCORES, normalise
 from learners.uncertainty.scores.combined import Combined, conformal_p
 from learners.uncertainty.scores.knn import KNN
 from learners.uncertainty.scores.mahalanobis import Mahalanobis
@@ -78,7 +78,7 @@ def test_knn_is_that_of_pytorch_ood():
 
 
 def fitted(name, train, calibration):
-    score = make_score(name)
+    score = SCORES[name]()
     score.fit(train.features, train.logits, train.labels)
     score.calibrate(calibration.features, calibration.logits)
     return score
@@ -173,7 +173,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
 def test_arrays_restore_the_score(name):
     train, calibration, test, _, _ = world()
     score = fitted(name, train, calibration)
-    again = make_score(name)
+    again = SCORES[name]()
     again.restore(score.arrays())
     np.testing.assert_allclose(
         again.score(test.features, test.logits), score.score(test.features, test.logits)
@@ -196,12 +196,12 @@ def test_foreign_arrays_are_refused_by_name(name, key, bad):
     train, calibration, _, _, _ = world()
     arrays = fitted(name, train, calibration).arrays()
     with pytest.raises(SecondhandError, match=key):
-        make_score(name).restore({**arrays, key: bad})
+        SCORES[name]().restore({**arrays, key: bad})
 
 
 def test_bad_requests_are_quoted():
-    with pytest.raises(SecondhandError, match=r"'mps'.*msp"):
-        make_score("mps")
+    with pytest.raises(SecondhandError, match=r"--score mps: .*mean msp\?"):
+        SCORES.find("mps", "--score")
     score = KNN()
     with pytest.raises(SecondhandError, match="needs penultimate features"):
         score.fit(None, np.zeros((3, 2)), np.zeros(3, int))

@@ -172,7 +172,7 @@ def test_a_tree_adds_answers_and_changes_none(settings: dict[str, float]) -> Non
             for name, part in parts.items()
         }
         ranks["msp"] = np.array([np.log(max(sure, 1e-9))])
-        known = score.score.join(ranks)  # type: ignore[attr-defined]
+        known = score.score.rank(None, before.logits[i : i + 1], ranks)
         assert after.label[i] == (group if known[0] >= least else TOP)
     loose = with_tree.with_threshold(0.6).decide(new.logits, new.features)
     for i in np.flatnonzero([reason == "ambiguous" for reason in loose.reason]):

@@ -1,0 +1,152 @@
+"""The package of docs/extending.md does what the page says."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.documented import ROOT
+from tests.pictures import write_pictures
+
+pytestmark = pytest.mark.slow
+
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+TRAIN = (
+    "--score", "means", "--backbone", "test_resnet", "--weights", "none", "--size", "32",
+    "--epochs", "0", "--workers", "0", "--threshold", "0.5",
+)  # fmt: skip
+
+
+def install(site: Path) -> None:
+    """Write what ``pip install`` leaves of the package on the page, and of one with nothing behind its names."""
+    for name, content in re.findall(r"`(\w+/\w+\.py)` .*?```python\n(.*?)```", PAGE, re.DOTALL):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(content)
+    toml = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert toml
+    project = tomllib.loads(toml[1])["project"]
+    broken = {group: {"broken": "fieldnotes:NOTHING"} for group in project["entry-points"]}
+    taken = {"secondhand.commands": {"cache": "fieldnotes:NOTHING"}}
+    for name, groups in (("broken", broken | taken), (project["name"], project["entry-points"])):
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir()
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        (info / "METADATA").write_text(f"{head}Summary: {project['description']}\n")
+        lines = [
+            line
+            for group, points in groups.items()
+            for line in (f"[{group}]", *(f"{name} = {at}" for name, at in points.items()))
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+def secondhand(*words: object, site: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Call ``secondhand``, with the packages of ``site`` installed."""
+    paths = os.pathsep.join(str(path) for path in (ROOT, site) if path)
+    command = [sys.executable, "-m", "secondhand", *map(str, words)]
+    return subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=200
+    )
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    install(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("data") / "photos", classes=2)
+
+
+@pytest.fixture(scope="module")
+def model(site: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose score is the package's."""
+    out = tmp_path_factory.mktemp("runs") / "photos"
+    lines(secondhand("finetune", "--data", photos, "--out", out, *TRAIN, site=site))
+    return out / "model"
+
+
+def test_a_model_with_a_score_of_the_package_ranks_by_it(model, site, photos, tmp_path):
+    out = tmp_path / "answers.csv"
+    lines(secondhand("predict", model, photos, "--score", "means", "--out", out, site=site))
+    known = [float(row["known"]) for row in csv.DictReader(out.open())]
+    assert len(known) == 40
+    assert all(0 < value <= 1.001 for value in known), "it is a cosine"
+
+
+def test_without_the_package_the_model_names_it(model, photos, tmp_path):
+    done = secondhand("predict", model, photos)
+    assert done.returncode == 2
+    assert "fieldnotes" in done.stderr
+    assert "means" in done.stderr
+    done = secondhand("finetune", "--data", photos, "--score", "meens", "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert "--score meens (must be one of combined, knn, msp, rmds" in done.stderr
+
+
+def test_a_format_of_the_package_is_written_and_a_broken_one_is_left_out(model, site, photos):
+    done = secondhand("predict", model, photos, "--format", "tally", site=site)
+    assert "fieldnotes:NOTHING" in done.stderr
+    tally = lines(done)
+    counts = {label: int(number) for number, label in (line.split("\t") for line in tally)}
+    assert sum(counts.values()) == 40
+    assert counts.keys() <= {"red", "green", "unknown"}
+    assert "red" in counts
+    wrong = secondhand("predict", model, photos, "--format", "taly", site=site)
+    assert wrong.returncode == 2
+    assert "--format taly" in wrong.stderr
+    assert wrong.stderr.endswith("Did you mean tally?\n")
+
+
+def test_labels_in_a_format_of_the_package_are_read(model, site, photos, tmp_path):
+    """What cannot be used is listed, and exit status 3 says so only of files."""
+    names = sorted(photos.rglob("*.jpg"))[::5] or sorted(photos.rglob("*.png"))[::5]
+    slips = photos / "july.slips"
+    slips.write_text(
+        "".join(f"{name.relative_to(photos)} = {name.parent.name}\n" for name in names) + "rain\n"
+    )
+    out = tmp_path / "report"
+    done = secondhand("evaluate", model, "--data", slips, "--out", out, site=site)
+    slips.unlink()
+    lines(done)
+    assert "july.slips, line 9: no name and label" in done.stderr
+    truths = {row["truth"] for row in csv.DictReader((out / "predictions.csv").open())}
+    assert truths == {"red", "green"}
+
+
+def test_a_command_of_the_package_is_listed_and_run(model, site, photos):
+    assert "  disagree  Tallies, class means and comparisons" in lines(
+        secondhand("--help", site=site)
+    )
+    assert lines(secondhand("disagree", model, model, photos, site=site)) == []
+    wrong = secondhand("disagree", model, photos / "none", photos, site=site)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: ")
+    assert "Traceback" not in wrong.stderr
+    near = secondhand("disagre", site=site)
+    assert (near.returncode, "disagree?" in near.stderr) == (2, True)
+    assert secondhand("disagree").returncode == 2
+    broken = secondhand("broken", site=site)
+    assert broken.returncode == 2
+    assert "broken" in broken.stderr
+    assert "Traceback" not in broken.stderr
+    assert lines(secondhand("cache", "--help", site=site))[0].startswith("usage: secondhand cache")
+
+
+def test_the_page_lists_every_group_with_its_file():
+    assert len(re.findall(r"`fieldnotes/\w+\.py` ", PAGE)) == 4
