@@ -17,77 +17,28 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.files import folder_beside
+from datasets.core.errors import SecondhandError
 from datasets.core.help import plain_parser
 from datasets.core.program import use_utf8_output
-from datasets.sources.download import fetch_file, require_space
-from datasets.sources.public import NOTE, PREFIX, SETS, fetch_event
-from datasets.spectrograms.pictures import cache_root
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-log = logging.getLogger(__name__)
+from datasets.sources.gwosc import NOTE, PREFIX, fetch_event
+from datasets.sources.public import SETS, fetch
 
 
-def names() -> str:
-    """All names, as text for a message."""
-    return f"{', '.join(SETS)}, {PREFIX}EVENT"
-
-
-def is_name(source: str) -> bool:
-    """Whether a source of ``--data`` is the name of a public set or an event."""
-    return source in SETS or source.startswith(PREFIX)
-
-
-def fetch(name: str) -> Path:
-    """Folder of a public set, which is downloaded and unpacked on first use.
+def fetch_named(name: str) -> Path:
+    """Folder of a public set or event, which is downloaded on first use.
 
     Raises
     ------
-    SecondhandError : there is no such set, no network or no disk space, or a hash or archive is wrong.
+    SecondhandError : as `fetch`, or there is no such set.
     """
     if name.startswith(PREFIX):
-        return fetch_event(name.removeprefix(PREFIX), _root() / "gwosc")[1]
+        return fetch_event(name.removeprefix(PREFIX))[1]
     if name not in SETS:
-        raise SecondhandError(f"there is no public set {name!r}. The public sets are {names()}")
-    folder = _root() / name / "files"
-    if folder.is_dir():
-        return folder
-    public = SETS[name]
-    log.info("%s: downloading %.1f GB; %s", name, public.gigabytes, public.note)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    require_space(folder.parent, 1e9 * public.gigabytes, name)
-    fetched = [fetch_file(file, folder.parent) for file in public.files]
-    downloads = [path for path, downloaded in fetched if downloaded]
-    try:
-        with folder_beside(folder, replace=False) as beside:
-            public.unpack([path for path, _ in fetched], beside)
-    except BadFile:
-        _remove(downloads)  # otherwise the damaged files would be used, and fail, again
-        raise
-    _remove(downloads)
-    return folder
-
-
-def load(name: str) -> tuple[pd.DataFrame, str]:
-    """The item rows of a public set or event, and a note on licence and citation."""
-    if name.startswith(PREFIX):
-        return fetch_event(name.removeprefix(PREFIX), _root() / "gwosc")[0], NOTE
-    folder = fetch(name)
-    return SETS[name].read(folder), SETS[name].note
-
-
-def _root() -> Path:
-    return cache_root() / "sets"
-
-
-def _remove(files: list[Path]) -> None:
-    for file in files:
-        file.unlink(missing_ok=True)
+        raise SecondhandError(
+            f"there is no public set {name!r}. The public sets are {', '.join(SETS)}, {PREFIX}EVENT"
+        )
+    return fetch(name)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -105,12 +56,12 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{PREFIX + 'EVENT':16} {0:4.1f} GB  no hash {NOTE}")
     for name in options.names:
         try:
-            print(fetch(name))
+            print(fetch_named(name))
         except SecondhandError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
         if name.startswith(PREFIX):
-            rows, _ = load(name)
+            rows, _ = fetch_event(name.removeprefix(PREFIX))
             for path, gps in zip(rows["path"], rows["gps"], strict=True):
                 print(f"{path} --at {gps}")
     return 0

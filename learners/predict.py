@@ -18,8 +18,8 @@ from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
 
 if TYPE_CHECKING:
-    from datasets.annotations.megadetector import Detections
     from datasets.items.clock import Clock
+    from datasets.sources.megadetector import Detections
     from learners.inference.bursts import Bursts
     from learners.inference.predictor import Predictor
     from learners.model.bundle import Bundle
@@ -139,7 +139,7 @@ def _top(settings: Any) -> int:
 
 def _detections(settings: Any, bundle: Bundle) -> Detections | None:
     """The results of a detector, if the call names such a file; raises SecondhandError for settings without one."""
-    from datasets.annotations.megadetector import has_detections, is_detections, read_detections
+    from datasets.sources.megadetector import has_detections, is_detections, read_detections
 
     files = [Path(path) for path in settings.paths if is_detections(Path(path))]
     if not files:

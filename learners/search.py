@@ -113,7 +113,7 @@ def _search_embeddings(
     predictor: Predictor, files: list[str], settings: Any
 ) -> tuple[list[Match], int]:
     """The most similar items in files of embeddings, and the exit status."""
-    from datasets.items.table import add_embeddings
+    from datasets.sources.embeddings import add_embeddings
     from learners.active.embeddings import nearest_items
 
     if settings.embeddings is not None or not files:

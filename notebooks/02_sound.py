@@ -47,7 +47,7 @@ from sklearn.preprocessing import StandardScaler
 from datasets.audio.mel import hz_to_mel
 from datasets.audio.settings import MelSettings
 from datasets.core.part import parts_of
-from datasets.items.table import with_columns
+from datasets.items.columns import with_columns
 from datasets.loaders import augment
 from datasets.sources.sounds import simulate
 from datasets.spectrograms.windows import cut_windows

@@ -260,10 +260,11 @@ class Openings:
         assert image.size[0] >= 1
 
     def table(self, path: Path, choice: int) -> None:
-        from datasets.items.table import load_table, read_rows
+        from datasets.items.table import load_table
+        from datasets.sources.table import read_rows
 
         if choice == 0:
-            frame, _ = read_rows(path)
+            frame = read_rows(path).frame
             assert {"path", "label"} <= set(frame)
             return
         table = load_table(path)

@@ -113,6 +113,22 @@ def test_a_format_of_the_package_is_written_and_a_broken_one_is_left_out(model, 
     assert wrong.stderr.endswith("Did you mean tally?\n")
 
 
+def test_labels_in_a_format_of_the_package_are_read(model, site, photos, tmp_path):
+    """What cannot be used is listed, and exit status 3 says so only of files."""
+    names = sorted(photos.rglob("*.jpg"))[::5] or sorted(photos.rglob("*.png"))[::5]
+    slips = photos / "july.slips"
+    slips.write_text(
+        "".join(f"{name.relative_to(photos)} = {name.parent.name}\n" for name in names) + "rain\n"
+    )
+    out = tmp_path / "report"
+    done = secondhand("evaluate", model, "--data", slips, "--out", out, site=site)
+    slips.unlink()
+    lines(done)
+    assert "july.slips, line 9: no name and label" in done.stderr
+    truths = {row["truth"] for row in csv.DictReader((out / "predictions.csv").open())}
+    assert truths == {"red", "green"}
+
+
 def test_a_command_of_the_package_is_listed_and_run(model, site, photos):
     assert "  disagree  Tallies, class means and comparisons" in lines(
         secondhand("--help", site=site)
@@ -133,4 +149,4 @@ def test_a_command_of_the_package_is_listed_and_run(model, site, photos):
 
 
 def test_the_page_lists_every_group_with_its_file():
-    assert len(re.findall(r"`fieldnotes/\w+\.py` ", PAGE)) == 3
+    assert len(re.findall(r"`fieldnotes/\w+\.py` ", PAGE)) == 4

@@ -79,6 +79,11 @@ class Registry(Mapping[str, T]):
                 import_module(f"{self.package}.{module.name}")
         return self._things
 
+    def in_turn(self) -> Iterator[list[T]]:
+        """The things of this program, then those of other packages, which are looked for only if nobody stopped before."""
+        yield [thing for name, thing in self.ours().items() if not self.package_of(name)]
+        yield [thing for name, thing in self._all().items() if self.package_of(name)]
+
     def package_of(self, name: str) -> str:
         """Name of the package that a thing comes from; "" for those of this program."""
         return self._packages.get(name, "")

@@ -14,6 +14,7 @@ from datasets.items.grouping import group_duplicates, named_groups
 from datasets.items.rehearsal import background_file, split, unchanged_items
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import ItemTable, load_unknown
+from datasets.sources.base import ReadOptions
 
 log = logging.getLogger(__name__)
 
@@ -86,10 +87,8 @@ def items_of_no_class(
     """Items of a ``source`` of no known class, as `load_unknown`, without copies of those in the table."""
     return load_unknown(
         source,
-        table.kind,
+        ReadOptions(kind=table.kind, vectors=table.vectors, settings=vars(data)),
         pd.concat([table.frame, table.unknown_items, table.background]),
         flag=flag,
         picture_info=table.picture_info,
-        vectors=table.vectors,
-        min_box_confidence=data.min_box_confidence,
     )

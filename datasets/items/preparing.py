@@ -36,6 +36,7 @@ from datasets.items.splits import (
     split_remarks,
 )
 from datasets.items.table import ItemTable, load_table
+from datasets.sources.base import ReadOptions
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.settings import SpectrogramSettings
 
@@ -162,18 +163,14 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         )
     earlier = earlier_items(data)
     before, changed = (None, []) if earlier is None else unchanged_items(earlier)
-    table = load_table(
-        data.sources,
+    options = ReadOptions(
         kind=data.kind,
         label_column=data.label_column,
-        strain=data.strain,
-        channel=signal.channel or "",
-        context=signal.context,
         labels=data.labels or (MULTI if data.multi_label else None),
-        before=before,
         warm_start=data.from_ is not None,
-        min_box_confidence=data.min_box_confidence,
+        settings=signal.given() | vars(signal) | vars(data),
     )
+    table = load_table(data.sources, options, before=before)
     deployments = None if data.deployments is None else read_deployments(data.deployments)
     table = replace(table, clock=Clock(deployments))
     named = table.frame.loc[table.frame["sequence"].ne("")]

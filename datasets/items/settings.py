@@ -196,14 +196,9 @@ class SignalSettings:
         limits=Limits(above=0),
     )
 
-    @property
-    def context(self) -> float:
-        """Seconds of strain that may be used on either side of a trigger."""
-        return (
-            32.0
-            if self.spectrogram is None
-            else read_spectrogram(self.spectrogram).get("context", 32.0)
-        )
+    def given(self) -> dict[str, Any]:
+        """Spectrogram settings of the user, by name."""
+        return {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
 
     def of(self, kind: str) -> dict[str, Any]:
         """Spectrogram settings of the user for this kind of signal, by name; the others are inferred.
@@ -212,7 +207,7 @@ class SignalSettings:
         ------
         SecondhandError : some settings are not for this kind; all of them are named.
         """
-        values = {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
+        values = self.given()
         other_kinds = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
         if other_kinds:
             raise SecondhandError(

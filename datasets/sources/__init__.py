@@ -1,1 +1,1 @@
-"""Demo data sets, which are written without a network, and public data sets, which are downloaded."""
+"""Sources of items: one file each for a format of labels, a demo, or public data sets, registered in `base.SOURCES`."""

@@ -17,6 +17,7 @@ import pandas as pd
 from datasets.core.errors import SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import files_below, kind_of
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.spectrograms.pictures import cache_root
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")
@@ -25,10 +26,10 @@ DEMOS = ("digits", "sounds", "scenes", "glitches")
 UNKNOWN_CLASS = "Whistle_sim"
 #: Number of files per class. With 64 glitches per class the calibration split has more than 100 items.
 _PER_CLASS = {"sounds": 24, "glitches": 64}
+#: Rows of the files that a demo has written.
+Written = list[dict[str, Any]]
 #: Duration of simulated strain: the shortest context of Q-scans, which takes half the time of the default 32 s.
 _SECONDS = 16.0
-
-Rows = list[dict[str, Any]]
 
 
 def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, str]:
@@ -66,7 +67,7 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
     return _written_once(folder, write), note
 
 
-def _written_once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
+def _written_once(folder: Path, write: Callable[[Path], Written]) -> pd.DataFrame:
     """Table of a demo; its folder is written atomically on first use."""
     if not (folder / "items.csv").is_file():
         shutil.rmtree(folder, ignore_errors=True)  # an incomplete one, for example half deleted
@@ -81,13 +82,13 @@ def _written_once(folder: Path, write: Callable[[Path], Rows]) -> pd.DataFrame:
     return frame
 
 
-def _digits(folder: Path) -> Rows:
+def _digits(folder: Path) -> Written:
     """Write scikit-learn's 1797 handwritten digits (8 x 8, 16 greys), enlarged eight times."""
     from PIL import Image
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    rows: Rows = []
+    rows: Written = []
     for index, (image, digit) in enumerate(zip(digits.images, digits.target, strict=True)):
         path = folder / f"{index:04d}.png"
         grey = np.rint(255 - image * (255 / 16)).astype(np.uint8)
@@ -96,19 +97,19 @@ def _digits(folder: Path) -> Rows:
     return rows
 
 
-def _sounds(folder: Path) -> Rows:
+def _sounds(folder: Path) -> Written:
     from datasets.sources import sounds
 
     return sounds.write_demo(folder, per_class=_PER_CLASS["sounds"])
 
 
-def _scenes(folder: Path) -> Rows:
+def _scenes(folder: Path) -> Written:
     from datasets.sources import sounds
 
     return sounds.write_scenes(folder)
 
 
-def _glitches(folder: Path, noise: Sequence[str] = ()) -> Rows:
+def _glitches(folder: Path, noise: Sequence[str] = ()) -> Written:
     from datasets.sources import glitches
 
     count = _PER_CLASS["glitches"]
@@ -130,7 +131,7 @@ def _strain_files(noise: str) -> list[str]:
 
 
 #: Version, writer and note of each demo. The version changes with the files, because it names their folder.
-_WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
+_WRITERS: dict[str, tuple[int, Callable[[Path], Written], str]] = {
     "digits": (1, _digits, "handwritten digits of scikit-learn; 8 and 9 are unknown classes"),
     "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models, not recorded"),
     "scenes": (
@@ -145,3 +146,24 @@ _WRITERS: dict[str, tuple[int, Callable[[Path], Rows], str]] = {
         f"{UNKNOWN_CLASS} is an unknown class",
     ),
 }
+
+
+PREFIX = "demo:"
+
+
+def _read(path: Path, options: ReadOptions) -> Rows:
+    noise = options.settings.get("strain") if str(path) == "demo:glitches" else None
+    frame, note = write_demo(str(path).removeprefix(PREFIX), noise=noise)
+    return Rows(frame, [], note)
+
+
+SOURCES.add(
+    Source(
+        name="demo",
+        order=10,
+        claims=lambda path, options: str(path).startswith(PREFIX),
+        read=_read,
+        names=tuple(PREFIX + name for name in DEMOS),
+        has_multi_label=lambda path: str(path) == "demo:scenes",
+    )
+)

@@ -211,7 +211,7 @@ def lists_to_scan(
 
     Parameters
     ----------
-    channel : as in `datasets.annotations.triggers.strain_files_of`.
+    channel : as in `datasets.sources.trigger_tables.strain_files_of`.
     context : seconds of strain that are used on either side of a moment.
     """
     by_detector, unnamed = _by_detector(files)

@@ -29,7 +29,7 @@ from datasets.core.file_state import FileState, states_of
 from datasets.core.part import FileOrPart, Part, parts_of
 from datasets.core.scanning import some_files
 from datasets.items.labels import UNKNOWN
-from datasets.items.table import add_embeddings
+from datasets.sources.embeddings import add_embeddings
 from learners.active.embeddings import nameable
 from learners.inference.predictions import DetailedPrediction, Floats
 from learners.inference.predictor import Predictor

@@ -366,7 +366,7 @@ class Predictor:
     engine : "torch", "onnx" (ONNX Runtime on the CPU) or "auto", see `engine.pick_engine`.
     only : class subset: the classes of the model that may be predicted.
     decoded : cache of decoded pixels, shared by the stages of a run.
-    vectors : for a model of embeddings, those of the items; `datasets.items.table.add_embeddings` adds more.
+    vectors : for a model of embeddings, those of the items; `datasets.sources.embeddings.add_embeddings` adds more.
     parts : gives the boxes of a picture to predict, and why some are not; None for whole pictures.
     recentre : judge strain where its energy lies, if that is not at the moment that was asked for.
     allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.

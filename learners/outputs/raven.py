@@ -22,7 +22,7 @@ _PLACE = tuple(map(str.capitalize, TIME_AND_PLACE))
 
 def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write a tab-separated Raven selection table; times are seconds in the recording of "Begin Path"."""
-    from datasets.annotations.tracks import tab_cell  # which imports pandas
+    from datasets.sources.tracks import tab_cell  # which imports pandas
 
     write = partial(print, sep="\t", file=stream)
     write(*COLUMNS, *(_PLACE if shape.clock else ()))

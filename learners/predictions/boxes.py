@@ -12,7 +12,7 @@ from learners.inference.predictions import Prediction
 from learners.uncertainty.gates import Reason, Why
 
 if TYPE_CHECKING:
-    from datasets.annotations.megadetector import Detections
+    from datasets.sources.megadetector import Detections
 
 
 def boxes_of(

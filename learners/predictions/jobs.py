@@ -29,7 +29,7 @@ from learners.predictions.rows import RowSettings, refusals
 from learners.uncertainty.gates import Why
 
 if TYPE_CHECKING:
-    from datasets.annotations.megadetector import Detections
+    from datasets.sources.megadetector import Detections
     from learners.inference.predictor import Predictor
     from learners.outputs.base import Output
 
@@ -112,7 +112,7 @@ def _predict_embeddings(
         raise SecondhandError(
             f"--cluster {settings.cluster}: embeddings are predicted on this machine, in seconds. Leave it out"
         )
-    from datasets.items.table import add_embeddings  # with pandas
+    from datasets.sources.embeddings import add_embeddings  # with pandas
 
     rejected = add_embeddings(files, predictor.vectors)
     for item in rejected:

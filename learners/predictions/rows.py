@@ -21,7 +21,7 @@ from learners.predictions.provenance import Provenance
 from learners.uncertainty.gates import FAILURES, Why
 
 if TYPE_CHECKING:
-    from datasets.annotations.megadetector import Detections
+    from datasets.sources.megadetector import Detections
     from learners.inference.bursts import Bursts
     from learners.predictions.strain_files import StrainFiles
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.annotations.triggers import (
+from datasets.core import progress
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.options import flag
+from datasets.core.part import Part
+from datasets.items.labels import UNKNOWN
+from datasets.sources.trigger_tables import (
     Triggers,
     check_table,
     read_triggers,
     strain_files_of,
     write_table,
 )
-from datasets.core import progress
-from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.options import flag
-from datasets.core.part import Part
-from datasets.items.labels import UNKNOWN
 from datasets.strain.frames import Frames, read_frames, series_of
 from datasets.strain.settings import QScanSettings
 from learners.inference.predictions import cell

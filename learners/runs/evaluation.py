@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from datasets.core.scanning import UNLISTED, kind_of
 from datasets.items.checks import drop_contradictions, drop_copies
 from datasets.items.labels import MULTI, UNKNOWN, names_of
 from datasets.items.table import ItemTable, load_table, load_unknown, load_unlabelled, summary
+from datasets.sources.base import ReadOptions
 from learners.cli.result import confusions_of
 from learners.cli.settings import EvaluateSettings
 from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
@@ -135,7 +136,8 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     confidence = bundle.decider
     kind = _kind(bundle, settings.kind)
     vectors = vectors_for(bundle)
-    frame, rejected = load_unlabelled(settings.data, kind, "--data", check=False, vectors=vectors)
+    options = ReadOptions(kind=kind, vectors=vectors, settings=vars(settings))
+    frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
     frame, copies = drop_copies(frame, vectors=vectors)
     table = ItemTable(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
     if frame.empty:
@@ -207,20 +209,17 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
     """
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
     columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)
+    options = ReadOptions(
+        kind=kind,
+        learned=False,
+        label_column=settings.label_column,
+        labels=None if settings.events and columns == MULTI else columns,
+        vectors=vectors_for(bundle),
+        settings=(bundle.spectrogram or {}) | vars(settings),
+    )
     # Unreadable files get a prediction "bad file" instead of being left out.
     try:
-        table = load_table(
-            settings.data,
-            kind=kind,
-            check=False,
-            learned=False,
-            label_column=settings.label_column,
-            strain=settings.strain,
-            channel=settings.channel or "",
-            context=(bundle.spectrogram or {}).get("context", 32.0),
-            labels=None if settings.events and columns == MULTI else columns,
-            vectors=vectors_for(bundle),
-        )
+        table = load_table(settings.data, options, check=False)
     except SecondhandError as error:
         folder = Path(settings.data)
         if not folder.is_dir() or any(entry.is_dir() for entry in folder.iterdir()):
@@ -247,9 +246,8 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
     lines += task.match_labels(table, bundle.classes, columns)
     if unknown:
         known_and_unknown = pd.concat([table.frame, table.unknown_items])
-        ood, rejected = load_unknown(
-            unknown, kind, known_and_unknown, check=False, vectors=table.vectors
-        )
+        options = replace(options, vectors=table.vectors)
+        ood, rejected = load_unknown(unknown, options, known_and_unknown, check=False)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += rejected
     table.frame = table.frame.assign(split=HELD)

@@ -15,7 +15,7 @@ from PIL import Image
 from app.pool import Alike, Labelling, Pool, keys_of, name_here, open_labelling
 from app.serving import Served
 from datasets.core.errors import SecondhandError
-from datasets.items.table import read_rows
+from datasets.sources.table import read_rows
 from learners.active.embeddings import Embeddings
 from learners.audit import main as audit
 from learners.inference.predictor import Predictor
@@ -121,7 +121,7 @@ def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, serv
     assert frame["model"].eq("colours").all()
     assert all(path.startswith("new/") for path in frame["path"])
     labelling.save(0, "cyan")
-    rows, rejected = read_rows(pool.parent / "new-labels.csv")
+    rows, rejected, *_ = read_rows(pool.parent / "new-labels.csv")
     assert (rows["label"].tolist(), rejected) == (["unknown", "green", "cyan"], [])
     assert rows["path"].tolist() == [labelling.order[n].part.path for n in (2, 1, 0)]
 
@@ -148,7 +148,7 @@ def test_labels_are_written_where_the_page_was_started_or_where_told(
         ready(labelling)
         labelling.save(2, "red")
         table = (tables or Path()).resolve() / "new-labels.csv"
-        rows, _ = read_rows(table)
+        rows = read_rows(table).frame
         assert rows["path"].tolist() == [labelling.order[2].part.path]
         assert str(labelling.table.file) in caplog.text
         assert "--data" in labelling.next_command(str)

@@ -15,6 +15,7 @@ from datasets import catalog
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.items.splits import assign_splits
 from datasets.items.table import load_table
+from datasets.sources.base import ReadOptions, read_source
 from datasets.strain.files import read_strain
 from tests.datasets import lookalikes
 from tests.datasets.lookalikes import Server, esc50, left, place, publish, server, tarred, zipped
@@ -82,7 +83,7 @@ def test_gravityspy_draws_three_views_as_channels(
     table = load_table(name)
     assert table.kind == "picture"
     rows = table.frame.set_index(table.frame["path"].map(lambda path: Path(path).stem))
-    published = catalog.load(name)[0]
+    published = read_source(name, ReadOptions()).frame
     published.index = published["path"].map(lambda path: Path(path).stem)
     words = {"train": "train", "validation": "valid", "test": "test"}
     for index, (glitch, label, split) in enumerate(lookalikes.GLITCHES):
@@ -173,7 +174,7 @@ def test_a_set_without_its_list_says_what_is_missing(
 
 
 def test_an_unknown_name_lists_what_there_is(server: Server) -> None:
-    for call in (lambda: load_table("esc500"), lambda: catalog.fetch("esc500")):
+    for call in (lambda: load_table("esc500"), lambda: catalog.fetch_named("esc500")):
         with pytest.raises(SecondhandError, match="esc500") as error:
             call()
         for name in (*catalog.SETS, "gwosc:EVENT"):

@@ -10,7 +10,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
-from tests.datasets.annotations.strain import BURST, START, frame
+from tests.datasets.sources.strain import BURST, START, frame
 
 RATE = 8000
 

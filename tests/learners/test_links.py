@@ -9,6 +9,7 @@ import pytest
 
 from datasets.core.scanning import LINK_LOOP, files_below, find_files, skipped_line
 from datasets.items.table import load_table, load_unlabelled
+from datasets.sources.base import ReadOptions
 from tests.pictures import write_pictures
 
 
@@ -37,7 +38,7 @@ def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
     assert {bad.path: bad.reason for bad in table.rejected} == dict.fromkeys(circles, LINK_LOOP)
     assert table.frame.loc[table.frame["path"].str.contains("more"), "label"].eq("red").all()
 
-    frame, rejected = load_unlabelled(linked, "picture", "--unknown")
+    frame, rejected = load_unlabelled(linked, ReadOptions(kind="picture"), "--unknown")
     assert {*frame["path"]} == files
     assert {bad.path for bad in rejected} == circles
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from datasets.items.columns import with_columns
 from datasets.items.describe import protocol_of
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.rehearsal import folds_of, split
 from datasets.items.settings import DataSettings
-from datasets.items.table import ItemTable, with_columns
+from datasets.items.table import ItemTable
 
 
 def protocol(

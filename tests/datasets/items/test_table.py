@@ -18,6 +18,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items.table import load_table, summary
+from datasets.sources.base import ReadOptions
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import render_rows
 from tests.datasets.files import picture, reasons, root, sound, write
@@ -96,7 +97,7 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
         f"it: --data {root / 'notes.csv'}"
     )
     caplog.clear()
-    load_table(root, learned=False)
+    load_table(root, ReadOptions(learned=False))
     assert not caplog.records  # an evaluation makes no splits
     # The suggested flag works.
     assert load_table(file).frame["group"].ne("").all()
@@ -156,7 +157,7 @@ def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
     with pytest.raises(SecondhandError, match=r"--data .*nowhere: there is no such"):
         load_table(root / "nowhere")
     with pytest.raises(SecondhandError, match=r"--kind 'film' \(must be auto, picture"):
-        load_table(root, kind="film")
+        load_table(root, ReadOptions(kind="film"))
 
 
 @pytest.mark.slow
@@ -209,11 +210,13 @@ def test_a_missing_label_column_is_replaced_only_beside_another_source(
     one = write(root / "one.csv", "\n".join(["path,species", *rows[:4]]) + "\n")
     two = write(root / "two.csv", "\n".join(["path,label", *rows[4:]]) + "\n")
     with pytest.raises(SecondhandError, match=r"no column 'species'\. It has 'path', 'label'"):
-        load_table(two, label_column="species")
+        load_table(two, ReadOptions(label_column="species"))
     with caplog.at_level("INFO"):
-        assert len(load_table([str(one), str(two)], label_column="species").frame) == 6
+        assert len(load_table([str(one), str(two)], ReadOptions(label_column="species")).frame) == 6
     assert "two.csv has no column 'species': its column label is used" in caplog.text
-    frame = load_table(two, label_column="species", warm_start=True, learned=False).frame
+    frame = load_table(
+        two, ReadOptions(label_column="species", warm_start=True, learned=False)
+    ).frame
     assert frame["label"].tolist() == ["dog", "dog"]
 
 
@@ -299,9 +302,7 @@ def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> 
 @pytest.mark.parametrize("name", ["items.parquet", "items.xlsx"])
 def test_files_that_are_no_tables(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("path,label\na.jpg,cat\n")
-    with pytest.raises(
-        SecondhandError, match=f"{name}: (cannot be read as a|neither a folder nor a) table"
-    ):
+    with pytest.raises(SecondhandError, match=f"{name}: (cannot be read as|neither) a table"):
         load_table(tmp_path / name)
 
 
@@ -475,7 +476,7 @@ def test_a_span_may_have_several_classes_where_nothing_is_learnt(tmp_path: Path)
         f"{other},cat,0,0.05", f"{tmp_path / 'copy.wav'},dog,0,0.05",
     ]  # fmt: skip
     source = write(tmp_path / "t.csv", "\n".join(["path,label,start,end", *rows]))
-    table = load_table(source, learned=False)
+    table = load_table(source, ReadOptions(learned=False))
     assert table.frame[["label", "start"]].to_numpy().tolist() == [
         ["cat", 0.0], ["dog", 0.0], ["dog", 0.05],
     ]  # fmt: skip
@@ -528,7 +529,7 @@ def test_spans_of_a_recording_that_was_cut_off_are_used_as_far_as_it_goes(tmp_pa
         "path,label,start,end\na.wav,x,0,0.4\na.wav,y,0.5,0.9\na.wav,y,1.2,1.6\n"
         "b.wav,x,,\nc.wav,x,0.1,0.5\nc.wav,y,1,1.4\n"
     )
-    table = load_table(tmp_path / "t.csv", learned=False)
+    table = load_table(tmp_path / "t.csv", ReadOptions(learned=False))
     assert sorted(Path(path).stem for path in table.frame["path"]) == [*"aaacc"]
     assert "the last 1 of 2 s are missing" in reasons(table)["b.wav"]
     rows, bad = render_rows(
@@ -557,7 +558,7 @@ def test_what_phones_save(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(m4a(rng.uniform(-0.5, 0.5, 8000), 8000))
     file.write_bytes(file.read_bytes()[:500])
-    table = load_table(tmp_path / "calls", learned=False)
+    table = load_table(tmp_path / "calls", ReadOptions(learned=False))
     assert (table.kind, len(table.frame)) == ("sound", 3)
     assert "truncated" in reasons(table)["3.m4a"]
     cache = PictureCache(tmp_path / "cache")
@@ -683,7 +684,7 @@ UNREAD = [
     ("labels.xlsx", "PK", "CSV .*path,label"),
     ("labels.xml", "<annotation/>", "CSV .*path,label"),
     ("train.txt", "0.png fox\n", "CSV .*path,label"),
-    ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', r"COCO.*\(CSV\).*path,label"),
+    ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', "CSV .*path,label"),
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table, load_unknown
+from datasets.sources.base import ReadOptions
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,7 @@ def test_a_folder_of_any_nesting_counts_whole(folder, known, tmp_path):
     (tmp_path / "strange" / "notes.txt").write_text("of another kind, so not an item")
     (tmp_path / "strange" / ".DS_Store").write_text("")
     (tmp_path / "strange" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    frame, rejected = load_unknown(tmp_path / "strange", "picture", known)
+    frame, rejected = load_unknown(tmp_path / "strange", ReadOptions(kind="picture"), known)
     assert sorted(Path(p).name for p in frame["path"]) == ["one.jpg", "two.jpg"]
     assert set(frame["label"]) == {"unknown"}
     assert list(frame.columns) == list(known.columns)
@@ -45,7 +46,7 @@ def test_copies_of_known_items_and_of_each_other_are_left_out(folder, known, tmp
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "known.jpg")
     shutil.copy(folder / "blue" / "blue_000.jpg", tmp_path / "a.jpg")
     shutil.copy(folder / "blue" / "blue_000.jpg", tmp_path / "b.jpg")
-    frame, rejected = load_unknown(tmp_path, "picture", known)
+    frame, rejected = load_unknown(tmp_path, ReadOptions(kind="picture"), known)
     assert [Path(p).name for p in frame["path"]] == ["a.jpg"]
     reasons = {Path(item.path).name: item.reason for item in rejected}
     assert reasons.keys() == {"b.jpg", "known.jpg"}
@@ -62,19 +63,19 @@ def test_a_table_needs_paths_alone(folder, known, tmp_path, suffix):
         rows = rows.assign(label="blue", split="train")
     file = tmp_path / f"strange{suffix}"
     rows.to_csv(file, index=False) if suffix == ".csv" else rows.to_parquet(file)
-    frame, rejected = load_unknown(file, "picture", known)
+    frame, rejected = load_unknown(file, ReadOptions(kind="picture"), known)
     assert frame[["label", "split"]].to_numpy().tolist() == [["unknown", ""]] * 3
     assert [item.reason for item in rejected] == ["there is no such file"]
 
 
 def test_nothing_usable_is_a_clear_error(known, tmp_path):
     with pytest.raises(SecondhandError, match=r"no usable picture file.*or leave --unknown out"):
-        load_unknown(tmp_path, "picture", known)
+        load_unknown(tmp_path, ReadOptions(kind="picture"), known)
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
     with pytest.raises(SecondhandError, match=r"1 left out, the first: .*broken\.jpg"):
-        load_unknown(tmp_path, "picture", known)
+        load_unknown(tmp_path, ReadOptions(kind="picture"), known)
     with pytest.raises(SecondhandError, match="no such folder"):
-        load_unknown(tmp_path / "gone", "picture", known)
+        load_unknown(tmp_path / "gone", ReadOptions(kind="picture"), known)
 
 
 def test_to_judge_a_model_by_lone_files_stay_and_copies_count_once(folder, tmp_path):
@@ -82,8 +83,8 @@ def test_to_judge_a_model_by_lone_files_stay_and_copies_count_once(folder, tmp_p
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "a.jpg")
     with pytest.raises(SecondhandError, match="at least two classes"):
         load_table(tmp_path)
-    assert len(load_table(tmp_path, learned=False).frame) == 1
+    assert len(load_table(tmp_path, ReadOptions(learned=False)).frame) == 1
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "b.jpg")
-    table = load_table(tmp_path, learned=False)
+    table = load_table(tmp_path, ReadOptions(learned=False))
     assert len(table.frame) == 1
     assert table.rejected == [(str(tmp_path / "red/b.jpg"), f"a copy of {tmp_path / 'red/a.jpg'}")]

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from datasets.core.part import Part, parts_of
+from datasets.items.columns import with_columns
 from datasets.items.places import Spans, vary_places
-from datasets.items.table import ItemTable, with_columns
+from datasets.items.table import ItemTable
 from datasets.loaders.blocks import OpenSpectrogram
 from datasets.spectrograms.pictures import PictureCache
 from learners.cli import result

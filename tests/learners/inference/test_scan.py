@@ -20,8 +20,8 @@ from learners.predict import main
 from learners.predictions.rows import Events
 from learners.predictions.strain_files import StrainFiles
 from learners.uncertainty.gates import Reason, Why
-from tests.datasets.annotations.strain import BURST, RATE, START, frame
 from tests.datasets.files import write
+from tests.datasets.sources.strain import BURST, RATE, START, frame
 from tests.datasets.strain.test_joined import cut, noise
 from tests.learners.inference.test_triggers import saved
 

@@ -17,8 +17,8 @@ from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
-from tests.datasets.annotations.strain import CSV, RATE, START, frame
 from tests.datasets.files import write
+from tests.datasets.sources.strain import CSV, RATE, START, frame
 from tests.learners.confidences import settings
 
 pytestmark = pytest.mark.slow

@@ -18,10 +18,10 @@ import jsonschema
 import pytest
 from PIL import Image
 
-from datasets.annotations.tracks import read_annotations
 from datasets.core.part import Box, Part
 from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
+from datasets.sources.base import ReadOptions, read_source
 from learners.inference.bursts import Bursts
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
@@ -217,7 +217,7 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
     assert described["spatial"]["coordinates"] == [[151.25, -33.51]] * 3
     assert described["taxonomic"] == [{"scientificName": "Lynx lynx"}]
     assert described["temporal"] == {"start": "2024-05-06", "end": "2024-05-06"}
-    frame, *_ = read_annotations(package)
+    frame, *_ = read_source(str(package), ReadOptions())
     assert [*frame["path"]] == [*map(str, files)]
 
 
@@ -394,7 +394,7 @@ def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -
     assert [row["eventID"] for row in of_media] == ["1"] * 6 + ["2"]
     assert [row["mediaID"] for row in of_media] == ["1", "2", "2", "2", "3", "3", "4"]
     assert of_media[1]["bboxX"] == "0.0"
-    frame, *_ = read_annotations(package)
+    frame, *_ = read_source(str(package), ReadOptions())
     assert {*frame["path"]} == {str(files[0]), str(files[3])}, "one label each"
 
     record = {

@@ -13,7 +13,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datasets.annotations.tracks import read_annotations
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
@@ -21,6 +20,7 @@ from datasets.core.processes import CRASHED
 from datasets.items.clock import TIME_AND_PLACE, Clock
 from datasets.items.deployments import read_deployments
 from datasets.items.table import load_table
+from datasets.sources.base import ReadOptions, read_source
 from learners.active.listing import as_text
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, check_call
@@ -205,13 +205,13 @@ def test_what_is_written_is_read_back(recordings, tmp_path):
     shape = RowSettings(windows=True, names=(str(folder),), band=(20.0, 4000.0))
     for format in ("raven", "audacity"):
         OUTPUTS[format].write(recordings, shape, folder)
-        frame, *_ = read_annotations(folder)
+        frame, *_ = read_source(str(folder), ReadOptions())
         rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
         assert rows == expected, format
         for path in folder.rglob("*.txt"):
             path.unlink()
     OUTPUTS["camtrap-dp"].write(recordings[2:3], shape, folder)
-    frame, *_ = read_annotations(folder)
+    frame, *_ = read_source(str(folder), ReadOptions())
     rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
     assert rows == expected[1:]
 
@@ -255,7 +255,7 @@ def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
                 path.unlink()
             with (tmp_path / "all.selections.txt").open("w") as stream:
                 write_raven(rows, RowSettings(), stream)
-        frame, rejected, _ = read_annotations(tmp_path)
+        frame, rejected, *_ = read_source(str(tmp_path), ReadOptions())
         actual = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
         assert ({*actual}, rejected) == (expected, [])
 

@@ -12,6 +12,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_unknown
+from datasets.sources.base import ReadOptions
 from learners.evaluate import main
 from learners.model.bundle import save_bundle
 from learners.suggest import main as suggest
@@ -142,6 +143,6 @@ def test_the_surest_answers_become_background(world, tmp_path, capsys):
     assert "label" not in rows[0]
     assert all(row["why"].startswith(row["guess"]) for row in rows)
     known = pd.DataFrame({"path": [], "label": [], "start": [], "end": [], "gps": []})
-    frame, rejected = load_unknown(out, "sound", known, flag="--background")
+    frame, rejected = load_unknown(out, ReadOptions(kind="sound"), known, flag="--background")
     assert not rejected
     assert sorted(frame["start"]) == sorted(float(row["start"]) for row in rows)

@@ -1,6 +1,6 @@
-"""Reads Raven selection tables and Audacity label tracks with their recordings as items.
+"""Tab-separated tables of labelled spans and their recordings: what the formats of sound editors share.
 
-The formats are tab-separated tables, so no library is used (crowsetta needs pandera and pydantic).
+They are plain tables, so no library is used (crowsetta needs pandera and pydantic).
 """
 
 from __future__ import annotations
@@ -11,28 +11,17 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
 import pandas as pd
 
-from datasets.annotations.camtrap import read_package
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
-from datasets.core.scanning import PACKAGE, files_below, is_user_file, kind_of, walk
-
-#: Raven's columns; the last three are in tables of several recordings.
-BEGIN, END = "Begin Time (s)", "End Time (s)"
-FILE, PATH, OFFSET = "Begin File", "Begin Path", "File Offset (s)"
-LOW, HIGH = "Low Freq (Hz)", "High Freq (Hz)"
-#: Names of the column of labels, in order of preference; the last is BirdNET's.
-LABELS = ("Annotation", "Species", "Label", "Common Name")
-
-#: The columns by their names in small letters; programs that write such tables differ in the case.
-_COLUMNS = {
-    name.casefold(): name
-    for name in ("Selection", BEGIN, END, FILE, PATH, OFFSET, LOW, HIGH, *LABELS)
-}
+from datasets.core.scanning import files_below, is_user_file, kind_of, walk
+from datasets.sources.base import ReadOptions, Rows, Source, in_order
 
 Line = tuple[int, list[str]]
 
@@ -54,18 +43,23 @@ class Selection(NamedTuple):
 ParsedSelection = tuple[Selection, tuple[str, str]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackSource(Source):
+    """A format of such tables. `read` reads them all, because a folder may hold tables of several.
+
+    Attributes
+    ----------
+    starts : whether these are the cells of its first line.
+    parse : spans of the lines of a table, of which the first is such a line; with the name of the column of labels.
+    """
+
+    starts: Callable[[list[str]], bool]
+    parse: Callable[[Path, list[Line], str | None], list[ParsedSelection]]
+
+
 def tab_cell(text: str) -> str:
     """Format text for a tab-separated table without quotes: tabs and line breaks become spaces."""
     return re.sub(r"[\t\r\n]", " ", text).strip()
-
-
-def is_track(path: Path) -> bool:
-    """Whether the first line is that of a Raven selection table or an Audacity label track."""
-    try:
-        lines = _lines(read_text(path, first=4096))
-    except BadFile:
-        return False
-    return bool(lines) and (_is_raven(lines[0][1]) or _is_label(lines[0][1]))
 
 
 def read_track(
@@ -75,30 +69,28 @@ def read_track(
 
     Raises
     ------
-    BadFile : it is neither a Raven table nor an Audacity track, or a column is missing.
+    BadFile : it is of no format, or a column is missing.
     """
     lines = list(_lines(read_text(path)))
     if not lines:  # a label track without labels
         return [], []
-    if _is_raven(lines[0][1]):
-        labelled = _raven(path, lines, label_column)
-    elif _is_label(lines[0][1]):
-        labelled = _audacity(lines)
-    else:
-        raise BadFile(
-            path,
-            f"neither a Raven selection table (tab-separated, with the columns {BEGIN} and {END}) nor an "
-            "Audacity label track (tab-separated start, end and label). Write another list into a CSV file with the "
-            "columns path,label",
-        )
+    track = _format_of(lines)
+    if track is None:
+        raise BadFile(path, "neither a Raven selection table nor an Audacity label track")
     spans: list[Selection] = []
     rejected: list[Rejected] = []
-    for span, cells in labelled:
+    for span, cells in track.parse(path, lines, label_column):
         if reason := _span_problem(span, *cells):
             rejected.append(Rejected(f"{path}, line {span.line}", reason))
         else:
             spans.append(span)
     return spans, rejected
+
+
+def _format_of(lines: list[Line]) -> TrackSource | None:
+    """The format that the first line is of."""
+    tracks = (source for source in in_order() if isinstance(source, TrackSource))
+    return next((track for track in tracks if lines and track.starts(lines[0][1])), None)
 
 
 def _lines(text: str) -> list[Line]:
@@ -107,73 +99,13 @@ def _lines(text: str) -> list[Line]:
     return [(n, row) for n, row in cells if any(row)]
 
 
-def _is_raven(first: list[str]) -> bool:
-    return bool({BEGIN, END} & {*map(_canonical, first)})
-
-
-def _canonical(name: str) -> str:
-    return _COLUMNS.get(name.casefold(), name)
-
-
-def _is_label(first: list[str]) -> bool:
-    return len(first) > 1 and not any(math.isnan(_seconds(cell)) for cell in first[:2])
-
-
-def _seconds(cell: str) -> float:
+def seconds(cell: str) -> float:
     """Parse a number, also with a decimal comma; NaN for other text."""
     try:
         value = float(cell.replace(",", "."))
     except ValueError:
         return math.nan
     return value if math.isfinite(value) else math.nan
-
-
-def _raven(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
-    names = [*map(_canonical, lines[0][1])]
-    if label_column and label_column not in names:
-        label_column = _canonical(label_column)
-    label_columns = (
-        [label_column] if label_column else [name for name in LABELS if name in names][:1]
-    )
-    missing = [name for name in (BEGIN, END, *label_columns) if name not in names]
-    if missing or not label_columns:
-        lack = f"no column {' and no column '.join(missing)}" if missing else "no column of labels"
-        remedy = "" if label_column or missing else ". Name the column with --label-column"
-        raise BadFile(path, f"{lack}. It has {', '.join(names)}{remedy}")
-    selections: list[ParsedSelection] = []
-    known_selections: set[tuple[str, ...]] = set()
-    for n, cells in lines[1:]:
-        row = dict(zip(names, cells, strict=False))
-        selection = tuple(row.get(name, "") for name in ("Selection", BEGIN, END, *label_columns))
-        if selection in known_selections and selection[0]:
-            continue  # Raven lists a selection once for its waveform and once for its spectrogram
-        known_selections.add(selection)
-        begin, end = _seconds(row.get(BEGIN, "")), _seconds(row.get(END, ""))
-        start = _seconds(row[OFFSET]) if row.get(OFFSET) else begin
-        file = row.get(PATH) or row.get(FILE) or ""
-        low, high = (_seconds(row.get(name, "")) for name in (LOW, HIGH))
-        label = row.get(label_columns[0], "")
-        span = Selection(start, start + (end - begin), label, n, file, low, high)
-        selections.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
-    if OFFSET not in names and len({span.file for span, _ in selections}) > 1:
-        raise BadFile(
-            path, f"it names several recordings, but has no column {OFFSET} with the times in them"
-        )
-    return selections
-
-
-def _audacity(lines: list[Line]) -> list[ParsedSelection]:
-    selections: list[ParsedSelection] = []
-    for n, cells in lines:
-        if cells[0] == "\\" and selections:  # the frequencies of the label above
-            low, high = map(_seconds, (*cells[1:], "", "")[:2])
-            span, limits = selections[-1]
-            selections[-1] = span._replace(low=low, high=high), limits
-        elif cells[0] != "\\":
-            start, end = (*cells, "")[:2]
-            label = " ".join(cells[2:]).strip()
-            selections.append((Selection(_seconds(start), _seconds(end), label, n), (start, end)))
-    return selections
 
 
 def _span_problem(span: Selection, begin: str, end: str) -> str:
@@ -231,21 +163,38 @@ class Recordings:
         )
 
 
-def has_tracks(folder: Path) -> bool:
-    """Whether a folder has ``*.selections.txt`` files anywhere, or Raven or Audacity tables at its top level."""
-    top = (
-        path for path in folder.iterdir() if path.suffix.lower() == ".txt" and is_user_file(path)
-    )
-    return any(path.is_file() and is_track(path) for path in top) or any(
-        path.endswith(".selections.txt") for path in walk(folder, [])
+def begins(path: Path, starts: Callable[[list[str]], bool]) -> bool:
+    """Whether a path is a table whose first line is as ``starts`` says."""
+    # A spreadsheet saves a table as "Unicode text" under this ending, too.
+    is_text = path.suffix.lower() == ".txt" and path.is_file()
+    if not is_text or {"path", "label"} <= {*column_names(path)}:
+        return False
+    lines = _first_lines(path)
+    return bool(lines) and starts(lines[0][1])
+
+
+def are_in(folder: Path) -> bool:
+    """Whether a folder has ``*.selections.txt`` anywhere, or tables of any of the formats at its top level."""
+    if not folder.is_dir():
+        return False
+    top = (one for one in folder.iterdir() if one.suffix.lower() == ".txt" and is_user_file(one))
+    return any(one.is_file() and _format_of(_first_lines(one)) is not None for one in top) or any(
+        file.endswith(".selections.txt") for file in walk(folder, [])
     )
 
 
-def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[Rejected]]:
-    """Read the rows of a table, or of all tables in a folder and below, and the rejected files.
+def _first_lines(path: Path) -> list[Line]:
+    try:
+        return _lines(read_text(path, first=4096))
+    except BadFile:
+        return []
+
+
+def read(path: Path, options: ReadOptions) -> Rows:
+    """Read the spans of a table, or of all tables in a folder and below, with their recordings.
 
     The recordings of a single table lie in its folder. Recordings without a table, and tables without a
-    recording, are rejected.
+    recording, are rejected. Spans of several labels have a row for each.
 
     Raises
     ------
@@ -262,7 +211,7 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
     recordings, rows, unlabelled = Recordings(sounds), list[Row](), dict[str, str]()
     for table in tables:
         try:
-            spans, bad = read_track(table, label_column)
+            spans, bad = read_track(table, options.label_column)
         except BadFile as error:
             rejected.append(Rejected(str(table), error.reason))
             continue
@@ -282,7 +231,8 @@ def read_tracks(path: Path, label_column: str | None) -> tuple[list[Row], list[R
                 rejected.append(Rejected(file, unlabelled.get(file, "no table with its name")))
             elif file not in sounds and Path(file) not in tables:
                 rejected.append(Rejected(file, "neither a recording nor a table of labels"))
-    return rows, rejected
+    frame = pd.DataFrame(rows).drop_duplicates(["path", "start", "end", "label"])
+    return Rows(frame.reset_index(drop=True), rejected)
 
 
 def _place_spans(
@@ -322,45 +272,3 @@ def _place_spans(
         rejected.append(Rejected(str(table), "no recording with its name, and no label in it"))
     why = f"its table is of {rows[0]['path']}" if rows else "its table has no label"
     return rows, rejected, dict.fromkeys(table_recordings, why)
-
-
-def is_annotated(path: Path) -> bool:
-    """Whether a path is annotations: a Camtrap DP package, a folder with tables of labels, or a table."""
-    if path.is_dir():
-        return (path / PACKAGE).is_file() or has_tracks(path)
-    # A spreadsheet saves "Unicode text" under this ending, too.
-    text = path.suffix.lower() == ".txt" and not {"path", "label"} <= {*column_names(path)}
-    return text or path.name == PACKAGE
-
-
-def read_annotations(
-    path: Path, label_column: str | None = None
-) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """Read annotations: rows with path, label, start, end (s), and group for a data package.
-
-    Photos with several labels are left out, because an item has one. Spans of several labels have a row for each.
-
-    Returns
-    -------
-    The rows; the rejected files; and a note on the origin of the labels, or "".
-
-    Raises
-    ------
-    SecondhandError : there is no label, or a table or column is missing.
-    """
-    folder = path if path.is_dir() else path.parent
-    if (folder / PACKAGE).is_file() and path in (folder, folder / PACKAGE):
-        frame, rejected, note = read_package(folder, label_column)
-    else:
-        rows, rejected = read_tracks(path, label_column)
-        frame, note = pd.DataFrame(rows), ""
-    key = ["path", "start", "end"]
-    frame = frame.drop_duplicates([*key, "label"])
-    several = frame.duplicated(key, keep=False) & frame["start"].isna()
-    for file, same in frame.loc[several].groupby("path"):
-        labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(file), f"several labels, {labels}, but one is needed"))
-    frame = frame.loc[~several].reset_index(drop=True)
-    if frame.empty:
-        raise SecondhandError(f"--data {path}: no usable item{first_left_out(rejected, 'one')}")
-    return frame, rejected, note

@@ -19,11 +19,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.core.cells import ENDINGS, csv_text, read_cells, with_points
-from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
+from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.files import file_beside
 from datasets.core.program import extra
 from datasets.strain.formats import Wanted, as_bad_file, check_chunks, find_dataset, numeric_dataset
-from datasets.strain.frames import Frames, read_frames, series_of, source_path
+from datasets.strain.frames import Frames, source_path
 
 #: Names of the column of GPS times, in order of preference.
 TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time", "end_time")
@@ -31,11 +31,6 @@ TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time", "end_t
 _WHOLE_SECONDS = ("peak_time", "end_time")
 CHANNELS = ("channel", "channel_name")
 DETECTORS = ("ifo", "detector", "interferometer", *CHANNELS)
-LABELS = ("label", "ml_label")
-#: Optional columns; ``sample_type`` is the split in Gravity Spy's training set.
-_ALSO = {"group": ("group",), "split": ("split", "sample_type"), "fold": ("fold",)}
-#: Columns that ``learners.predict --triggers`` adds: the best class, and the reason of a refusal.
-_PREDICTED = {"best": ("ml_label",), "reason": ("reason",)}
 _LAYOUT = "a table of triggers"
 #: Suffix of the metadata that astropy and gwpy write beside a table.
 _META = ".__table_column_meta__"
@@ -265,66 +260,6 @@ _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".ecsv": _ecsv,
 }
 _FOREIGN = tuple(ending for ending in _READERS if ending not in ENDINGS)
-
-
-def items_of_triggers(
-    path: Path,
-    strain: str,
-    label_column: str | None = None,
-    channel: str = "",
-    context: float = 32.0,
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Read a table of labelled triggers as item rows, and the rejected ones (no label, GPS time or strain).
-
-    Parameters
-    ----------
-    path : the table.
-    strain : folder, pattern or LAL cache of the strain files.
-    label_column : name of the column of labels; None for the usual names.
-    channel, context : as in `strain_files_of`.
-
-    Returns
-    -------
-    Rows sorted by file and time, with path, label and gps, and if the table has them group, split, fold, and
-    for predictions best and reason; and the rejected rows and files.
-
-    Raises
-    ------
-    SecondhandError : the table or its column of labels is missing, or no row can be used.
-    """
-    triggers, frames = read_triggers(path), read_frames(strain)
-    label_names = (label_column,) if label_column else LABELS
-    column = triggers.column(*label_names)
-    if column is None:
-        raise SecondhandError(
-            f"{path}: no column {' or '.join(label_names)}. It has "
-            f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with --label-column"
-        )
-    sources = strain_files_of(triggers, frames, channel=channel, context=context)
-    predicted = triggers.column("label") is not None and triggers.column("reason") is not None
-    columns = {
-        name: triggers.column(*names)
-        for name, names in (_ALSO | (_PREDICTED if predicted else {})).items()
-    }
-    optional = {name: triggers.cells[cells].astype(str) for name, cells in columns.items() if cells}
-    files = [file if isinstance(file, str) else "" for file in sources]
-    label = triggers.cells[column].astype(str).str.strip()
-    frame = pd.DataFrame({"path": files, "label": label, "gps": triggers.gps, **optional})
-    has_strain, labelled = frame["path"].ne(""), frame["label"].ne("")
-    usable = frame.loc[has_strain & labelled]
-    twice = usable.duplicated(["path", "gps", "label"])
-    reasons = [(row, bad.reason) for row, bad in enumerate(sources) if isinstance(bad, Rejected)]
-    reasons += [(row, "no label") for row in np.flatnonzero(has_strain & ~labelled).tolist()]
-    reasons += [(row, "the same trigger as an earlier row") for row in usable.index[twice].tolist()]
-    rejected = frames.rejected + [Rejected(triggers.name(row), why) for row, why in reasons]
-    usable = usable.loc[~twice]
-    if usable.empty:
-        first = first_left_out(rejected, "one")
-        raise SecondhandError(
-            f"{path}: no labelled trigger with strain in --strain {strain}{first}"
-        )
-    order = [usable["path"].map(series_of), usable["gps"]]
-    return usable.iloc[np.lexsort(order[::-1])], rejected
 
 
 def strain_files_of(

@@ -1,4 +1,4 @@
-"""Reads MegaDetector's results: boxes around animals, people and vehicles in photos, as one JSON file.
+"""MegaDetector's results: boxes around animals, people and vehicles in photos, as one JSON file.
 
 The format (https://lila.science/megadetector-output-format), versions 1.0 to 1.6, is also that of AddaxAI, SpeciesNet
 and Timelapse. Paths are relative to the folder of the JSON, which is the folder that the detector was given.
@@ -15,16 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.part import Box
 from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import PACKAGE, in_any_form, kind_of
 from datasets.images.boxes import box_in_picture
-
-if TYPE_CHECKING:
-    import pandas as pd
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 log = logging.getLogger(__name__)
 
@@ -161,13 +159,11 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     return Detections(file, content, frames, limit, rejected)
 
 
-def items_of_detections(
-    file: Path, min_confidence: float | None, label: str = ""
-) -> tuple[pd.DataFrame, list[Rejected]]:
+def read_items(file: Path, options: ReadOptions) -> Rows:
     """One row per box, with path, label, x, y, width and height; and the pictures and boxes that were left out.
 
-    The label is ``label``, else the first of the box's ``classifications`` if the JSON has any, else the name of the
-    picture's class folder: the first folder of its path.
+    The label is the first of the box's ``classifications`` if the JSON has any, else the name of the picture's class
+    folder: the first folder of its path. The least confidence of a box is the setting ``min_box_confidence``.
 
     Raises
     ------
@@ -175,7 +171,8 @@ def items_of_detections(
     """
     import pandas as pd  # prediction, which reads detections too, does without it
 
-    results = read_detections(file, min_confidence)
+    results = read_detections(file, options.settings.get("min_box_confidence"))
+    label = options.label
     rows, rejected = [], [*results.rejected]
     named = any(one.species for frame in results.frames.values() for one in frame.detections)
     for path, frame in results.frames.items():
@@ -209,7 +206,7 @@ def items_of_detections(
         )
     if named and not label:
         log.info("%s: labels are its classifications, which a machine may have made", file)
-    return pd.DataFrame(rows), rejected
+    return Rows(pd.DataFrame(rows), rejected)
 
 
 def _content(file: Path) -> dict[str, Any]:
@@ -299,3 +296,16 @@ def _detection(
 
 def _is_fraction(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+SOURCES.add(
+    Source(
+        name="megadetector",
+        order=30,
+        claims=lambda path, options: has_detections(path),
+        read=read_items,
+        endings=(".json",),
+        reads="MegaDetector's results (JSON with a list 'images' of objects with 'file' and 'detections')",
+        has_multi_label=Path.is_file,
+    )
+)

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from datasets.annotations.megadetector import items_of_detections, read_detections
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.items.splits import split_units
 from datasets.items.table import load_table
+from datasets.sources.base import ReadOptions
+from datasets.sources.megadetector import read_detections, read_items
 
 BOX = [0.1, 0.2, 0.3, 0.4]
 
@@ -56,7 +57,7 @@ def test_each_box_above_the_limit_is_an_item_of_its_class_folder(tmp_path: Path)
             {"file": "badger/bad.jpg", "failure": "Failure image access", "detections": None},
         ],
     )
-    frame, rejected = items_of_detections(file, None)
+    frame, rejected, *_ = read_items(file, ReadOptions())
     assert frame.values.tolist() == [
         [str(tmp_path / "fox/a.jpg"), "fox", "", *BOX],
         [str(tmp_path / "fox/a.jpg"), "fox", "", *second],
@@ -89,10 +90,10 @@ def test_classifications_are_labels(tmp_path: Path) -> None:
         ],
         classification_categories={"7": "fox", "8": "wolf"},
     )
-    frame, rejected = items_of_detections(file, None)
+    frame, rejected, *_ = read_items(file, ReadOptions())
     assert frame["label"].tolist() == ["fox"]
     assert [reason for _, reason in rejected] == ["no classification"]
-    assert items_of_detections(file, None, "unknown")[0]["label"].tolist() == ["unknown"] * 2
+    assert read_items(file, ReadOptions(label="unknown")).frame["label"].tolist() == ["unknown"] * 2
 
 
 def test_boxes_of_one_picture_stay_in_one_part(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import ItemTable, load_table
+from datasets.sources.base import ReadOptions
 from tests.datasets.files import picture, sound, write
 
 RAVEN = (
@@ -91,7 +92,7 @@ def test_ravens_columns_may_be_in_any_case(field: Path) -> None:
     for changed in (header.lower(), header.upper(), header.title()):
         write(table, f"{changed}\n{rows}")
         assert spans(load_table(field)) == expected
-    named = load_table(table, label_column="annotation", learned=False)
+    named = load_table(table, ReadOptions(label_column="annotation", learned=False))
     assert spans(named) == {row for row in expected if row[0] == "a.wav"}
 
 
@@ -108,15 +109,15 @@ def test_the_column_of_the_labels_is_chosen(tmp_path: Path) -> None:
     sound(tmp_path / "a.wav")
     rows = [(0.01 * n, 0.01 * n + 0.01, "AB"[n % 2]) for n in range(4)]
     file = raven(tmp_path / "a.selections.txt", *rows, column="Call type")
-    assert load_table(file, label_column="Call type").classes == ["A", "B"]
+    assert load_table(file, ReadOptions(label_column="Call type")).classes == ["A", "B"]
     with pytest.raises(SecondhandError, match=r"It has Selection, .*Call type.*--label-column"):
         load_table(file)
     with pytest.raises(SecondhandError, match=r"no column Kind\. It has Selection"):
-        load_table(file, label_column="Kind")
+        load_table(file, ReadOptions(label_column="Kind"))
     csv = write(tmp_path / "a.csv", "path,start,end,species\n" + "".join(
         f"a.wav,{start},{end},{label}\n" for start, end, label in rows
     ))  # fmt: skip
-    assert load_table(csv, label_column="species").classes == ["A", "B"]
+    assert load_table(csv, ReadOptions(label_column="species")).classes == ["A", "B"]
 
 
 def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
         assert reason in reasons[f"a.selections.txt, line {line}"]
     assert reasons["a.wav"] == "0 to 0.04 s is labelled 'A' and 'B'"
     assert sorted(table.spans["label"]) == [*"AAABBB"]  # no window shows them beside another call
-    judged = load_table(file, learned=False)
+    judged = load_table(file, ReadOptions(learned=False))
     assert sorted(judged.frame["label"]) == [*"AAABBB"]
     assert "a.wav" not in listed(judged)
 
@@ -243,7 +244,7 @@ def test_camtrap_dp_of_pictures(tmp_path: Path) -> None:
         f"o7,south,m7,{at},blank,,human\n",
         f"o8,south,m8,{at},blank,,human\n",
     ])  # fmt: skip
-    table = load_table(package(folder, media, observations), learned=False)
+    table = load_table(package(folder, media, observations), ReadOptions(learned=False))
     rows = {Path(r.path).name: (r.label, r.group) for r in table.frame.itertuples()}
     assert rows == {
         "0.jpg": ("Vulpes vulpes", "north"),
@@ -273,7 +274,7 @@ def test_camtrap_dp_of_sound(tmp_path: Path) -> None:
         f"1,here,a,{at.format('00.010')},{at.format('00.030')},animal,Parus major,human\n",
         f"3,here,b,{whole_span},animal,Parus major,human\n",
     ])  # fmt: skip
-    table = load_table(package(folder, media, observations), learned=False)
+    table = load_table(package(folder, media, observations), ReadOptions(learned=False))
     times = {(Path(r.path).name, r.label): (r.start, r.end) for r in table.frame.itertuples()}
     assert times["a.wav", "Parus major"] == pytest.approx((0.01, 0.03))
     assert np.isnan(times["b.wav", "Parus major"]).all()
@@ -325,7 +326,7 @@ def test_camtrap_dp_as_its_description_says(
             resource |= {"encoding": encoding, "dialect": {"delimiter": separator}}
         resources.append(resource)
     write(folder / "datapackage.json", json.dumps({"resources": resources}))
-    table = load_table(folder, learned=False)
+    table = load_table(folder, ReadOptions(learned=False))
     labels = {Path(path).name: label for path, label in zip(table.frame["path"], table.frame["label"], strict=True)}  # fmt: skip
     assert labels == {f"{n}.jpg": name or kind for n, (kind, name) in enumerate(kinds)}
     assert table.rejected == []
@@ -355,7 +356,7 @@ def test_camtrap_dp_of_other_shapes(
     write(tmp_path / "datapackage.json", json.dumps({"resources": resources}))
     for n in range(2):
         picture(tmp_path / f"{n}.jpg")
-    table = load_table(tmp_path, learned=False)
+    table = load_table(tmp_path, ReadOptions(learned=False))
     assert [*table.frame["label"]] == ["Lynx0", "Lynx1"]
     assert table.rejected == []
 
@@ -367,7 +368,7 @@ def test_media_without_an_id_have_no_events(tmp_path: Path) -> None:
         picture(folder / f"{n}.jpg")
     media = "NA,a,2024-05-01T06:00:00Z,0.jpg,\nm1,b,2024-05-01T06:00:00Z,1.jpg,\n"
     event = "o,b,NA,2024-05-01T06:00:00Z,2024-05-01T06:00:00Z,animal,Lynx,human\n"
-    table = load_table(package(folder, media, event), learned=False)
+    table = load_table(package(folder, media, event), ReadOptions(learned=False))
     assert [Path(path).name for path in table.frame["path"]] == ["1.jpg"]
     assert [item.reason for item in table.rejected] == ["no mediaID of '0.jpg'"]
     assert table.rejected[0].path.endswith("media.csv, row 2")
@@ -392,12 +393,12 @@ def test_times_with_and_without_a_zone_are_not_compared(tmp_path: Path) -> None:
     seen = "o{0},d,,2024-05-01T0{0}:00:00{2},2024-05-01T0{0}:30:00{2},animal,{1},human\n"
     names = ("Lynx lynx", "Sus scrofa", "Ovis")
     zoned = "".join(seen.format(n, name, "Z") for n, name in enumerate(names))
-    table = load_table(package(folder, media, zoned), learned=False)
+    table = load_table(package(folder, media, zoned), ReadOptions(learned=False))
     assert [Path(path).name for path in table.frame["path"]] == ["2.jpg"]
     assert listed(table).keys() == {"0.jpg", "1.jpg"}
     assert all("time zone" in reason for reason in listed(table).values())
     local = "".join(seen.format(n, name, "") for n, name in enumerate(names))
-    table = load_table(package(folder, media.replace("Z", ""), local), learned=False)
+    table = load_table(package(folder, media.replace("Z", ""), local), ReadOptions(learned=False))
     assert [*table.frame["label"]] == [*names]
 
 

@@ -1,4 +1,4 @@
-"""Reads data packages of camera traps or recorders (Camtrap DP 1.0, https://camtrap-dp.tdwg.org) as items.
+"""Data packages of camera traps or recorders: Camtrap DP 1.0 (https://camtrap-dp.tdwg.org).
 
 ``media.csv`` names the files, and ``observations.csv`` says what they show. A deployment is a group. An
 event-based observation labels all media of its deployment within its times, except for media with their own
@@ -18,6 +18,7 @@ import pandas as pd
 from datasets.core.cells import MISSING, file_named, read_csv, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE, kind_of
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
 _SPAN = ("eventStart", "eventEnd")
@@ -29,23 +30,24 @@ _ZONE = r"(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
 _TYPES = ("human", "vehicle", "blank")
 
 
-def read_package(
-    folder: Path, label_column: str | None
-) -> tuple[pd.DataFrame, list[Rejected], str]:
-    """Read a package: rows with path, label, group, start and end (s), deployment, time and sequence (the event);
-    rejected files; and a note.
+def read_package(path: Path, options: ReadOptions) -> Rows:
+    """Read a package: rows with path, label, group, start and end (s), deployment, time and sequence (the event).
 
-    The note says how many labels a machine made; "" for none.
+    Photos with several labels are left out, because an item has one. Spans of several labels have a row for each. The
+    note says how many labels a machine made.
 
     Parameters
     ----------
-    label_column : column of labels in ``observations.csv``. Default: ``scientificName``, or the type of
+    path : its folder, or the file that describes it.
+    options : their ``label_column`` is one of ``observations.csv``. Default: ``scientificName``, or the type of
         observation if it is not of an animal.
 
     Raises
     ------
     SecondhandError : a table or a column is missing, or there is no labelled file.
     """
+    folder = path if path.is_dir() else path.parent
+    label_column = options.label_column
     media = _table(folder, "media", _MEDIA)
     needed = (*_OBSERVATIONS, *([label_column] if label_column else []))
     observations = _table(folder, "observations", needed)
@@ -111,7 +113,15 @@ def read_package(
     machine = int(rows.get("classificationMethod", pd.Series(dtype=str)).eq("machine").sum())
     note = f"{machine} of {len(rows)} labels were made by a machine" if machine else ""
     columns = ["path", "label", "group", "start", "end", "deployment", "time", "sequence"]
-    return rows[columns], rejected, note
+    frame = rows[columns].drop_duplicates(["path", "start", "end", "label"])
+    several = frame.duplicated(["path", "start", "end"], keep=False) & frame["start"].isna()
+    for file, same in frame.loc[several].groupby("path"):
+        labels = " and ".join(sorted(same["label"]))
+        rejected.append(Rejected(str(file), f"several labels, {labels}, but one is needed"))
+    frame = frame.loc[~several].reset_index(drop=True)
+    if frame.empty:
+        raise SecondhandError(f"--data {path}: no usable item{first_left_out(rejected, 'one')}")
+    return Rows(frame, rejected, note)
 
 
 def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -209,3 +219,13 @@ def _spans(rows: pd.DataFrame) -> dict[str, pd.Series]:
     )
     inside = (start >= 0) & (end > start)
     return {"start": start.where(inside), "end": end.where(inside)}
+
+
+SOURCES.add(
+    Source(
+        name="camtrap-dp",
+        order=25,
+        claims=lambda path, options: (path if path.name == PACKAGE else path / PACKAGE).is_file(),
+        read=read_package,
+    )
+)

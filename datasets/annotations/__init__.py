@@ -1,1 +1,0 @@
-"""Reads annotations of other programs as items: Raven, Audacity, Camtrap DP, MegaDetector, and tables of triggers."""

@@ -1,0 +1,42 @@
+"""Label tracks of Audacity (https://www.audacityteam.org): lines of start, end and label, separated by tabs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from datasets.sources import tracks
+from datasets.sources.base import SOURCES
+from datasets.sources.tracks import Line, ParsedSelection, Selection, TrackSource, seconds
+
+
+def _starts(first: list[str]) -> bool:
+    return len(first) > 1 and not any(math.isnan(seconds(cell)) for cell in first[:2])
+
+
+def _parse(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
+    selections: list[ParsedSelection] = []
+    for n, cells in lines:
+        if cells[0] == "\\" and selections:  # the frequencies of the label above
+            low, high = map(seconds, (*cells[1:], "", "")[:2])
+            span, limits = selections[-1]
+            selections[-1] = span._replace(low=low, high=high), limits
+        elif cells[0] != "\\":
+            start, end = (*cells, "")[:2]
+            label = " ".join(cells[2:]).strip()
+            selections.append((Selection(seconds(start), seconds(end), label, n), (start, end)))
+    return selections
+
+
+SOURCES.add(
+    TrackSource(
+        name="audacity",
+        order=41,
+        claims=lambda path, options: tracks.begins(path, _starts),
+        read=tracks.read,
+        endings=(".txt",),
+        reads="an Audacity label track (tab-separated start, end and label)",
+        starts=_starts,
+        parse=_parse,
+    )
+)

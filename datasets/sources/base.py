@@ -1,0 +1,166 @@
+"""What a source of items is, and the registry of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.registry import Registry
+from datasets.items.labels import MULTI
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from datasets.embeddings.vectors import Vectors
+
+
+class Rows(NamedTuple):
+    """What a source holds.
+
+    Attributes
+    ----------
+    frame : path and label of each item, and any other column of `datasets.items.columns`, as text or numbers. The
+        index of a table is the row number in its file minus 2.
+    rejected : files and rows that were left out, and why.
+    note : origin of the data or labels, such as "SIMULATED sounds"; "" without one.
+    learnable : False for data that are only for prediction, so that the numbers of classes and files are not checked.
+    """
+
+    frame: pd.DataFrame
+    rejected: list[Rejected]
+    note: str = ""
+    learnable: bool = True
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How the sources of a call are read.
+
+    Attributes
+    ----------
+    kind : kind of the files, a key of `datasets.core.scanning.SUFFIXES`, or "auto".
+    learned : the items are for training. Otherwise they are for evaluation: labels are used as they are, one class,
+        or one file of a class, is enough, and a span may have a row for each of several classes.
+    label : label of all items, instead of those of the source, which may then have none.
+    label_column : name of the column of labels; None for the usual names of the format. Of several sources, and in a
+        ``warm_start``, tables without it use the column label.
+    labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names of the
+        0/1 columns, one per class, as text with commas or a list. None: one label per item.
+    warm_start : the label column may be inherited from the model that the run continues from.
+    alone : no other source of the call may have the labels.
+    vectors : takes the embeddings of a source that holds some; None if there can be none.
+    settings : the settings of the call by name, from which a format takes its own.
+    """
+
+    kind: str = "auto"
+    learned: bool = True
+    label: str = ""
+    label_column: str | None = None
+    labels: str | Sequence[str] | None = None
+    warm_start: bool = False
+    alone: bool = True
+    vectors: Vectors | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an item may have several labels."""
+        return self.labels is not None
+
+    @property
+    def class_columns(self) -> Sequence[str]:
+        """Names of the 0/1 columns, one per class; empty if there is one column of labels."""
+        if self.labels is None or self.labels == MULTI:
+            return ()
+        return self.labels.split(",") if isinstance(self.labels, str) else self.labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A format of labelled files, or a set of them.
+
+    Attributes
+    ----------
+    order : sources are asked in this order, and the first that claims a path reads it.
+    claims : whether it reads what ``--data`` names, a file, a folder or a name, by its name and beginning.
+    read : reads it. Raises SecondhandError if there is no usable item.
+    reads : how it recognises what it reads, for the message about a file that no source claims.
+    endings : of the files, in small letters, whose message says so; empty for all.
+    names : names that it reads and that are no paths.
+    has_multi_label : whether items of this path may have several labels.
+    check : raises SecondhandError if the settings of a call do not suit its paths.
+    """
+
+    name: str
+    order: int
+    claims: Callable[[Path, ReadOptions], bool]
+    read: Callable[[Path, ReadOptions], Rows]
+    reads: str = ""
+    endings: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    has_multi_label: Callable[[Path], bool] = lambda path: False
+    check: Callable[[Sequence[Path], ReadOptions], None] = lambda paths, options: None
+
+
+SOURCES: Registry[Source] = Registry("datasets.sources")
+
+
+def in_order() -> Iterator[Source]:
+    """All sources in their order, ours before those of other packages, which are looked up last."""
+    for group in SOURCES.in_turn():
+        yield from sorted(group, key=attrgetter("order"))
+
+
+def find_source(name: str, options: ReadOptions) -> Source:
+    """The source that reads what ``--data`` names.
+
+    Raises
+    ------
+    SecondhandError : there is none.
+    """
+    path = Path(name)
+    found = next((source for source in in_order() if source.claims(path, options)), None)
+    if found is not None:
+        return found
+    if not path.exists():
+        names = ", ".join(one for source in in_order() for one in source.names)
+        raise SecondhandError(
+            f"--data {name}: there is no such folder or file. Names of data without a file are {names}"
+        )
+    formats = [
+        one.reads
+        for one in in_order()
+        if one.reads and path.name.lower().endswith(one.endings or ("",))
+    ]
+    raise SecondhandError(
+        f"{name}: neither {', nor '.join(formats)}. Write other formats, such as Excel's, into a CSV file with the "
+        "columns path,label"
+    )
+
+
+def read_source(name: str, options: ReadOptions) -> Rows:
+    """Read what ``--data`` names by the source that claims it.
+
+    Raises
+    ------
+    SecondhandError : no source does, or it has no usable item.
+    """
+    path, source = Path(name), find_source(name, options)
+    if options.multi_label and not source.has_multi_label(path):
+        raise SecondhandError(
+            f"--labels with --data {name}: multi-label items need a table (CSV, TSV or Parquet). Name one, or "
+            "leave --labels out"
+        )
+    rows = source.read(path, options)
+    if (
+        not rows.note
+        and path.exists()
+        and any(name in one.names for one in SOURCES.ours().values())
+    ):
+        what = "folder" if path.is_dir() else "file"
+        return rows._replace(note=f"the local {what} {name}, not the public set of this name")
+    return rows

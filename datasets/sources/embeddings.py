@@ -1,0 +1,136 @@
+"""Embeddings that another network has computed, in files or in one folder of files per class.
+
+Their labels may be in the same files, or in a table among the other sources of the call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+
+from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.scanning import files_below, kind_of, walk
+from datasets.embeddings.reading import has_embeddings, read_embeddings
+from datasets.embeddings.vectors import Vectors
+from datasets.items.columns import with_parts
+from datasets.items.labels import UNKNOWN
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.folder import scan_class_folders
+from datasets.sources.table import column_named, read_rows
+
+#: What a file of embeddings is, for messages.
+NEEDED = (
+    "a Parquet file needs the columns path and embedding (a list of numbers), an NPZ file the arrays path and "
+    "embedding [n, width]"
+)
+
+
+def add_embeddings(
+    files: Iterable[str], vectors: Vectors, *, resolve: bool = False
+) -> list[Rejected]:
+    """Add the embeddings of files, labelled or not, to ``vectors``; return the files that cannot be read.
+
+    Parameters
+    ----------
+    resolve : make the items' paths absolute, by the place of the file. Otherwise they stay as written.
+
+    Raises
+    ------
+    SecondhandError : a file holds embeddings of another network, or no file can be read.
+    """
+    rejected = []
+    for file in files:
+        try:
+            if not has_embeddings(Path(file)):
+                raise BadFile(file, f"holds no embeddings: {NEEDED}")
+            options = ReadOptions(label=UNKNOWN, vectors=vectors)
+            _read_file(Path(file), options, vectors, resolve=resolve)
+        except BadFile as error:
+            rejected.append(Rejected(file, error.reason))
+    if not vectors:
+        raise SecondhandError(f"{rejected[0]}. No other file with embeddings was named")
+    return rejected
+
+
+def _read(path: Path, options: ReadOptions) -> Rows:
+    """Labelled items; all embeddings are added to those of the options."""
+    assert options.vectors is not None
+    return (_read_folder if path.is_dir() else _read_file)(path, options, options.vectors)
+
+
+def _read_file(path: Path, options: ReadOptions, vectors: Vectors, *, resolve: bool = True) -> Rows:
+    """Labelled rows of a file. Rows without a label are rejected if no other source may have their labels."""
+    content = read_embeddings(path)
+    cells = content.cells
+    if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
+        cells = cells.rename(columns={"at": "gps"})
+    rows, rejected, *_ = read_rows(path, ReadOptions(label=UNKNOWN), cells=cells, resolve=resolve)
+    rows, short = with_parts(rows, "embedding", str(path))
+    rows, unusable = vectors.add(path, content, rows)
+    rejected += short + unusable
+    if options.label:
+        return Rows(rows, rejected)
+    names = (options.label_column or "label", "label")
+    if not options.class_columns and not any(column_named(path, cells, name) for name in names):
+        if options.alone:
+            raise SecondhandError(
+                f"{path}: no column {names[0]!r}, so its embeddings have no labels. Add the column, or name a table with "
+                f"the columns path,label as well: --data {path} labels.csv"
+            )
+        return Rows(rows.iloc[:0], rejected)
+    labelled, unlabelled, *_ = read_rows(path, options, cells=cells)
+    listed = {item.path for item in (rejected if options.alone else unlabelled)}
+    rejected += [item for item in unlabelled if item.path not in listed]
+    return Rows(labelled.loc[labelled.index.intersection(rows.index)], rejected)
+
+
+def _read_folder(folder: Path, options: ReadOptions, vectors: Vectors) -> Rows:
+    """Rows of the files of embeddings in a folder, labelled by class folder unless the options name a label."""
+    if options.label:
+        files, rejected = files_below(folder)
+        listed = pd.DataFrame({"path": files, "label": options.label, "split": ""})
+    else:
+        listed, rejected = scan_class_folders(folder, learned=False)[:2]
+    frames = []
+    for file, name, split in listed[["path", "label", "split"]].itertuples(index=False):
+        if kind_of(file) != "embedding":
+            rejected.append(Rejected(file, "holds no embeddings"))
+            continue
+        try:
+            rows, bad = _read_file(Path(file), replace(options, label=name), vectors)[:2]
+        except BadFile as error:
+            rejected.append(Rejected(file, error.reason))
+            continue
+        frames.append(rows.assign(label=name, split=split))
+        rejected += bad
+    if not frames:
+        raise SecondhandError(f"--data {folder}: no file of embeddings in it can be read")
+    return Rows(pd.concat(frames, ignore_index=True), rejected)
+
+
+def _claims(path: Path, options: ReadOptions) -> bool:
+    if options.vectors is None or not path.exists():
+        return False
+    return has_embeddings(path) or (path.is_dir() and _is_of_embeddings(path))
+
+
+def _is_of_embeddings(folder: Path) -> bool:
+    """Whether the first files of a folder hold embeddings."""
+    first = islice(filter(None, map(kind_of, walk(folder, []))), 100)
+    return {name for name, _ in Counter(first).most_common(1)} == {"embedding"}
+
+
+SOURCES.add(
+    Source(
+        name="embeddings",
+        order=20,
+        claims=_claims,
+        read=_read,
+        has_multi_label=Path.is_file,
+    )
+)

@@ -1,0 +1,80 @@
+"""Selection tables of Raven (https://ravensoundsoftware.com), which BirdNET-Analyzer writes, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datasets.core.errors import BadFile
+from datasets.sources import tracks
+from datasets.sources.base import SOURCES
+from datasets.sources.tracks import Line, ParsedSelection, Selection, TrackSource, seconds
+
+#: The columns; the last three are in tables of several recordings.
+BEGIN, END = "Begin Time (s)", "End Time (s)"
+FILE, PATH, OFFSET = "Begin File", "Begin Path", "File Offset (s)"
+LOW, HIGH = "Low Freq (Hz)", "High Freq (Hz)"
+#: Names of the column of labels, in order of preference; the last is BirdNET's.
+LABELS = ("Annotation", "Species", "Label", "Common Name")
+
+#: The columns by their names in small letters; programs that write such tables differ in the case.
+_COLUMNS = {
+    name.casefold(): name
+    for name in ("Selection", BEGIN, END, FILE, PATH, OFFSET, LOW, HIGH, *LABELS)
+}
+
+
+def _canonical(name: str) -> str:
+    return _COLUMNS.get(name.casefold(), name)
+
+
+def _starts(first: list[str]) -> bool:
+    return bool({BEGIN, END} & {*map(_canonical, first)})
+
+
+def _parse(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
+    names = [*map(_canonical, lines[0][1])]
+    if label_column and label_column not in names:
+        label_column = _canonical(label_column)
+    label_columns = (
+        [label_column] if label_column else [name for name in LABELS if name in names][:1]
+    )
+    missing = [name for name in (BEGIN, END, *label_columns) if name not in names]
+    if missing or not label_columns:
+        lack = f"no column {' and no column '.join(missing)}" if missing else "no column of labels"
+        remedy = "" if label_column or missing else ". Name the column with --label-column"
+        raise BadFile(path, f"{lack}. It has {', '.join(names)}{remedy}")
+    selections: list[ParsedSelection] = []
+    known_selections: set[tuple[str, ...]] = set()
+    for n, cells in lines[1:]:
+        row = dict(zip(names, cells, strict=False))
+        selection = tuple(row.get(name, "") for name in ("Selection", BEGIN, END, *label_columns))
+        if selection in known_selections and selection[0]:
+            continue  # Raven lists a selection once for its waveform and once for its spectrogram
+        known_selections.add(selection)
+        begin, end = seconds(row.get(BEGIN, "")), seconds(row.get(END, ""))
+        start = seconds(row[OFFSET]) if row.get(OFFSET) else begin
+        file = row.get(PATH) or row.get(FILE) or ""
+        low, high = (seconds(row.get(name, "")) for name in (LOW, HIGH))
+        label = row.get(label_columns[0], "")
+        span = Selection(start, start + (end - begin), label, n, file, low, high)
+        selections.append((span, (row.get(BEGIN, ""), row.get(END, ""))))
+    if OFFSET not in names and len({span.file for span, _ in selections}) > 1:
+        raise BadFile(
+            path, f"it names several recordings, but has no column {OFFSET} with the times in them"
+        )
+    return selections
+
+
+SOURCES.add(
+    TrackSource(
+        name="raven",
+        order=40,
+        # A folder of tables of any of the formats is read by the first of them.
+        claims=lambda path, options: tracks.begins(path, _starts) or tracks.are_in(path),
+        read=tracks.read,
+        endings=(".txt",),
+        reads=f"a Raven selection table (tab-separated, with the columns {BEGIN} and {END})",
+        starts=_starts,
+        parse=_parse,
+    )
+)
