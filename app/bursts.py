@@ -11,9 +11,9 @@ from typing import Any
 from markupsafe import Markup
 
 from app.views import Rule, explanation, headline
+from datasets.cameras.clock import Clock
 from datasets.core.cells import write_rows
-from datasets.items.clock import Clock
-from learners.inference.bursts import Bursts
+from learners.cameras.bursts import Bursts
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
 from learners.templates import render
@@ -42,7 +42,7 @@ def bursts_html(answers: Sequence[Prediction], rule: Rule, predictor: Predictor)
     events = [*bursts(answers)]
     if len(events) == len(answers):
         return Markup("")
-    rows: list[tuple[dict[str, Any], Prediction]] = [(bursts.record(one), one) for one in events]
+    rows: list[tuple[dict[str, Any], Prediction]] = [(bursts.values(one), one) for one in events]
     for record, _ in rows:
         record["files"] = tuple(Path(file).name for file in record["files"])
         del record["count"]  # the page has no detector

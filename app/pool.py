@@ -25,16 +25,16 @@ from app.feedback import Corrections, check_label
 from app.panels import input_panels, panel_svg
 from app.serving import Served
 from app.views import UNKNOWN, Query, note_html, without_paths
+from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.scanning import some_files
 from datasets.images.opening import open_picture
-from datasets.items.clock import Clock
 from learners.active.auditing import TIMES, read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.teaching import Suggestion, labelled_in, suggest
+from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
-from learners.inference.bursts import events_of
 from learners.inference.predictor import Predictor
 from learners.report.galleries import Pictures, flac, page_picture, time_span
 from learners.templates import data_uri, render

@@ -18,9 +18,9 @@ from app.about import RuleEffect
 from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
 from datasets.items.labels import join_labels, names_of
+from learners.events.merging import Events
 from learners.files.checked import jsonable
 from learners.inference.predictions import FIELDS, answer_at, cell
-from learners.predictions.rows import Events
 from learners.templates import percent, render
 from learners.uncertainty.gates import (
     AMBIGUOUS,
@@ -197,7 +197,7 @@ def events_in(answer: Prediction) -> list[Prediction]:
     # Only the labels and times count here: the windows do not list all classes.
     top = [(name, 1.0) for name in sorted({n for w in answer.windows for n in names_of(w.label)})]
     windows = tuple(window._replace(top=top) for window in answer.windows)
-    return Events(exclusive=False).from_prediction(answer._replace(windows=windows))
+    return Events(exclusive=False).rows(answer._replace(windows=windows))
 
 
 def event_words(events: Sequence[Prediction]) -> str:

@@ -174,8 +174,8 @@ def calibration(count: int) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
 
     from datasets.items.labels import UNKNOWN
+    from learners.events.merging import Events
     from learners.inference.predictions import Prediction
-    from learners.predictions.rows import Events
     from learners.uncertainty.calibrators import fit_temperature
     from learners.uncertainty.gates import Reason
 
@@ -200,7 +200,7 @@ def calibration(count: int) -> dict[str, float]:
                 Part("", float(start), float(start + WINDOW)), label, *top[0], Reason(), top, 0.0
             )
         )
-    rows = Events().from_prediction(windows[0]._replace(windows=tuple(windows)))
+    rows = Events().rows(windows[0]._replace(windows=tuple(windows)))
     right, stated, surest, summed = [], [], [], []
     for row in rows:
         right.append(

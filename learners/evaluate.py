@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
     with progress.step("Loading the program"):
+        from learners.events.evaluation import evaluate_events
         from learners.runs.evaluation import estimate, evaluate
-        from learners.runs.event_evaluation import evaluate_events
 
     if settings.events and not settings.labels:
         raise SecondhandError("--events needs labels. Leave --no-labels or --events out")

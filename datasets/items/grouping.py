@@ -8,15 +8,15 @@ import time
 import numpy as np
 import pandas as pd
 
+from datasets.cameras.clock import Clock
+from datasets.cameras.recorded import BY_DEPLOYMENT, add_deployments
 from datasets.core.errors import SecondhandError
 from datasets.core.part import parts_of
 from datasets.images.exif import capture_sessions
 from datasets.images.opening import open_picture
 from datasets.items import describe
-from datasets.items.clock import Clock
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.facts import NearDuplicates, Sessions
-from datasets.items.recorded import BY_DEPLOYMENT, add_deployments
 from datasets.items.rehearsal import check_splits, is_rehearsed
 from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.settings import DataSettings, SignalSettings

@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio.settings import MelSettings
+from datasets.cameras.clock import Clock
+from datasets.cameras.deployments import read_deployments
+from datasets.cameras.recorded import BY_DEPLOYMENT, hold_out_later
 from datasets.core.errors import SecondhandError
 from datasets.items import describe
 from datasets.items.background import as_one_class, items_of_no_class, load_background
-from datasets.items.clock import Clock
-from datasets.items.deployments import read_deployments
 from datasets.items.grouping import group_duplicates, named_groups
 from datasets.items.labels import MULTI, UNKNOWN
-from datasets.items.recorded import BY_DEPLOYMENT, hold_out_later
 from datasets.items.rehearsal import (
     check_groups,
     earlier_items,

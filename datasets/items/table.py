@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from datasets.cameras.clock import Clock
 from datasets.core.cells import read_cells
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
@@ -38,7 +39,6 @@ from datasets.items.checks import (
     span_text,
     usable_rows,
 )
-from datasets.items.clock import Clock
 from datasets.items.columns import with_columns, with_parts
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.labels import (

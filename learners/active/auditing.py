@@ -32,8 +32,8 @@ from datasets.core.part import FileOrPart, Part
 from datasets.items.labels import UNKNOWN, clean_label, spelling_key
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.evaluation.stratified import Stratum, draw
-from learners.inference.cluster import model_digest
 from learners.inference.predictor import Predictor
+from learners.model.bundle import model_digest
 from learners.uncertainty.arrays import Floats, Mask
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
-from datasets.items.clock import Clock
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
-from learners.inference.bursts import events_of
+from learners.cameras.bursts import events_of
 from learners.inference.predictions import Floats, Prediction
 from learners.inference.predictor import Predictor
 from learners.uncertainty.arrays import Groups, Ints

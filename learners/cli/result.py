@@ -100,7 +100,7 @@ def small_data(metrics: Mapping[str, Any], files: int, uncalibrated: Sequence[st
 
 
 def event_sentences(figures: Mapping[str, Any]) -> list[str]:
-    """Sentences on the events of long recordings; ``figures`` of `learners.runs.event_counts`."""
+    """Sentences on the events of long recordings; ``figures`` of `learners.events.counts`."""
     right, spans = figures["predicted"] - figures["false_alarms"], figures["labelled_spans"]
     events = counted(figures["events"], "event")
     made_of = f", made of {spans} labelled spans" if spans != figures["events"] else ""
@@ -113,7 +113,7 @@ def event_sentences(figures: Mapping[str, Any]) -> list[str]:
 
 
 def held_out_events(facts: Mapping[str, Any]) -> str:
-    """Sentences on the events in held-out recordings; ``facts`` of `learners.runs.held_out_events`."""
+    """Sentences on the events in held-out recordings; ``facts`` of `learners.events.held_out`."""
     low, high = (percent(limit).removesuffix(" %") for limit in facts["recall_interval"])
     recordings = counted(facts["recordings"], "held-out recording")
     if left_out := facts["recordings_left_out"]:

@@ -291,6 +291,12 @@ class RunSettings:
 FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 
+#: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
+FREE_OF_PREDICTION = (
+    "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster", "deployments",
+)  # fmt: skip
+
+
 #: Settings that name files or folders.
 PATHS = (
     "data", "strain", "classes_table", "from", "unknown", "background", "deployments", "cache_dir", "weights",

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from datasets.cameras.clock import TIME_AND_PLACE, Clock
 from datasets.core import progress
 from datasets.core.part import Box, parts_of
-from datasets.items.clock import TIME_AND_PLACE, Clock
 from datasets.items.labels import JOIN, UNKNOWN, targets_of
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
 from datasets.items.table import ItemTable
+from learners.cameras.bursts import fit_event_threshold
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
-from learners.inference.bursts import fit_event_threshold
 from learners.inference.predictions import FIELDS, Floats, stack_outputs
 from learners.inference.predictor import Predictor
 from learners.uncertainty.arrays import Outputs
@@ -185,7 +185,7 @@ def predict_held_out(
         opened = table.kind != "embedding"
         places = pd.DataFrame(
             [
-                table.clock.columns(a.part, readable=opened and not a.reason.crashed)
+                table.clock.cells(a.part, readable=opened and not a.reason.crashed)
                 for a in (one.prediction for one in detailed)
             ],
             columns=[*TIME_AND_PLACE],

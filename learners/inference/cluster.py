@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
 from learners.acceleration import keep_memory_on_cpu
+from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction, refused_prediction
 from learners.machine import keep_thread_count
+from learners.model.bundle import model_digest
 from learners.uncertainty.gates import Reason
 
 if TYPE_CHECKING:
@@ -26,6 +26,40 @@ if TYPE_CHECKING:
 
 _loading = threading.Lock()
 _TOGETHER = 1000  # chunks submitted at once; workers wait for the last of them
+
+
+class OnCluster(Machines):
+    """The workers of a Dask cluster.
+
+    Raises
+    ------
+    SecondhandError : something in the call has to be predicted on one machine.
+    """
+
+    several = True
+
+    def __init__(self, settings: Any, options: Mapping[str, Any], alone: str = "") -> None:
+        super().__init__(settings, options)
+        self.device = "cpu"  # of this process, which predicts nothing
+        if alone:
+            raise SecondhandError(
+                f"--cluster {settings.cluster} cannot be combined with {alone}. Leave one of them out"
+            )
+
+    def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:
+        from datasets.cluster import connect
+
+        how = self.settings
+        with connect(how.cluster, workers=how.workers) as cluster:
+            options = {"at": how.at, "bs": how.bs, "device": how.device, **self.options}
+            yield from predict_on(cluster, how.model, files, **options)
+
+    def rounds(self, predictions: Iterator[Prediction]) -> Iterator[list[Prediction]]:
+        return iter(lambda: list(islice(predictions, self.settings.bs)), [])
+
+    def record(self, predictor: Predictor) -> dict[str, Any]:
+        how = self.settings
+        return {"--device": how.device, "--engine": how.engine, "--cluster": "on"}
 
 
 def predict_on(
@@ -103,16 +137,6 @@ def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) 
         raise SecondhandError(f"another model is in {folder}. Copy the model folder again")
     keep_memory_on_cpu(dict(settings).get("device", "auto"))
     return Predictor(folder, **dict(settings))
-
-
-def model_digest(folder: str) -> str:
-    """SHA-256 (hex) of the config.json of a model folder, which contains the hashes of the other files."""
-    from learners.model.bundle import CONFIG
-
-    try:
-        return hashlib.sha256(Path(folder, CONFIG).read_bytes()).hexdigest()
-    except OSError as error:
-        raise SecondhandError(f"{folder} is not a model folder ({error})") from None
 
 
 def _named(row: Prediction, full: str, name: str) -> Prediction:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.core.part import Part
+from datasets.core.part import Box, Part
 from datasets.items.labels import UNKNOWN
 from learners.uncertainty.gates import Reason, Why
 
@@ -80,6 +80,11 @@ class Prediction(NamedTuple):
         groups = {} if self.label == self.best else dict(self.branch)
         return groups.get(self.label, self.probability)
 
+    def cells(self, hidden: Collection[str] = ()) -> dict[str, Any]:
+        """The fields for a row of a table, as `table_columns` names them."""
+        values = self.record() | dict(zip(Box._fields, self.part.box or [""] * 4, strict=True))
+        return {name: values[name] for name in table_columns(hidden)}
+
     def record(self) -> dict[str, Any]:
         """The fields and those of the part by name, in the order of `FIELDS`; None for what is not given."""
         values = self.part._asdict() | self._asdict()
@@ -91,6 +96,14 @@ FIELDS = (
     "path", "label", "best", "probability", "reason", "top", "distance_p", "start", "end", "windows", "at", "known",
     "branch", "box", "detection", "offset",
 )  # fmt: skip
+#: Those of them that only some calls have.
+OPTIONAL = ("box", "detection", "offset")
+
+
+def table_columns(hidden: Collection[str]) -> list[str]:
+    """The columns of a table without the ``hidden`` fields: windows are rows of their own, and a box is four columns."""
+    names = [name for name in FIELDS if name not in ("windows", "box", *hidden)]
+    return names if "box" in hidden else [*names, *Box._fields]
 
 
 class DetailedPrediction(NamedTuple):

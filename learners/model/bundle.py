@@ -528,3 +528,11 @@ def _typed(cls: type, values: dict[str, Any], key: str) -> Any:
         raise
     except (TypeError, ValueError) as error:
         raise SecondhandError(f"{key}: {error}") from None
+
+
+def model_digest(folder: str) -> str:
+    """SHA-256 (hex) of the config.json of a model folder, which contains the hashes of the other files."""
+    try:
+        return hashlib.sha256(Path(folder, CONFIG).read_bytes()).hexdigest()
+    except OSError as error:
+        raise SecondhandError(f"{folder} is not a model folder ({error})") from None

@@ -20,11 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from datasets.cameras.clock import Clock, is_zoned, iso
+from datasets.cameras.deployments import Deployment
 from datasets.core.files import file_beside, write_beside
 from datasets.core.scanning import kind_of
-from datasets.items.clock import Clock, is_zoned, iso
-from datasets.items.deployments import Deployment
 from datasets.items.labels import UNKNOWN
+from learners.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.predictions.rows import RowSettings
@@ -135,13 +136,13 @@ class _Package:
 
     def add(self, prediction: Prediction) -> None:
         """Write a file with its observations; for an event those of its files, and one of its own."""
-        bursts = self.shape.bursts
-        if bursts is None:
-            self._add_file(prediction)
+        if not self.shape.merge.columns:
+            self._add_file(prediction, self.shape.rows(prediction))
             return
-        record = bursts.record(prediction)
+        record = self.shape.merge.values(prediction)
         for frame in prediction.windows:
-            deployment = self._add_file(frame, eventID=record["event"])
+            rows = frame.windows or (frame,)
+            deployment = self._add_file(frame, rows, eventID=record["event"])
         moments = [_shot(frame, self.clock).taken for frame in prediction.windows]
         known = [moment for moment in moments if moment is not None]
         self._observe(
@@ -154,7 +155,9 @@ class _Package:
             count=record["count"] or "",
         )
 
-    def _add_file(self, prediction: Prediction, **event: Any) -> _Deployment:
+    def _add_file(
+        self, prediction: Prediction, rows: Iterable[Prediction], **event: Any
+    ) -> _Deployment:
         deployment, shot = self._deployment(prediction.path), _shot(prediction, self.clock)
         deployment.add(shot)
         self.media += 1
@@ -173,7 +176,7 @@ class _Package:
                 "mediaComments": shot.issue,
             }
         )
-        for row in self.shape.rows(prediction):
+        for row in rows:
             self._observe(
                 row,
                 **ids,
@@ -245,7 +248,8 @@ def write_camtrap(
     assert folder is not None  # `needs_out`
     folder.mkdir(parents=True, exist_ok=True)
     classifier = shape.provenance.classifier if shape.provenance else "Secondhand"
-    clock = shape.clock or Clock(folders=shape.names)
+    when = shape.find(WhenAndWhere)
+    clock = Clock(folders=shape.names) if when is None else when.clock
     with ExitStack() as stack:
         write = {}
         for table, columns in TABLES.items():
@@ -278,7 +282,7 @@ def _description(package: _Package) -> dict[str, Any]:
     deployments = package.deployments.values()
     places = [one.place[::-1] for one in deployments if one.place is not None]
     times = [time for one in deployments for time in one.period if time is not None]
-    levels = ["media", *(["event"] if package.shape.bursts else [])]
+    levels = ["media", *(["event"] if package.shape.merge.columns else [])]
     return {
         "profile": f"{_SCHEMAS}/camtrap-dp-profile.json",
         "created": _time(package.now),

@@ -11,6 +11,7 @@ from typing import Any
 
 from datasets.core.files import write_beside
 from datasets.items.labels import UNKNOWN
+from learners.cameras.boxes import Detector
 from learners.files.checked import jsonable
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output
@@ -27,17 +28,18 @@ def write_megadetector(
 
     Earlier classifications are replaced. A refused box has none, so Timelapse shows it as an animal.
     """
-    assert shape.detections is not None  # `_check`
+    detector = shape.find(Detector)
+    assert detector is not None  # `_check`
     assert out is not None  # `needs_out`
     # A NaN of the detector becomes null, because it is not JSON.
-    content: dict[str, Any] = jsonable(shape.detections.content)
+    content: dict[str, Any] = jsonable(detector.detections.content)
     images = content["images"]
     for detection in chain.from_iterable(image.get("detections") or () for image in images):
         if isinstance(detection, dict):
             detection.pop("classifications", None)
     numbers = {name: str(number) for number, name in enumerate(shape.classes)}
     for prediction in predictions:
-        frame = shape.detections.frames[prediction.path]
+        frame = detector.detections.frames[prediction.path]
         for row in shape.rows(prediction):
             if row.label == UNKNOWN:
                 continue
@@ -62,9 +64,9 @@ def write_megadetector(
 
 
 def _check(shape: RowSettings, kind: str) -> str:
-    if shape.detections is None:
+    if shape.find(Detector) is None:
         return "needs the JSON of MegaDetector as the file to predict. Give it, or choose another --format"
-    if shape.bursts is not None:
+    if "event" in shape.more_columns:
         return "cannot be combined with --events of pictures. Leave one of them out"
     return ""
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TextIO
 
-from datasets.items.clock import TIME_AND_PLACE
 from learners.inference.predictions import Prediction, cell
 from learners.outputs.base import OUTPUTS
 from learners.outputs.tracks import labelled_rows, track_output
@@ -16,8 +15,6 @@ COLUMNS = (
     "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",
     "High Freq (Hz)", "Begin Path", "File Offset (s)", "Annotation", "Score",
 )  # fmt: skip
-#: Columns for time and place; Raven shows columns of any other name as annotations.
-_PLACE = tuple(map(str.capitalize, TIME_AND_PLACE))
 
 
 def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
@@ -25,8 +22,8 @@ def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: T
     from datasets.sources.tracks import tab_cell  # which imports pandas
 
     write = partial(print, sep="\t", file=stream)
-    write(*COLUMNS, *(_PLACE if shape.clock else ()))
-    low, high = (f"{frequency:.1f}" for frequency in shape.band)
+    write(*COLUMNS, *map(str.capitalize, shape.more_columns))  # which Raven shows as annotations
+    low, high = (f"{getattr(shape.spectrogram, name, 0.0):.1f}" for name in ("fmin", "fmax"))
     number = 0
     for prediction in predictions:
         for row in labelled_rows(prediction, shape):

@@ -20,6 +20,7 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
 def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write aligned columns, row by row; coloured on a terminal unless NO_COLOR is set."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
+    gps = shape.spectrogram is not None and shape.spectrogram.kind == "strain"
     width = min(40, max(map(len, [UNKNOWN, *shape.classes])))
     for prediction in predictions:
         for row in shape.rows(prediction):
@@ -27,14 +28,14 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             colour = _RED if row.reason.failed else _YELLOW if unknown else _GREEN
             when = ""
             _, start, end, at, _ = row.part
-            if start is not None and shape.gps:
+            if start is not None and gps:
                 when = f"GPS {start:.2f} to {end:.2f}, {at:.3f} s  "
             elif start is not None:
                 when = f"{start:9.2f} to{end:9.2f} s  "
             elif at is not None:
-                when = f"at {'GPS ' if shape.gps else ''}{at:.3f} s  "
-            if clock := shape.more(row).get("time"):
-                when += f"{clock}  "
+                when = f"at {'GPS ' if gps else ''}{at:.3f} s  "
+            if time := shape.more(row).get("time"):
+                when += f"{time}  "
             probability = "" if row.sure != row.sure else _percent(row.sure)
             if JOIN in row.label and row.label != row.best:
                 # A probability per label, sorted by name.

@@ -12,7 +12,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import program_version
 from learners.files.checked import jsonable
-from learners.inference.cluster import model_digest
+from learners.model.bundle import model_digest
 
 if TYPE_CHECKING:
     from learners.inference.predictor import Predictor

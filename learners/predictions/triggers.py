@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.core import progress
-from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.options import flag
+from datasets.core.errors import Rejected
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from datasets.sources.trigger_tables import (
@@ -37,22 +36,6 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
 
     Returns the exit status: 0, or 3 if some triggers could not be predicted.
     """
-    others = ("at", "windows", "cluster", "events", "gap", "min_length", "format")
-    wrong = [*settings.paths[:1], *(flag(name) for name in others if getattr(settings, name))]
-    if wrong:
-        raise SecondhandError(
-            f"--triggers {settings.triggers} cannot be combined with {', '.join(wrong)}. Leave "
-            f"{'it' if len(wrong) == 1 else 'them'} out"
-        )
-    if predictor.kind != "strain":
-        raise SecondhandError(
-            f"--triggers {settings.triggers} needs a model for strain, but {settings.model} is a model for "
-            f"{predictor.kind}. Leave --triggers out"
-        )
-    if settings.strain is None:
-        raise SecondhandError(
-            f"--triggers {settings.triggers} needs the strain. Give its files as --strain"
-        )
     if settings.out is not None:
         check_table(settings.out, overwrite=settings.overwrite)
         check_record(settings.out, overwrite=settings.overwrite)

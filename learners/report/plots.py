@@ -270,7 +270,7 @@ def events(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list
 
     Parameters
     ----------
-    curve : figures at each threshold, of `learners.runs.event_counts`; ``point`` : those of the model's rule.
+    curve : figures at each threshold, of `learners.events.counts`; ``point`` : those of the model's rule.
     """
     rows = pd.DataFrame(curve).astype(float)
     figures = []

@@ -167,7 +167,7 @@ def write_events(
 
     Parameters
     ----------
-    figures : ``notices``, and what `learners.runs.event_counts` counts.
+    figures : ``notices``, and what `learners.events.counts` counts.
     """
     content = {
         "title": f"Events in {last_part(table.source)} (backbone {bundle.spec.backbone})",

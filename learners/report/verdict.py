@@ -179,7 +179,7 @@ def event_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
 
     Parameters
     ----------
-    figures : of `learners.runs.event_counts`.
+    figures : of `learners.events.counts`.
     """
     found, events = figures["found"], figures["events"]
     alarms = f"false alarms: {false_alarms(figures)}"

@@ -20,6 +20,7 @@ from learners import distributed
 from learners.backbones.building import drop_background_row
 from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import Evaluation, predict_held_out, reference_rows
+from learners.events.held_out import held_out_events
 from learners.files.checked import jsonable
 from learners.inference.exporting import write_network
 from learners.inference.predictor import REFERENCE, Predictor
@@ -27,7 +28,6 @@ from learners.model.bundle import Bundle, add_onnx, save_bundle
 from learners.report.report import write_report
 from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
-from learners.runs.held_out_events import held_out_events
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
 from learners.training.members import train_members

@@ -17,8 +17,8 @@ from datasets.loaders.blocks import OpenSpectrogram
 from datasets.spectrograms.pictures import PictureCache
 from learners.cli import result
 from learners.evaluation.held_out import as_predicted, sources
+from learners.events.held_out import held_out_events
 from learners.inference.predictor import Predictor
-from learners.runs.held_out_events import held_out_events
 from tests.app import sites
 
 
@@ -93,7 +93,7 @@ def test_events_of_held_out_recordings(
         assert facts["false_alarms_per_hour"] == pytest.approx(2 * 3600 / 15)
     else:
         assert facts["false_alarms"] is None
-    monkeypatch.setattr("learners.runs.held_out_events.MOST_WINDOWS", 3)
+    monkeypatch.setattr("learners.events.held_out.MOST_WINDOWS", 3)
     facts = held_out_events(predictor, of_spans, bs=8)
     assert facts is not None
     assert (facts["recordings"], facts["recordings_left_out"]) == (1, 2)

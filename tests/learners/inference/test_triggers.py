@@ -118,7 +118,7 @@ def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, caps
     ("words", "message"),
     [
         (["--triggers", "t.csv"], "needs the strain"),
-        (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "combined with --at"),
+        (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "--at 1.* --triggers"),
     ],
 )
 def test_a_call_that_cannot_be_is_said(model, words, message):

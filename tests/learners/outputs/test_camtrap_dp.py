@@ -18,11 +18,12 @@ import jsonschema
 import pytest
 from PIL import Image
 
+from datasets.cameras.clock import Clock
+from datasets.cameras.deployments import read_deployments
 from datasets.core.part import Box, Part
-from datasets.items.clock import Clock
-from datasets.items.deployments import read_deployments
 from datasets.sources.base import ReadOptions, read_source
-from learners.inference.bursts import Bursts
+from learners.cameras.bursts import Bursts
+from learners.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
 from learners.predictions.rows import RowSettings
@@ -278,7 +279,9 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
     )
     clock = Clock(read_deployments(tmp_path / "d.csv"), [str(tmp_path)])
     package = tmp_path / "package"
-    OUTPUTS["camtrap-dp"].write(map(answer, files), RowSettings(clock=clock), package)
+    OUTPUTS["camtrap-dp"].write(
+        map(answer, files), RowSettings(features=[WhenAndWhere(clock)]), package
+    )
     north, south = read(package, "deployments")
     assert north["deploymentID"] == "north"
     assert (north["latitude"], north["longitude"]) == ("52.5", "-4.25")
@@ -307,7 +310,9 @@ def test_a_guess_moves_no_period_and_a_failed_photo_keeps_its_time(tmp_path: Pat
         "deploymentID,deploymentStart,deploymentEnd\nnorth,2024-05-01T08:00:00Z,2024-06-01\n"
     )
     clock = Clock(read_deployments(tmp_path / "d.csv"))
-    OUTPUTS["camtrap-dp"].write([*rows, answer(late)], RowSettings(clock=clock), tmp_path / "a")
+    OUTPUTS["camtrap-dp"].write(
+        [*rows, answer(late)], RowSettings(features=[WhenAndWhere(clock)]), tmp_path / "a"
+    )
     media = read(tmp_path / "a", "media")
     taken = ["2024-05-06T07:08:09Z"] * 2 + ["2026-01-01T00:00:00Z", "2025-01-01T00:00:00Z"]
     assert [row["timestamp"] for row in media] == taken
@@ -331,7 +336,9 @@ def test_times_at_a_change_of_the_clocks_are_flagged_and_not_moved(tmp_path: Pat
     ]
     (tmp_path / "d.csv").write_text("deployment,timezone\nnorth,Europe/Amsterdam\n")
     clock = Clock(read_deployments(tmp_path / "d.csv"))
-    OUTPUTS["camtrap-dp"].write(map(answer, files), RowSettings(clock=clock), tmp_path / "a")
+    OUTPUTS["camtrap-dp"].write(
+        map(answer, files), RowSettings(features=[WhenAndWhere(clock)]), tmp_path / "a"
+    )
     media = read(tmp_path / "a", "media")
     assert [row["timestamp"] for row in media] == [f"2024-03-31T0{h}:50:00+01:00" for h in (1, 2, 3)]  # fmt: skip
     assert [bool(row["mediaComments"]) for row in media] == [False, True, False]
@@ -374,7 +381,7 @@ def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -
 
     def written(format: str, name: str) -> Path:
         bursts = Bursts(clock, 0.5)
-        shape = RowSettings(clock=clock, bursts=bursts, windows=format == "camtrap-dp")
+        shape = RowSettings(merge=bursts, features=[WhenAndWhere(clock)])
         OUTPUTS[format].write(bursts(frames), shape, tmp_path / name)
         return tmp_path / name
 
@@ -418,6 +425,6 @@ def test_the_source_names_the_events(tmp_path: Path) -> None:
     clock = Clock()
     clock.sequences = dict(zip(map(str, files), ("a", "b", "a", ""), strict=True))
     bursts = Bursts(clock, 0.5)
-    rows = [bursts.record(one) for one in bursts(map(answer, files))]
+    rows = [bursts.values(one) for one in bursts(map(answer, files))]
     shown = [(row["event"], [Path(file).name for file in row["files"]]) for row in rows]
     assert shown == [("a", ["0.jpg", "2.png"]), ("b", ["1.jpg"]), (3, ["3.png"])]

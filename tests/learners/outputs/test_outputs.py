@@ -13,19 +13,23 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from datasets.audio.settings import MelSettings
+from datasets.cameras.clock import TIME_AND_PLACE, Clock
+from datasets.cameras.deployments import read_deployments
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
-from datasets.items.clock import TIME_AND_PLACE, Clock
-from datasets.items.deployments import read_deployments
 from datasets.items.table import load_table
 from datasets.sources.base import ReadOptions, read_source
+from datasets.strain.settings import QScanSettings
 from learners.active.listing import as_text
+from learners.cameras.when import WhenAndWhere
+from learners.events.merging import Events
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, check_call
 from learners.outputs.raven import write_raven
-from learners.predictions.rows import Events, RowSettings
+from learners.predictions.rows import RowSettings, Windows
 from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from tests.datasets.audio.recordings import recording
@@ -33,6 +37,7 @@ from tests.learners.inference.test_predictions import tone
 from tests.pictures import write_pictures
 
 NAN = math.nan
+MEL = MelSettings(fmin=20.0, fmax=4000.0)
 
 
 def answer(path: object, label: str = "a", p: float = 0.8, *span: float) -> Prediction:
@@ -69,7 +74,7 @@ def tabbed(path: Path) -> list[dict[str, str]]:
 
 def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
     names = (str(tmp_path / "recordings"),)
-    shape = RowSettings(windows=True, names=names, band=(20.0, 4000.0))
+    shape = RowSettings(merge=Windows(), names=names, spectrogram=MEL)
     OUTPUTS["raven"].write(recordings, shape, tmp_path / "raven")
     tables = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
     assert tables == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
@@ -96,7 +101,7 @@ def test_a_table_says_which_moment_of_strain_was_judged(capsys):
     bad = one._replace(
         label="unknown", best="", part=Part(one.path), reason=Reason(Why.BAD_FILE, "cut off")
     )
-    OUTPUTS["table"].write([one, bad], RowSettings(gps=True), None)
+    OUTPUTS["table"].write([one, bad], RowSettings(spectrogram=QScanSettings()), None)
     first, last = capsys.readouterr().out.splitlines()
     assert "at GPS 1126259462.391 s" in first
     assert " at " not in last
@@ -121,7 +126,7 @@ def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
         check_call(OUTPUTS["raven"], RowSettings(), "sound", folder, overwrite=False)
     check_call(OUTPUTS["raven"], RowSettings(), "sound", folder, overwrite=True)
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    OUTPUTS["raven"].write(recordings, RowSettings(windows=True, names=(str(folder),)), folder)
+    OUTPUTS["raven"].write(recordings, RowSettings(merge=Windows(), names=(str(folder),)), folder)
     assert {path: path.read_bytes() for path in before} == before
     assert len(list(folder.rglob("*.selections.txt"))) == 3
 
@@ -136,7 +141,7 @@ def test_a_pipe_or_device_is_refused_before_anything_is_predicted(tmp_path):
 
 
 def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
-    shape = RowSettings(events=Events(gap=1.0), classes=("a", "b b"), top=1)
+    shape = RowSettings(merge=Events(gap=1.0, top=1), classes=("a", "b b"), top=1)
     two = recordings[2]._replace(
         windows=(*recordings[2].windows, answer("x", "b b", 0.7, 3.0, 4.0))
     )
@@ -164,7 +169,7 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
         def isatty(self) -> bool:
             return True
 
-    shape = RowSettings(windows=True, classes=("a", "b b"))
+    shape = RowSettings(merge=Windows(), classes=("a", "b b"))
     outputs = {}
     monkeypatch.setenv("TERM", "xterm-256color")
     for name, stream, colour in (("file", io.StringIO(), ""), ("terminal", Terminal(), ""), ("plain", Terminal(), "1")):  # fmt: skip
@@ -192,7 +197,7 @@ def test_where_a_format_may_go(recordings, tmp_path):
         with pytest.raises(SecondhandError, match=message):
             check_call(OUTPUTS[call[0]], RowSettings(), *call[1:], overwrite=False)
     with pytest.raises(SecondhandError, match="a label track is for a single recording"):
-        OUTPUTS["audacity"].write(recordings, RowSettings(windows=True), None)
+        OUTPUTS["audacity"].write(recordings, RowSettings(merge=Windows()), None)
 
 
 def test_what_is_written_is_read_back(recordings, tmp_path):
@@ -202,7 +207,7 @@ def test_what_is_written_is_read_back(recordings, tmp_path):
         (str(folder / "deep/x.wav"), "a", 0.0, 3.0), (str(folder / "x.wav"), "a", 0.0, 1.0),
         (str(folder / "x.wav"), "b b", 2.0, 3.0),
     ]  # fmt: skip
-    shape = RowSettings(windows=True, names=(str(folder),), band=(20.0, 4000.0))
+    shape = RowSettings(merge=Windows(), names=(str(folder),), spectrogram=MEL)
     for format in ("raven", "audacity"):
         OUTPUTS[format].write(recordings, shape, folder)
         frame, *_ = read_source(str(folder), ReadOptions())
@@ -323,7 +328,7 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
     plain = answer(tmp_path / "x.wav")
     (tmp_path / "d.csv").write_text("deployment,timezone\nnorth,Europe/Berlin\n")
     clock = Clock(read_deployments(tmp_path / "d.csv"))
-    shape = RowSettings(windows=True, clock=clock)
+    shape = RowSettings(merge=Windows(), features=[WhenAndWhere(clock)])
     expected = [
         ("2019-06-04T23:59:58+02:00", "52.500000", "-4.250000", "north"),
         ("2019-06-05T00:00:00.250+02:00", "52.500000", "-4.250000", "north"),
@@ -339,7 +344,9 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
         (CRASHED, ""),
     ):  # only the name of a deadly file is read
         bad = answer(file, "unknown")._replace(reason=Reason(Why.BAD_FILE, why))
-        OUTPUTS["csv"].write([bad], RowSettings(clock=Clock()), tmp_path / "b.csv")
+        OUTPUTS["csv"].write(
+            [bad], RowSettings(features=[WhenAndWhere(Clock())]), tmp_path / "b.csv"
+        )
         assert read_cells(tmp_path / "b.csv")["time"].tolist() == [f"2019-06-04T23:59:58{offset}"]
     OUTPUTS["csv"].write([plain], RowSettings(), tmp_path / "c.csv")
     assert not {*read_cells(tmp_path / "c.csv")} & {*TIME_AND_PLACE}
@@ -351,6 +358,6 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
     rows = tabbed(tmp_path / "raven/north/20190604_235958.selections.txt")
     assert [row["Time"] for row in rows] == [time for time, *_ in expected[:2]]
     assert [row["Deployment"] for row in rows] == ["north", "north"]
-    events = shape._replace(windows=False, events=Events())
+    events = shape._replace(merge=Events())
     OUTPUTS["csv"].write([long], events, tmp_path / "e.csv")
     assert read_cells(tmp_path / "e.csv")["time"].tolist() == [expected[0][0]]

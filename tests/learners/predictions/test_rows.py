@@ -9,8 +9,8 @@ import pytest
 
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
+from learners.events.merging import Events
 from learners.inference.predictions import Prediction, merge_probabilities
-from learners.predictions.rows import Events
 from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_predictions import tone
 
@@ -38,7 +38,7 @@ def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Predicti
 
 
 def spans(labels: str, gap: float = 0, min_length: float = 0, **options: float) -> list[object]:
-    rows = Events(gap, min_length).from_prediction(recording(labels, **options))
+    rows = Events(gap, min_length).rows(recording(labels, **options))
     return [(row.label, row.part.start, row.part.end) for row in rows]
 
 
@@ -57,7 +57,7 @@ def test_a_group_of_classes_is_no_event():
     of = recording("aaa")
     windows = [*of.windows]
     windows[1] = windows[1]._replace(label="letters", branch=(("letters", 0.95), ("a", 0.5)))
-    rows = Events().from_prediction(of._replace(windows=tuple(windows)))
+    rows = Events().rows(of._replace(windows=tuple(windows)))
     assert [(row.label, row.part.start, row.part.end) for row in rows] == [
         ("a", 0.0, 1.5),
         ("a", 2.5, 4.0),
@@ -72,7 +72,7 @@ def test_each_of_several_labels_has_its_own_events():
         for n, one in enumerate((s, *p) for s, p in zip(labels, each, strict=True))
     )
     of = Prediction(Part("x"), "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
-    rows = Events(exclusive=False).from_prediction(of)
+    rows = Events(exclusive=False).rows(of)
     assert [(row.label, row.best, row.part.start, row.part.end, row.part.at) for row in rows] == [
         ("a", "a", 0, 3, 0.5),
         ("b", "b", 0, 2, 1.5),
@@ -95,14 +95,14 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
         window(0, 2, "a", 0.6, 0.2, 0.2), window(1, 3, "a", 0.9, 0.05, 0.05),
         window(2, 4, "a", 0.7, 0.1, 0.1),
     )  # fmt: skip
-    (row,) = Events().from_prediction(recording("")._replace(windows=windows))
+    (row,) = Events().rows(recording("")._replace(windows=windows))
     assert row.part.at == 2.0
     assert row.windows == ()
     assert row.probability < 0.9
     bad = Reason(Why.BAD_FILE, "cut off")
     bad_file = Prediction(Part("x"), UNKNOWN, "", NAN, bad, [], NAN)
-    assert Events().from_prediction(bad_file) == [bad_file]
-    assert [r.label for r in Events().from_prediction(bad_file._replace(windows=windows))] == [
+    assert Events().rows(bad_file) == [bad_file]
+    assert [r.label for r in Events().rows(bad_file._replace(windows=windows))] == [
         UNKNOWN,
         "a",
     ]
@@ -111,14 +111,14 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
 def test_a_recording_of_one_window_is_an_event_of_its_length(tmp_path):
     path = str(tone(tmp_path / "short.wav", 0.75))
     short = window(None, None, "b", 0.1, 0.8, 0.1)._replace(part=Part(path))
-    (row,) = Events(min_length=0.75).from_prediction(short)
+    (row,) = Events(min_length=0.75).rows(short)
     assert (row.label, row.part.start, row.part.end) == ("b", 0.0, 0.75)
     assert row.part.at == 0.375
     assert row.probability == pytest.approx(0.8)
     events = Events(min_length=0.8)
-    assert events.from_prediction(short) == []
+    assert events.rows(short) == []
     assert events.short == 1
-    assert [r.label for r in events.from_prediction(short._replace(part=Part("gone.wav")))] == ["b"]
+    assert [r.label for r in events.rows(short._replace(part=Part("gone.wav")))] == ["b"]
 
 
 def test_what_has_no_row_is_counted():
@@ -126,9 +126,9 @@ def test_what_has_no_row_is_counted():
     for labels in ("a.aa.b", "..", ""):  # a silent recording is one row
         one, end = recording(labels, length=1.0), len(labels)
         silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
-        events.from_prediction(one._replace(windows=(*one.windows, silent)))
+        events.rows(one._replace(windows=(*one.windows, silent)))
     bad = Prediction(Part("x"), UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
-    events.from_prediction(bad)
+    events.rows(bad)
     assert events.summary() == (
         "1 event in 3 recordings: a 1. 2 recordings without events. 11 windows: 4 answered, 7 unknown (4 ambiguous, "
         "3 no signal). Events shorter than --min-length 2 s, left out: 2."
@@ -204,7 +204,7 @@ def test_twenty_events_in_two_hours_are_found_where_they_are():
         best = int(p.argmax())
         sure = best < 3 and p[best] > 0.9
         windows.append(window(n, n + 2, CLASSES[best] if sure else UNKNOWN, *p[:3]))
-    rows = Events(gap=1.0).from_prediction(recording("")._replace(windows=tuple(windows)))
+    rows = Events(gap=1.0).rows(recording("")._replace(windows=tuple(windows)))
     assert [row.label for row in rows] == [label for label, _, _ in known]
     for row, (_, start, end) in zip(rows, known, strict=True):
         assert abs(row.part.start - start) <= 1.0

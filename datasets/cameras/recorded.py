@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
+from datasets.cameras.clock import Clock, is_zoned, iso
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.recorded import iso_time
-from datasets.items.clock import Clock, is_zoned, iso
 from datasets.items.labels import names_of
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.splits import are_named

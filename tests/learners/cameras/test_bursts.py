@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 from scipy.special import log_softmax, softmax
 
+from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
-from datasets.items.clock import Clock
+from learners.cameras.bursts import Bursts, events_of, fit_event_threshold, merge_frames
 from learners.cli.settings import ConfidenceSettings
-from learners.inference.bursts import Bursts, events_of, fit_event_threshold, merge_frames
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.predict import main
@@ -72,7 +72,7 @@ def test_each_frame_is_counted_and_read_once(tmp_path):
     frames = [frame(path, [4.0, 0.0, 0.0]) for path in paths]
     crashed = empty(deadly, Why.BAD_FILE)._replace(reason=Reason(Why.BAD_FILE, CRASHED))
     events = [*Bursts(clock, 0.5)([*frames, crashed])]
-    assert [clock.columns(Part(event.path))["time"] for event in events] == [
+    assert [clock.cells(Part(event.path))["time"] for event in events] == [
         "2024-05-01T06:00:00",
         "",
     ]

@@ -13,14 +13,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.core.errors import counted
+from datasets.cameras.clock import Clock, iso
+from datasets.core.errors import SecondhandError, counted
 from datasets.core.part import Part
-from datasets.items.clock import Clock, iso
 from datasets.items.labels import UNKNOWN
 from learners.cli.settings import ConfidenceSettings
+from learners.events.merging import check_seconds
 from learners.inference.predictions import Prediction, merge_probabilities
 from learners.inference.predictor import Predictor
+from learners.predictions.rows import Merge
 from learners.uncertainty.arrays import Outputs
+from learners.uncertainty.decision import Confidence
 from learners.uncertainty.gates import Reason, Why
 from learners.uncertainty.thresholds import Threshold, threshold_for_accuracy
 
@@ -55,7 +58,7 @@ class Event:
 
 
 @dataclass
-class Bursts:
+class Bursts(Merge):
     """Merges the predictions of frames into events.
 
     Attributes
@@ -69,7 +72,7 @@ class Bursts:
     answered : number of events that are not unknown.
     """
 
-    columns: ClassVar = tuple(field.name for field in fields(Event))
+    columns: ClassVar[Sequence[str]] = tuple(field.name for field in fields(Event))  # type: ignore[misc]
     clock: Clock
     threshold: float
     gap: float = GAP
@@ -106,7 +109,7 @@ class Bursts:
                     detection=max(one.detection for one in members),
                 )
 
-    def record(self, event: Prediction) -> dict[str, Any]:
+    def values(self, event: Prediction) -> dict[str, Any]:
         """The columns of an event that `__call__` has yielded."""
         files = tuple(frame.path for frame in event.windows)
         times = [iso(time) for file in files if (time := self.clock.of(file).time)] or [""]
@@ -124,6 +127,26 @@ class Bursts:
             f"{events - self.answered} unknown. {counted(self.counts[1], 'event')} of one file "
             f"(pauses of more than {self.gap:g} s end an event)"
         )
+
+
+def bursts_of_call(settings: Any, rule: Confidence, clock: Clock, top: int) -> Bursts:
+    """How a call merges frames into events: by its own threshold, else by that of the model for events.
+
+    Raises
+    ------
+    SecondhandError : the model has no such threshold or several labels, or ``--gap`` is no number of seconds.
+    """
+    check_seconds(settings)
+    threshold, problem = settings.threshold, ""
+    if not rule.exclusive:
+        problem = "has several labels. Leave --events out"
+    elif threshold is None and rule.events is None:
+        problem = "has no threshold for events. Leave it out, or give --threshold"
+    if problem:
+        raise SecondhandError(f"--events: the model {settings.model} {problem}")
+    if threshold is None and rule.events is not None:
+        threshold = rule.events.value
+    return Bursts(clock, threshold, GAP if settings.gap is None else settings.gap, top)
 
 
 def camera_of(path: str, clock: Clock) -> str:

@@ -9,10 +9,23 @@ from typing import TYPE_CHECKING
 from datasets.core.errors import BadFile
 from datasets.core.part import Part
 from learners.inference.predictions import Prediction
+from learners.predictions.rows import Feature
 from learners.uncertainty.gates import Reason, Why
 
 if TYPE_CHECKING:
     from datasets.sources.megadetector import Detections
+
+
+class Detector(Feature):
+    """The detector whose boxes are predicted; what it says of them are fields of `Prediction`.
+
+    Attributes
+    ----------
+    detections : its results.
+    """
+
+    def __init__(self, detections: Detections) -> None:
+        self.detections = detections
 
 
 def boxes_of(

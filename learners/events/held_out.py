@@ -16,8 +16,8 @@ from datasets.core.part import Part
 from datasets.items.labels import names_of
 from datasets.items.table import ItemTable
 from learners.evaluation.calibration_metrics import fraction
+from learners.events.counts import events_of, joined, matches, rate_limits
 from learners.inference.predictor import Predictor
-from learners.runs.event_counts import events_of, joined, matches, rate_limits
 
 #: The parts of the items; the first with labelled spans is predicted.
 PARTS = ("test", "calibration")

@@ -12,6 +12,7 @@ from datasets.audio.decode import outside, probe
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from learners.cli.settings import EvaluateSettings
+from learners.events.counts import event_figures
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.report.report import write_events
@@ -22,7 +23,6 @@ from learners.runs.evaluation import (
     unusable,
     write_folder,
 )
-from learners.runs.event_counts import event_figures
 from learners.tasks.choose import task_of
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from scipy.stats import poisson
 
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from learners.inference.predictions import Prediction
-from learners.runs.event_counts import (
+from learners.events.counts import (
     COLUMNS,
     count_events,
     event_figures,
@@ -19,6 +18,7 @@ from learners.runs.event_counts import (
     matches,
     rate_limits,
 )
+from learners.inference.predictions import Prediction
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason
 
 

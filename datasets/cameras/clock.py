@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
+from datasets.cameras.clock_change import Change, ClockChanges, change_at
+from datasets.cameras.deployments import SAME_CLOCK, Deployment, Deployments
 from datasets.core.part import Part
 from datasets.core.recorded import Recorded
 from datasets.core.scanning import absolute_path, below, kind_of
-from datasets.items.clock_change import Change, ClockChanges, change_at
-from datasets.items.deployments import SAME_CLOCK, Deployment, Deployments
 
 if TYPE_CHECKING:
     from datasets.items.checks import PictureInfo
@@ -115,8 +115,8 @@ class Clock:
         time = self._found[path].time if path in self._local else None
         return time is not None and change_at(time) is not Change.NONE
 
-    def columns(self, part: Part, *, readable: bool = True) -> dict[str, str | float]:
-        """The columns `TIME_AND_PLACE` of a part of a file, whose time is that of its start; "" and NaN where unknown."""
+    def cells(self, part: Part, *, readable: bool = True) -> dict[str, str | float]:
+        """The cells of `TIME_AND_PLACE` for a part of a file, whose time is that of its start; "" and NaN where unknown."""
         found = self.of(part.path, readable=readable)
         time = iso(found.time, (part.start or 0.0) / found.expansion)
         values = (time, found.latitude, found.longitude, found.deployment)

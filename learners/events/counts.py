@@ -16,8 +16,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from datasets.items.labels import UNKNOWN, join_labels
+from learners.events.merging import Events
 from learners.inference.predictions import Prediction
-from learners.predictions.rows import Events
 from learners.uncertainty.gates import Why
 
 #: Thresholds on the probability at which the curve is measured.
@@ -150,7 +150,7 @@ def events_of(
             )
         rows += [
             (row.path, row.label, row.part.start, row.part.end, row.probability)
-            for row in events.from_prediction(recording)
+            for row in events.rows(recording)
         ]
     return pd.DataFrame(rows, columns=[*COLUMNS, "probability"])
 

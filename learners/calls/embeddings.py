@@ -1,0 +1,50 @@
+"""Files of embeddings: a row for each item in them. It takes seconds, so no job goes on."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+from datasets.core import progress
+from learners.calls.base import CALLS
+from learners.calls.files import FileCall
+from learners.inference.machines import Machines
+from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle
+from learners.predictions.provenance import Provenance
+from learners.predictions.tally import Tally
+
+#: Embeddings that are predicted at once.
+EMBEDDINGS = 256
+
+
+class EmbeddingCall(FileCall):
+    """The files are not opened, so that they have neither time nor place."""
+
+    name, title = "embeddings", "embeddings, which name their times"
+
+    @classmethod
+    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+        return bundle.kind == "embedding"
+
+    @property
+    def on_one_machine(self) -> str:
+        return "embeddings, which take seconds"
+
+    def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
+        from datasets.sources.embeddings import add_embeddings  # with pandas
+
+        settings, shape = self.settings, self.shape(predictor, provenance)
+        rejected = add_embeddings(self.files(Counter()), predictor.vectors)
+        for item in rejected:
+            print(f"{item.path}: {item.reason}", file=sys.stderr)
+        tally = Tally(None)
+        sources = predictor.vectors.parts()
+        predictions = predictor.predict(sources, bs=max(settings.bs, EMBEDDINGS))
+        counted = progress.counted(predictions, "Predicting", len(sources), "items")
+        self.output.write(tally(counted), shape, settings.out)
+        return tally.status() or (3 if rejected else 0)
+
+
+CALLS.add(EmbeddingCall)

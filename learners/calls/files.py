@@ -1,0 +1,160 @@
+"""Calls that predict files, and of which an interrupted job goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+from datasets.core import progress
+from datasets.core.options import flag
+from datasets.core.scanning import find_files, skipped_line, some_files
+from learners.calls.base import Call
+from learners.cli.settings import FREE_OF_PREDICTION
+from learners.inference.machines import Machines
+from learners.inference.predictions import OPTIONAL, Prediction
+from learners.inference.predictor import Predictor
+from learners.model.bundle import model_digest
+from learners.outputs.base import check_call
+from learners.predictions.journal import Journal
+from learners.predictions.provenance import Provenance
+from learners.predictions.rows import Feature, Merge, RowSettings, Windows
+from learners.predictions.tally import Tally
+
+#: Number of files, once it is known.
+Count = Callable[[], int | None]
+
+
+class FileCall(Call):
+    """A call that predicts files.
+
+    Attributes
+    ----------
+    fields : fields of `Prediction` that only some calls have, and this is one of them.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ()
+
+    def merge(self, predictor: Predictor) -> Merge:
+        """The rows that predictions become."""
+        return Windows() if self.in_windows else Merge()
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether each window of a file has a row."""
+        return bool(self.settings.windows or self.output.windows)
+
+    def features(self) -> Sequence[Feature]:
+        """What adds columns to the rows."""
+        return ()
+
+    def files(self, skipped: Counter[str]) -> Iterator[str]:
+        """The files to predict; those of other kinds are counted in ``skipped``."""
+        return some_files(self.settings.paths, self.bundle.kind, skipped)
+
+    def count(self) -> Count:
+        """Counts the files in a thread, as listing a large folder takes long; None until they are counted."""
+        counts: list[int] = []
+
+        def count() -> None:
+            counts.append(sum(1 for _ in find_files(self.settings.paths, self.bundle.kind)))
+
+        threading.Thread(target=count, daemon=True).start()
+        return lambda: counts[0] if counts else None
+
+    def predicted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+        """The predictions with what the call knows of their files, before they are recorded."""
+        return predictions
+
+    def named(self, predictions: Iterable[Prediction]) -> Iterable[Prediction]:
+        """The predictions under the names of the user's files."""
+        return predictions
+
+    def identity(self) -> dict[str, Any]:
+        """What the predictions depend on beside the settings, and without which a job does not go on."""
+        return {}
+
+    def remarks(self) -> Iterable[str]:
+        """Sentences for the user, once all is written."""
+        return ()
+
+    def shape(self, predictor: Predictor, provenance: Provenance) -> RowSettings:
+        """Rows and fields to write; raises SecondhandError for those that the format does not support."""
+        settings, merge = self.settings, self.merge(predictor)
+        hidden = {*OPTIONAL} - {*self.fields} | {*predictor.unused, *merge.unused}
+        hidden |= {"known"} if settings.score is None else set()
+        shape = RowSettings(
+            merge=merge,
+            features=self.features(),
+            top=self.top,
+            lists_top=settings.top is not None,
+            hidden=sorted(hidden),
+            names=settings.paths,
+            spectrogram=predictor.spectrogram,
+            classes=predictor.names,
+            exclusive=predictor.confidence.exclusive,
+            provenance=provenance,
+        )
+        check_call(self.output, shape, predictor.kind, settings.out, overwrite=settings.overwrite)
+        return shape
+
+    def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
+        settings, output, shape = self.settings, self.output, self.shape(predictor, provenance)
+        skipped: Counter[str] = Counter()
+        files = self.files(skipped)
+        # On a terminal a table shows its bad files by itself.
+        shown = settings.out is None and output.lists_classes and sys.stdout.isatty()
+        tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
+
+        def rows_of(predictions: Iterable[Prediction]) -> Iterable[Prediction]:
+            return shape.merge(tally(self.named(predictions)))
+
+        if settings.out is None:
+            predictions = self.predicted(machines.predict(predictor, files))
+            if not sys.stdout.isatty():  # on a terminal the rows themselves show the progress
+                predictions = _counted(predictions, self.count())
+            output.write(rows_of(predictions), shape, None)
+        else:
+            identity = self._identity(predictor, machines)
+            with Journal(settings.out, identity, overwrite=settings.overwrite) as journal:
+                pending = journal.pending(files)
+                predictions = self.predicted(machines.predict(predictor, pending))
+                with progress.step("Predicting", 0) as advance:
+                    count = self.count()
+                    for done in journal.add(machines.rounds(predictions)):
+                        advance(done, count())
+                output.write(rows_of(journal), shape, settings.out)
+                provenance.write(settings.out, tally.counts())
+                journal.finish()
+        for line in chain(self.remarks(), *(one.remarks() for one in shape.features)):
+            print(line, file=sys.stderr)
+        if skipped:
+            print(skipped_line(skipped), file=sys.stderr)
+        return tally.status(shape.merge.summary())
+
+    def _identity(self, predictor: Predictor, machines: Machines) -> dict[str, Any]:
+        """Everything that the predictions depend on, except the files."""
+        settings, options = self.settings, machines.options
+        named = {n: value for n, value in vars(settings).items() if n not in FREE_OF_PREDICTION}
+        return {
+            "model": model_digest(settings.model)[:12],
+            "folders": [name for name in settings.paths if os.path.isdir(name)],
+            **{flag(name): value for name, value in named.items()},
+            "--classes": options.get("only"),
+            "--threshold-per-class": settings.threshold_per_class and options["threshold"],
+            "--format": self.output.name,
+            **machines.record(predictor),
+            **self.identity(),
+        }
+
+
+def _counted(predictions: Iterator[Prediction], total: Count) -> Iterator[Prediction]:
+    """Yield the predictions and show their progress."""
+    with progress.step("Predicting", 0) as advance:
+        for done, prediction in enumerate(predictions, 1):
+            yield prediction
+            advance(done, total())

@@ -1,0 +1,45 @@
+"""Recordings of sound: a row for each, for each of its windows, or for each event in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from learners.calls.base import CALLS
+from learners.calls.files import FileCall
+from learners.cameras.when import WhenAndWhere, clock_of_call
+from learners.events.merging import APART, FLAGS, NEEDS, events_of_call
+from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle
+from learners.predictions.rows import Feature, Merge
+
+
+class RecordingCall(FileCall):
+    """Windows of a recording that was cut off are those that are there."""
+
+    name, title = "recordings", "recordings of sound"
+    flags = (*FLAGS, "deployments")
+    apart, needs = APART, NEEDS
+
+    @classmethod
+    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+        return bundle.kind == "sound"
+
+    @property
+    def lists_all(self) -> bool:
+        return self.has("events")
+
+    def options(self) -> dict[str, Any]:
+        in_windows = self.in_windows or self.has("events")
+        return {"allow_truncated": self.settings.allow_truncated or in_windows}
+
+    def merge(self, predictor: Predictor) -> Merge:
+        exclusive = predictor.confidence.exclusive
+        events = events_of_call(self.settings, exclusive, self.top, "recording")
+        return events or super().merge(predictor)
+
+    def features(self) -> Sequence[Feature]:
+        return [WhenAndWhere(clock_of_call(self.settings))]
+
+
+CALLS.add(RecordingCall)

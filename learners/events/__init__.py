@@ -1,0 +1,1 @@
+"""Events of recordings: neighbouring windows with one class, merged, counted and evaluated."""

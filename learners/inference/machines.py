@@ -1,0 +1,45 @@
+"""Where the files of a call are predicted: on this machine, or by others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import group_by_round
+
+if TYPE_CHECKING:
+    from learners.inference.predictor import Predictor
+
+
+class Machines:
+    """This machine; a subclass sends the files to others.
+
+    Parameters
+    ----------
+    settings : parsed settings of the command.
+    options : options of the `Predictor`.
+    alone : what of the call only one machine can predict, for the message about several; "" for nothing.
+
+    Attributes
+    ----------
+    several : whether each file may be predicted on another machine, so that none is joined with its neighbours.
+    """
+
+    several: ClassVar[bool] = False
+
+    def __init__(self, settings: Any, options: Mapping[str, Any], alone: str = "") -> None:
+        self.settings, self.options, self.device = settings, options, settings.device
+
+    def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:
+        """Yield one prediction per file, in the order of the files."""
+        how = self.settings
+        return predictor.predict(files, at=how.at, bs=how.bs, workers=how.workers)
+
+    def rounds(self, predictions: Iterator[Prediction]) -> Iterator[list[Prediction]]:
+        """Groups of predictions that are recorded together, so that an interrupted job has the same batches again."""
+        return group_by_round(predictions, self.settings.bs)
+
+    def record(self, predictor: Predictor) -> dict[str, Any]:
+        """The settings on which the last digits of predictions depend."""
+        return {"--device": predictor.device, "--engine": predictor.engine}
