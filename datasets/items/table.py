@@ -274,7 +274,8 @@ def load_unlabelled(
     name, kind = os.fspath(source), options.kind
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
-    read = read_source(name, replace(options, label=UNKNOWN, learned=False))
+    options = replace(options, learned=False, alone=True)
+    read = read_source(name, replace(options, label=UNKNOWN, label_column=None, labels=None))
     frame, short = with_parts(read.frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
     picture_info = {} if picture_info is None else picture_info
