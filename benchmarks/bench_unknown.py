@@ -51,9 +51,8 @@ from PIL import Image, ImageDraw, ImageFont
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware
 from datasets.audio.settings import MelSettings
-from datasets.core.part import parts_of
+from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.core.scanning import files_below
-from datasets.items.checks import PART_COLUMNS
 from datasets.items.labels import UNKNOWN
 from datasets.items.table import load_table
 from datasets.sources.demos import write_demo
