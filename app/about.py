@@ -21,8 +21,8 @@ from markupsafe import Markup
 
 from datasets.core.cells import read_frame
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from datasets.spectrograms.pictures import Source
 from learners.cli.result import part_name
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import is_correct
@@ -286,7 +286,7 @@ def _limits(interval: object) -> tuple[float, float] | None:
 
 def _thumbnail(predictor: Predictor, item: Example) -> str:
     try:
-        return page_picture(Pictures(predictor).render(Source(item.path, at=item.gps)), 160)
+        return page_picture(Pictures(predictor).render(Part(item.path, at=item.gps)), 160)
     except SecondhandError as error:
         log.info("no example: %s", error)
         return ""

@@ -312,7 +312,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         try:
             label = _spelt(site, name, label)
             if site.feedback is not None:
-                gps = answer.at if served.kind == "strain" and answer.at == answer.at else None
+                gps = answer.part.at if served.kind == "strain" else None
                 rule = rules.dial.rule(None if by_model else threshold)
                 _save(site, name, Query(answer.path, gps, answer), label, rule)
         except SecondhandError as error:

@@ -18,8 +18,8 @@ from datasets.audio.decode import probe
 from datasets.audio.mel import hz_to_mel
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.images.opening import open_picture, pixels
-from datasets.spectrograms.pictures import Source
 from datasets.spectrograms.settings import colour_table
 from datasets.strain.settings import QScanSettings
 from learners.inference.gradcam import heatmap, overlay
@@ -70,7 +70,7 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
     windows : predictions with ``start`` and ``end`` in seconds.
     duration : length of the recording in seconds.
     """
-    duration = max(duration, *(w.end for w in windows), 1e-9)
+    duration = max(duration, *(w.part.end or 0.0 for w in windows), 1e-9)
     colours = {n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)}
     return render(
         "app", "timeline.html", windows=windows, duration=duration, ticks=seconds(0, duration, 8),
@@ -98,31 +98,31 @@ def panels_html(
     chosen = next((w for w in windows if span(w) == window), None)
     surest = max(windows, key=lambda w: dict(w.top).get(answer.best, 0.0), default=answer)
     displayed = chosen or surest
-    start, end = (displayed.start, displayed.end) if windows else (None, None)
     number = predictor.classes.index(displayed.best) if displayed.best else None
     try:
         with rendering:
-            source = trigger(predictor, Source(query.file, start, end, query.at))
+            part = displayed.part if windows else Part(query.file)
+            part = trigger(predictor, part._replace(path=query.file, at=query.at))
             try:
-                panels = input_panels(predictor, source, number)
+                panels = input_panels(predictor, part, number)
             except SecondhandError as error:
-                panels = input_panels(predictor, source, None)
+                panels = input_panels(predictor, part, None)
                 log.info("no heat map: %s", error)
-            similar = resembling(predictor, source)
+            similar = resembling(predictor, part)
     except SecondhandError as error:
         return note_html(without_paths(str(error), query.file))
-    strip = timeline(windows, predictor.classes, windows[-1].end) if windows else ""
+    strip = timeline(windows, predictor.classes, windows[-1].part.end or 0.0) if windows else ""
     return render(
         "app", "seen.html", strip=strip, panels=[panel_svg(panel) for panel in panels],
         plain=predictor.spectrogram is None, similar=similar, answered=displayed.label != UNKNOWN,
     )  # fmt: skip
 
 
-def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
+def resembling(predictor: Predictor, part: Part) -> list[dict[str, Any]]:
     """The training files most similar to a file: name, class and picture ("" if the file is gone)."""
     pictures, cards = Pictures(predictor), []
-    for similar in predictor.similar_files(source, 4):
-        file = similar.source
+    for similar in predictor.similar_files(part, 4):
+        file = similar.part
         card = {"name": Path(file.path).name + time_span(file), "label": similar.label}
         try:
             card["picture"] = page_picture(pictures.render(file), 120)
@@ -132,7 +132,7 @@ def resembling(predictor: Predictor, source: Source) -> list[dict[str, Any]]:
     return cards
 
 
-def input_panels(predictor: Predictor, source: Source, class_index: int | None) -> list[Panel]:
+def input_panels(predictor: Predictor, part: Part, class_index: int | None) -> list[Panel]:
     """The panels of a file: the model's input, and the heat map of a class.
 
     Raises
@@ -141,18 +141,18 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
     """
     preprocessing, spectrogram = predictor.bundle.preprocessing, predictor.spectrogram
     if spectrogram is None:
-        picture = preprocessing.fit(open_picture(source.path, at_least=preprocessing.needs))
+        picture = preprocessing.fit(open_picture(part.path, at_least=preprocessing.needs))
         whole = Panel(picture, f"Input of the model: {picture.width} x {picture.height} pixels")
         panels = [whole]
     else:
-        signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
+        signal = spectrogram.read(part)
         image = spectrogram.image(signal)
         picture = preprocessing.fit(image.convert("RGB"))
         if isinstance(spectrogram, QScanSettings):
             whole, panels = _strain_panels(spectrogram, signal, image)
         else:
             assert isinstance(spectrogram, MelSettings)
-            whole = _sound_panel(spectrogram, source, image)
+            whole = _sound_panel(spectrogram, part, image)
             panels = [whole]
     if class_index is None:
         return panels
@@ -166,13 +166,13 @@ def input_panels(predictor: Predictor, source: Source, class_index: int | None) 
     return [*panels, hot]
 
 
-def trigger(predictor: Predictor, source: Source) -> Source:
-    """The source with the GPS time of a strain file's loudest moment; other sources as they are."""
+def trigger(predictor: Predictor, part: Part) -> Part:
+    """The part with the GPS time of a strain file's loudest moment; other parts as they are."""
     spectrogram = predictor.spectrogram
-    if not isinstance(spectrogram, QScanSettings) or source.at is not None:
-        return source
-    signal = spectrogram.read(source.path, start=source.start, end=source.end)
-    return source._replace(at=float(signal.trigger), start=None, end=None)
+    if not isinstance(spectrogram, QScanSettings) or part.at is not None:
+        return part
+    signal = spectrogram.read(part)
+    return part._replace(at=float(signal.trigger), start=None, end=None)
 
 
 def mel_ticks(spectrogram: MelSettings) -> tuple[Tick, ...]:
@@ -207,13 +207,13 @@ def _round_frequencies(low: float, high: float) -> list[float]:
     return [v for d in decades for k in (1, 2, 5) if low <= (v := float(k * 10**d)) <= high]
 
 
-def _sound_panel(spectrogram: MelSettings, source: Source, image: Image.Image) -> Panel:
-    duration = probe(source.path).duration
-    if source.at is not None:
-        middle = max(source.at - spectrogram.window / 2, 0) + spectrogram.window / 2
+def _sound_panel(spectrogram: MelSettings, part: Part, image: Image.Image) -> Panel:
+    duration = probe(part.path).duration
+    if part.at is not None:
+        middle = max(part.at - spectrogram.window / 2, 0) + spectrogram.window / 2
     else:
-        end = duration if source.end is None else min(source.end, duration)
-        middle = ((source.start or 0.0) + end) / 2
+        end = duration if part.end is None else min(part.end, duration)
+        middle = ((part.start or 0.0) + end) / 2
     low, high = middle - spectrogram.window / 2, middle + spectrogram.window / 2
     in_notes = spectrogram.scale == "cqt"
     return Panel(

@@ -26,10 +26,10 @@ from app.panels import input_panels, panel_svg
 from app.serving import Served
 from app.views import UNKNOWN, Query, note_html, without_paths
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.core.scanning import some_files
 from datasets.images.opening import open_picture
 from datasets.items.clock import Clock
-from datasets.spectrograms.pictures import Source
 from learners.active.auditing import TIMES, read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.teaching import Suggestion, labelled_in, suggest
@@ -125,19 +125,19 @@ class Pool(ABC):
             yield file
             self.done += 1
 
-    def name(self, source: Source) -> str:
+    def name(self, part: Part) -> str:
         """Name of a file for visitors: its path within the pool."""
-        path = Path(source.path)
+        path = Path(part.path)
         inside = path.is_relative_to(self.folder)
-        return str(path.relative_to(self.folder) if inside else path.name) + time_span(source)
+        return str(path.relative_to(self.folder) if inside else path.name) + time_span(part)
 
     def without_folders(self, message: str) -> str:
         """A message without the folders above the pool."""
         return message.replace(f"{self.folder}{os.sep}", "").replace(str(self.folder), "the pool")
 
-    def player(self, source: Source) -> str:
+    def player(self, part: Part) -> str:
         """Data URI of a sound; "" if the model is not of sounds."""
-        sound = flac(self.predictor, source)
+        sound = flac(self.predictor, part)
         return f"data:audio/flac;base64,{base64.b64encode(sound).decode()}" if sound else ""
 
 
@@ -189,7 +189,7 @@ class Labelling(Pool):
     def _find_bursts(self) -> list[list[int]]:
         if self.predictor.kind != "picture":
             return []
-        return events_of([suggestion.source.path for suggestion in self.order], Clock())
+        return events_of([suggestion.part.path for suggestion in self.order], Clock())
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
@@ -220,7 +220,7 @@ class Labelling(Pool):
         return None
 
     def _is_left(self, number: int) -> bool:
-        exists = os.path.exists(self.order[number].source.path)
+        exists = os.path.exists(self.order[number].part.path)
         return exists and self._item(number) not in self._labels
 
     def burst(self, number: int) -> list[int]:
@@ -275,20 +275,20 @@ class Labelling(Pool):
     def html(self, number: int, turn: int) -> str:
         """A file to label, as HTML; ``turn`` tells the page that it has changed."""
         suggestion = self.order[number]
-        source, panels, player, error_message = suggestion.source, [], "", ""
+        part, panels, player, error_message = suggestion.part, [], "", ""
         burst = self.burst(number)
         try:
             if self.predictor.spectrogram is None:
-                picture = open_picture(source.path, at_least=SIDE)
+                picture = open_picture(part.path, at_least=SIDE)
                 picture.thumbnail((SIDE, SIDE))
                 panels = [data_uri(picture)]
             else:
-                panels = [panel_svg(panel) for panel in input_panels(self.predictor, source, None)]
-                player = self.player(source)
+                panels = [panel_svg(panel) for panel in input_panels(self.predictor, part, None)]
+                player = self.player(part)
         except SecondhandError as error:
             error_message = self.without_folders(str(error))
         return render(
-            "app", "label.html", file=self.name(source), panels=panels, player=player, error=error_message,
+            "app", "label.html", file=self.name(part), panels=panels, player=player, error=error_message,
             plain=self.predictor.spectrogram is None, guess=suggestion.guess, why=suggestion.why,
             labelled=self.labelled, skipped=len(self._skipped), again=number in self._skipped,
             count=len(self.order), candidates=self.candidates, turn=turn, photos=len(burst),
@@ -296,9 +296,9 @@ class Labelling(Pool):
         )  # fmt: skip
 
     def _row(self, number: int) -> dict[str, str]:
-        source = self.order[number].source
-        times = {"start": source.start, "end": source.end, "gps": source.at}
-        file, folder = Path(source.path), self.table.file.parent
+        part = self.order[number].part
+        times = {"start": part.start, "end": part.end, "gps": part.at}
+        file, folder = Path(part.path), self.table.file.parent
         path = (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix()
         cells = {name: "" if t is None else repr(float(t)) for name, t in times.items()}
         return {"path": path, **{n: cell for n, cell in cells.items() if n in self.table.columns}}
@@ -335,7 +335,7 @@ class Auditing(Labelling):
         super().__init__(served, folder, tables)
 
     def _list_files(self, kind: str) -> list[str]:
-        files = [source.path for source in self._audit.sources]
+        files = [part.path for part in self._audit.parts]
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
 
@@ -343,8 +343,8 @@ class Auditing(Labelling):
         return AuditRows(self._audit.file.absolute(), ())
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
-        self.candidates = len(self._audit.sources)
-        return [Suggestion(source, 0.0, "", "") for source in self._audit.sources]
+        self.candidates = len(self._audit.parts)
+        return [Suggestion(part, 0.0, "", "") for part in self._audit.parts]
 
     def _find_bursts(self) -> list[list[int]]:
         return []  # each file was drawn by itself
@@ -407,13 +407,13 @@ class Alike(Pool):
         SecondhandError : the file cannot be used, or the embeddings.
         """
         with self._alone:
-            similar = self.embeddings.search(Source(file, at=at), top=12)
+            similar = self.embeddings.search(Part(file, at=at), top=12)
         pictures, cards = Pictures(self.predictor), []
-        for source, cosine in similar:
-            card: dict[str, Any] = {"name": self.name(source), "cosine": cosine, "player": ""}
+        for part, cosine in similar:
+            card: dict[str, Any] = {"name": self.name(part), "cosine": cosine, "player": ""}
             try:
-                card["picture"] = page_picture(pictures.render(source))
-                card["player"] = self.player(source)
+                card["picture"] = page_picture(pictures.render(part))
+                card["player"] = self.player(part)
             except SecondhandError:  # the file is gone
                 card["picture"] = ""
             cards.append(card)

@@ -21,9 +21,9 @@ from app.feedback import Feedback
 from app.views import Rule, model_rule, without_paths
 from datasets.audio.decode import probe
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import Part
 from datasets.core.processes import call_isolated
 from datasets.core.scanning import kind_of
-from datasets.spectrograms.pictures import Source
 from learners.inference.predictions import refused_prediction
 from learners.model.hub import model_folder
 from learners.uncertainty.gates import Reason
@@ -121,7 +121,7 @@ class Served:
         #: Number of classes of an answer that are shown.
         self.top = predictor.top
         self.kind = predictor.kind
-        self._waiting: deque[tuple[Source, Future[Prediction]]] = deque()
+        self._waiting: deque[tuple[Part, Future[Prediction]]] = deque()
         self._ready = threading.Condition()
         self._closed = False
         predictor.start()  # before there are connections, which its processes would inherit
@@ -133,7 +133,7 @@ class Served:
         """Number of requests in the queue."""
         return len(self._waiting)
 
-    def submit(self, source: Source, *, admitted: bool = False) -> Future[Prediction]:
+    def submit(self, part: Part, *, admitted: bool = False) -> Future[Prediction]:
         """Add a request to the queue.
 
         Parameters
@@ -150,7 +150,7 @@ class Served:
                 raise SecondhandError("The page is closing.")
             if not admitted and len(self._waiting) >= self.limits.queue:
                 raise Busy(self.limits.queue)
-            self._waiting.append((source, future))
+            self._waiting.append((part, future))
             self._ready.notify()
         return future
 
@@ -183,12 +183,12 @@ class Served:
             # Cancelled requests are left out.
             self._predict([(s, f) for s, f in batch if f.set_running_or_notify_cancel()])
 
-    def _predict(self, batch: list[tuple[Source, Future[Prediction]]]) -> None:
+    def _predict(self, batch: list[tuple[Part, Future[Prediction]]]) -> None:
         if not batch:
             return
         try:
-            sources = [source for source, _ in batch]
-            predictions = list(self.predictor.predict(sources, bs=self.limits.batch))
+            parts = [part for part, _ in batch]
+            predictions = list(self.predictor.predict(parts, bs=self.limits.batch))
         except Exception as error:
             if len(batch) > 1:  # one of them is at fault: the others are predicted
                 for single in batch:
@@ -413,9 +413,9 @@ class Site:
         if not os.path.realpath(file).startswith(uploads):  # links followed
             raise SecondhandError("Only files that were uploaded here are opened.")
         if (reason := await asyncio.to_thread(refusal, file, served.kind)) is not None:
-            return refused_prediction(Source(file), BadFile(file, reason))
+            return refused_prediction(Part(file), BadFile(file, reason))
         future = served.submit(
-            Source(file, at=None if served.kind == "picture" else at), admitted=admitted
+            Part(file, at=None if served.kind == "picture" else at), admitted=admitted
         )
         try:
             prediction = await asyncio.wait_for(

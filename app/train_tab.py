@@ -19,7 +19,8 @@ from app.training import CHOICES, Status, Training, shown_command
 from app.views import note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.images.opening import open_picture
-from datasets.items.preparing import infer_spectrogram, read_items
+from datasets.items.preparing import read_items
+from datasets.items.rendering import infer_spectrogram
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import ItemTable
 from datasets.items.table import summary as left_out

@@ -19,7 +19,7 @@ from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
 from datasets.items.labels import join_labels, names_of
 from learners.files.checked import jsonable
-from learners.inference.predictions import answer_at, cell
+from learners.inference.predictions import FIELDS, answer_at, cell
 from learners.predictions.rows import Events
 from learners.templates import percent, render
 from learners.uncertainty.gates import (
@@ -33,7 +33,7 @@ from learners.uncertainty.gates import (
 )
 
 if TYPE_CHECKING:
-    from learners.inference.predictions import Prediction
+    from learners.inference.predictions import FIELDS, Prediction
     from learners.uncertainty.calibrators import Temperature
     from learners.uncertainty.decision import Confidence
 
@@ -136,7 +136,7 @@ def judge(answer: Prediction, rule: Rule) -> Prediction:
 
 def span(window: Any) -> str:
     """Name of a window: its start and end in seconds."""
-    return f"{window.start:.2f} to {window.end:.2f} s"
+    return f"{window.part.start:.2f} to {window.part.end:.2f} s"
 
 
 def explanation(answer: Prediction, rule: Rule) -> str:
@@ -317,11 +317,11 @@ def answers_csv(
     hidden = {"windows", "known", "box", "detection"}
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
-    fields = [name for name in answers[0]._fields if name not in hidden]
+    fields = [name for name in FIELDS if name not in hidden]
     rows: list[list[object]] = [[*fields]]
     for number, answer in enumerate(answers):
         label = corrected.get(number, answer.label)
-        row = answer._replace(path=Path(answer.path).name, label=label)._asdict()
+        row = answer.record() | {"path": Path(answer.path).name, "label": label}
         rows.append([cell(row[name], name) for name in fields])
     write_rows(out, rows)
     return out.getvalue()
@@ -334,7 +334,7 @@ def under_rule(answer: Prediction, rule: Rule) -> dict[str, Any]:
 
 def as_json(answer: Prediction) -> dict[str, Any]:
     """A prediction for the API: null for NaN, and the file's name without its folder."""
-    values = answer._asdict()
+    values = answer.record()
     del values["known"], values["box"], values["detection"]
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}

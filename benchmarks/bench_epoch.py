@@ -25,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import Side, compare, parse, serve, software_and_hardware
+from datasets.core.part import Part
 from learners.acceleration import SLEEPING, keep_memory
 
 CLASSES = ["a", "b", "c", "d"]
@@ -89,7 +90,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     store = DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
     parts = [
-        [(path, None) for path in frame["path"][frame["split"].eq(name)]]
+        [Part(path) for path in frame["path"][frame["split"].eq(name)]]
         for name in ("train", "valid")
     ]
     keep_decoded(PictureOpener(preprocessing, Augmentation().min_scale, store), *parts)

@@ -32,6 +32,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from benchmarks._shared import parse, software_and_hardware
+from datasets.core.part import Part
 from datasets.sources import sounds
 from datasets.sources.sounds import CLASSES
 
@@ -195,18 +196,24 @@ def calibration(count: int) -> dict[str, float]:
         )
         label = top[0][0] if row.argmax() < 3 else UNKNOWN
         windows.append(
-            Prediction("", label, *top[0], Reason(), top, 0.0, float(start), float(start + WINDOW))
+            Prediction(
+                Part("", float(start), float(start + WINDOW)), label, *top[0], Reason(), top, 0.0
+            )
         )
     rows = Events().from_prediction(windows[0]._replace(windows=tuple(windows)))
     right, stated, surest, summed = [], [], [], []
     for row in rows:
         right.append(
-            any(e.label == row.label and e.start < row.end and row.start < e.end for e in events)
+            any(
+                e.label == row.label and e.start < row.part.end and row.part.start < e.end
+                for e in events
+            )
         )
         overlapping = [
             w
             for w in windows
-            if w.label == row.label and row.start < (w.start + w.end) / 2 < row.end
+            if w.label == row.label
+            and row.part.start < (w.part.start + w.part.end) / 2 < row.part.end
         ]
         rest = max(1e-12, 1 - sum(share for _, share in row.top))
         shares = np.array([*(max(share, 1e-12) for _, share in row.top), rest]) ** len(overlapping)

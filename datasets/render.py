@@ -22,12 +22,13 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.help import examples_text, help_formatter
 from datasets.core.options import config_action
+from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
 from datasets.core.program import installed_commands, use_utf8_output
 from datasets.core.scanning import files_below, kind_of
 
 if TYPE_CHECKING:
-    from datasets.spectrograms.pictures import PictureCache, Source
+    from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.settings import SpectrogramSettings
 
 SIGNALS = ("sound", "strain")
@@ -83,7 +84,7 @@ def render(
 
     from datasets.items.settings import SignalSettings
     from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
-    from datasets.spectrograms.pictures import PictureCache, source_of
+    from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.windows import cut_windows
     from datasets.strain.frames import file_at, with_channel
 
@@ -118,9 +119,9 @@ def render(
             frame = pd.DataFrame({"path": paths, "label": "", "gps": gps})
             windows, bad = cut_windows(frame, rendering, overlap=overlap)
             rejected += bad
-            sources = [source_of(row) for row in windows.to_dict("records")]
-            copies = [target / _picture_name(names[source.path], source) for source in sources]
-            planned.append((sources, copies, rendering))
+            parts = parts_of(windows)
+            copies = [target / _picture_name(names[part.path], part) for part in parts]
+            planned.append((parts, copies, rendering))
     existing = (copy for _, copies, _ in planned for copy in copies if copy.exists())
     if not overwrite and (first := next(existing, None)) is not None:
         raise SecondhandError(
@@ -133,28 +134,28 @@ def render(
             from datasets.cluster import connect
 
             connected = stack.enter_context(connect(cluster, workers=workers))
-        for sources, copies, rendering in planned:
+        for parts, copies, rendering in planned:
             pictures: Sequence[Path | bytes | Rejected | None]
             if axes:
                 draw = partial(_drawn, rendering, at)
-                pictures = check_files_isolated(draw, [one.path for one in sources], workers)
+                pictures = check_files_isolated(draw, [one.path for one in parts], workers)
                 failed = [one for one in pictures if isinstance(one, Rejected)]
             else:
                 pictures, failed = cache.render_all(
-                    sources, rendering, workers=workers, cluster=connected
+                    parts, rendering, workers=workers, cluster=connected
                 )
             rejected += failed
-            for source, copy, picture in zip(sources, copies, pictures, strict=True):
+            for part, copy, picture in zip(parts, copies, pictures, strict=True):
                 if isinstance(picture, Path | bytes):
                     data = picture if isinstance(picture, bytes) else picture.read_bytes()
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     write_beside(copy, data, durable=False)
-                    rendered.append((Path(file_at(source.path, math.nan)), copy))
+                    rendered.append((Path(file_at(part.path)), copy))
     return rendered, rejected
 
 
 def _drawn(rendering: SpectrogramSettings, at: float | None, path: str) -> bytes:
-    return rendering.drawn(rendering.read(path, at=at))
+    return rendering.drawn(rendering.read(Part(path, at=at)))
 
 
 def _by_kind(
@@ -200,9 +201,9 @@ def _names(paths: list[str]) -> dict[str, Path]:
     return names
 
 
-def _picture_name(name: Path, source: Source) -> Path:
+def _picture_name(name: Path, part: Part) -> Path:
     """Name of the picture of a file, or of one of its windows."""
-    moment = "" if source.start is None else f"_{source.start:08.2f}s"
+    moment = "" if part.start is None else f"_{part.start:08.2f}s"
     return name.with_name(f"{name.stem}{moment}.png")
 
 

@@ -92,7 +92,7 @@ def _draw(settings: Any) -> int:
             "The audit's figures, such as its share of unknown classes, do not count files of the model's run",
             file=sys.stderr,
         )
-    shots = [Shot(source, str(n), "") for n, source in enumerate(audit.sources, start=1)]
+    shots = [Shot(part, str(n), "") for n, part in enumerate(audit.parts, start=1)]
     lead = (
         f"{len(shots)} of {audit.judged} {audit.unit}, drawn at random within groups of similar confidence. Fill in the column "
         f"label of {out.name}, which has the same order: a class, unknown, or the name of a class that the model lacks. "
@@ -230,13 +230,13 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
 
     bundle = load_bundle(settings.model)
     predictor = Predictor(bundle, device=settings.device, engine=settings.engine)
-    sources = labels.table.sources
-    detailed = list(predictor.predict_detailed(sources, bs=settings.bs, workers=settings.workers))
+    parts = labels.table.parts
+    detailed = list(predictor.predict_detailed(parts, bs=settings.bs, workers=settings.workers))
     predictor.close()
     usable = [n for n, item in enumerate(detailed) if item.logits is not None]
     for n, item in enumerate(detailed):
         if item.logits is None:
-            print(f"{sources[n].path}: {item.prediction.reason}", file=sys.stderr)
+            print(f"{parts[n].path}: {item.prediction.reason}", file=sys.stderr)
     if not usable:
         raise SecondhandError(f"--labels {settings.labels}: none of the labelled files can be read")
     logits, features = stack_outputs([detailed[n] for n in usable])
@@ -249,7 +249,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
         Outputs(logits.astype(np.float64), np.array(truths, np.int64), features),
         labels.weights[usable],
         target=target,
-        paths=[sources[n].path for n in usable],
+        paths=[parts[n].path for n in usable],
     )
     threshold, before = confidence.threshold_gate.threshold, bundle.decider.calibrator.temperature
     files = sum(s.files for s in labels.strata)

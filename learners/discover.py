@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.active.discovery import discover
     from learners.active.listing import as_text, check_out, write_list
     from learners.active.teaching import PoolCounts, labelled_in
-    from learners.inference.predictor import Predictor, source_predicted
+    from learners.inference.predictor import Predictor
     from learners.model.hub import model_folder
     from learners.report.galleries import Shot
 
@@ -81,15 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if number:
             name += f": {_sure(found.clusters[int(number) - 1])}"
         for place, row in enumerate(members):
-            source, prediction = source_predicted(row.prediction), row.prediction
+            part, prediction = row.prediction.part, row.prediction
             rows.append(
-                {"path": source.path, "label": "", "cluster": number, "new": "yes" if row.new else "",
+                {"path": part.path, "label": "", "cluster": number, "new": "yes" if row.new else "",
                  "p_value": row.p_value, "why": str(prediction.reason), "guess": prediction.best,
-                 "start": source.start, "end": source.end, "gps": source.at}
+                 "start": part.start, "end": part.end, "gps": part.at}
             )  # fmt: skip
             if place < SHOWN:
                 caption = f"p-value {row.p_value:.3f}{', new' if row.new else ''}; most like {prediction.best}"
-                shots.append(Shot(source, str(place + 1), caption, name))
+                shots.append(Shot(part, str(place + 1), caption, name))
     lines = _lines(found, settings.fdr)
     lead = (
         f"{' '.join(lines)} To name a cluster, write the name into the column label of one of its rows in "

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.core.scanning import some_files
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
@@ -80,9 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Files of this call keep the names that the user wrote; other files of the embeddings have absolute paths.
     names = {os.path.abspath(file): file for file in files}
     matches = [
-        match._replace(
-            source=match.source._replace(path=names.get(match.source.path, match.source.path))
-        )
+        match._replace(part=match.part._replace(path=names.get(match.part.path, match.part.path)))
         for match in matches
     ]
     return _write(matches, predictor, settings) or status
@@ -90,17 +89,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
     """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
-    from datasets.spectrograms.pictures import Source
     from learners.active.listing import as_text, write_list
     from learners.report.galleries import Shot
 
-    rows = [match.source._asdict() | {"similarity": match.similarity} for match in matches]
+    rows = [match.part._asdict() | {"similarity": match.similarity} for match in matches]
     text = as_text(COLUMNS, rows, settings.format)
     if settings.out is None:
         console.require_output()
         sys.stdout.write(text)
         return 0
-    example = Shot(Source(settings.example, at=settings.at), "", "the example")
+    example = Shot(Part(settings.example, at=settings.at), "", "the example")
     shots = [Shot(s, str(n), f"{cosine:.3f}") for n, (s, cosine) in enumerate(matches, start=1)]
     written = write_list(
         settings.out, text, predictor, [example, *shots],

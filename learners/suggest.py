@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         | {"start": s.start, "end": s.end, "gps": s.at}
         for s, score, why, guess in suggestions.rows
     ]
-    shots = [Shot(row.source, str(n), row.why) for n, row in enumerate(suggestions.rows, start=1)]
+    shots = [Shot(row.part, str(n), row.why) for n, row in enumerate(suggestions.rows, start=1)]
     title = "Likely false alarms" if settings.mine else "What to label next"
     lead = (
         f"The {len(shots)} surest answers of {suggestions.judged} candidates. Delete the right ones from "

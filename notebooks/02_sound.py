@@ -46,11 +46,11 @@ from sklearn.preprocessing import StandardScaler
 
 from datasets.audio.mel import hz_to_mel
 from datasets.audio.settings import MelSettings
+from datasets.core.part import parts_of
 from datasets.items.columns import with_columns
 from datasets.loaders import augment
 from datasets.sources.sounds import simulate
-from datasets.spectrograms.pictures import Source
-from datasets.spectrograms.windows import cut_windows, item_rows
+from datasets.spectrograms.windows import cut_windows
 from secondhand import embed
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
@@ -258,8 +258,8 @@ frame = with_columns(pd.DataFrame(rows))
 # %%
 settings = MelSettings.infer(frame["path"], window=1.0, size=(96, 96))
 windows, bad = cut_windows(frame, settings, overlap=0.0)
-sources = [Source(item.path, item.start, item.end) for item in item_rows(windows)]
-features, rejected = embed(sources, size=96, spectrogram=settings)
+parts = parts_of(windows)
+features, rejected = embed(parts, size=96, spectrogram=settings)
 print(f"{len(frame)} recordings, {len(windows)} windows, {features.shape[1]} features each")
 assert not bad + rejected
 assert len(windows) == 24 * WINDOWS

@@ -31,7 +31,7 @@ import numpy as np
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from tests import forks, mutants
 
 DEADLINE = 10.0  # seconds
@@ -295,7 +295,7 @@ class Openings:
         batch = np.zeros((2, 3, size, size), np.uint8)
         logits, features = predictor.forward(batch)
         assert np.isfinite(logits).all()
-        for answer in predictor.decide([Source("a"), Source("b")], logits, features):
+        for answer in predictor.decide([Part("a"), Part("b")], logits, features):
             self._check(answer, predictor.classes)
 
     def _check(self, answer: Any, classes: list[str]) -> None:

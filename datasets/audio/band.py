@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from datasets.audio.decode import ULTRASOUND
 from datasets.audio.settings import MelSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Columns of an item table: lowest and highest frequency of a label in Hz, NaN if not given.
 BAND_COLUMNS = ("low_hz", "high_hz")
@@ -23,6 +26,12 @@ class Band(NamedTuple):
 
     low: float
     high: float
+
+
+def label_limits(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The lowest and the highest frequency of each label of an item table in Hz, NaN if not given."""
+    limits = frame.reindex(columns=[*BAND_COLUMNS]).astype(float)
+    return limits[BAND_COLUMNS[0]], limits[BAND_COLUMNS[1]]
 
 
 def labelled_band(low: ArrayLike, high: ArrayLike) -> Band | None:

@@ -14,11 +14,9 @@ from numpy.typing import DTypeLike, NDArray
 from datasets.audio import decode, harmonic, mel
 from datasets.audio.decode import RATES, ULTRASOUND
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.spectrograms.settings import (
     COLOUR_MAPS,
-    AnyPath,
-    Part,
-    Seconds,
     SpectrogramSettings,
     check_types,
     check_values,
@@ -175,68 +173,66 @@ class MelSettings(SpectrogramSettings):
             **{"rate": most_common_rate(info.rate for info in probed), "window": window, **settings}
         )
 
-    def spans(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
-    ) -> list[tuple[Seconds, Seconds]]:
+    def spans(self, file: FileOrPart, *, overlap: float = 0.0) -> list[Part]:
         """Windows of a recording, cut by `datasets.audio.decode.windows`.
 
-        Raises BadFile if the file cannot be opened or ends before `start`.
+        Raises BadFile if the file cannot be opened or ends before the part starts.
         """
+        part = as_part(file)
+        path, start, end = part.path, part.start, part.end
         first = start or 0.0
         if end is not None and first < end and not self._fills(first, end):
-            return [(start, end)]  # the length of the file is not needed
+            return [part]  # the length of the file is not needed
         last = min(decode.probe(path).duration, math.inf if end is None else end)
         if last <= first:
             raise decode.outside(path, first, last)
         windows = decode.windows(last - first, self.window, overlap)
         if len(windows) > 100:  # a header may claim hours that are not there
             decode.read_audio(path, start=first + windows[-1][0], end=last)
-        spans = [(first + begin, first + until) for begin, until in windows]
-        return [*spans] if len(spans) > 1 else [(start, end and last)]
+        if len(windows) == 1:
+            return [Part(path, start, end and last)]
+        return [Part(path, first + begin, first + until) for begin, until in windows]
 
     @property
     def samples(self) -> int:
         """Number of samples in one spectrogram."""
         return max(round(self.rate * self.window), 1)
 
-    def read(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
-    ) -> NDArray[np.float32]:
+    def read(self, file: FileOrPart) -> NDArray[np.float32]:
         """Read the samples of one spectrogram, float32 [samples]: those of `shown`.
 
-        Raises OutsideFile if ``at`` or ``start`` is outside the file, and BadFile as `read_audio`.
+        Raises OutsideFile if the moment or start is outside the file, and BadFile as `read_audio`.
         """
-        start, end = self.shown(path, start=start, end=end, at=at)
+        path, start, end, *_ = self.shown(file)
         signal, _ = decode.read_audio(
             path, start=start or 0.0, end=end, longest=self.window, rate=self.rate
         )
         return self.fit(signal)
 
-    def shown(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
-    ) -> tuple[Seconds, Seconds]:
-        """Start and end (s) of what the picture of a span, or of the moment ``at``, shows.
+    def shown(self, file: FileOrPart) -> Part:
+        """What the picture of a span, or of a moment, shows.
 
         A window around the middle of a shorter span, moved inwards at the ends of the file. A span of at least a
         window is returned unchanged, and so is a whole file.
 
-        Raises OutsideFile if ``at`` or ``start`` is outside the file.
+        Raises OutsideFile if the moment or start is outside the file.
         """
-        first = start or 0.0
+        path, start, end, at, _ = as_part(file)
+        first, span = start or 0.0, Part(path, start, end)
         if at is None and ((start, end) == (None, None) or self._fills(first, end)):
-            return start, end
+            return span
         if at is None and end is not None and not 0 <= first < end:
-            return start, end  # reading it says what is wrong
+            return span  # reading it says what is wrong
         duration = decode.probe(path).duration
         first, last = (first, min(end or math.inf, duration)) if at is None else (at, at)
         if not 0 <= first <= duration or first == duration != at:
             raise decode.outside(path, first, duration)
         if self._fills(first, last):
-            return start, end
+            return span
         begin = max(min((first + last - self.window) / 2, duration - self.window), 0.0)
-        return begin, begin + self.window
+        return Part(path, begin, begin + self.window)
 
-    def _fills(self, start: float, end: Seconds) -> bool:
+    def _fills(self, start: float, end: float | None) -> bool:
         """Whether a span is as long as the window, to half a sample."""
         return end is not None and end - start >= self.window - 0.5 / self.rate
 
@@ -245,11 +241,8 @@ class MelSettings(SpectrogramSettings):
 
     def places(
         self,
-        path: AnyPath,
+        part: Part,
         *,
-        start: Seconds = None,
-        end: Seconds = None,
-        at: Seconds = None,
         apart: Sequence[tuple[float, float]] = (),
         count: int,
         rng: np.random.Generator,
@@ -259,8 +252,8 @@ class MelSettings(SpectrogramSettings):
         All of the span is in each window; where it does not fit, or not without one of the spans ``apart``, at least
         half of it, or half a window. No window holds any of the spans ``apart``.
         """
-        duration = decode.probe(path).duration
-        first, last = start or 0.0, min(duration, math.inf if end is None else end)
+        duration = decode.probe(part.path).duration
+        first, last = part.start or 0.0, min(duration, math.inf if part.end is None else part.end)
         half = min(last - first, self.window) / 2
         whole = last - self.window, first if last - first < self.window else -math.inf
         for low, high in (whole, (first + half - self.window, last - half)):
@@ -271,7 +264,7 @@ class MelSettings(SpectrogramSettings):
             room = sum(b - a for a, b in allowed)
             if allowed:
                 begins = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
-                return [(begin, begin + self.window, None) for begin in begins]
+                return [Part(part.path, begin, begin + self.window) for begin in begins]
         return []
 
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -11,18 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
+from datasets.core.part import Part, parts_of
 from datasets.embeddings.reading import UNNAMED, EmbeddingsFile
-from datasets.spectrograms.pictures import Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.spectrograms.windows import ItemRow
 
 Floats = NDArray[np.float32]
 _MISSING = "has no embedding in the files given"
-#: An item: its path, start, end and GPS time. Programs may round times when they save a table, so milliseconds count.
-Key = tuple[str, float | None, float | None, float | None]
 
 
 @dataclass
@@ -43,7 +40,7 @@ class Vectors:
     width: int = 0
     origin: str = ""
     files: list[str] = field(default_factory=list)
-    _of: dict[Key, Floats | str] = field(default_factory=dict)  # or what is wrong with it
+    _of: dict[Part, Floats | str] = field(default_factory=dict)  # or what is wrong with it
 
     def __len__(self) -> int:
         return len(self._of)
@@ -61,12 +58,10 @@ class Vectors:
         ------
         SecondhandError : they are of another network, or of another width, than those here.
         """
-        from datasets.spectrograms.windows import item_rows
-
         self._check(file, content.network, content.values.shape[1])
         self.files.append(str(file))
         rejected: dict[int, Rejected] = {}
-        for number, item in zip(rows.index, item_rows(rows.assign(label="")), strict=True):
+        for number, item in zip(rows.index, parts_of(rows), strict=True):
             vector, wrong = content.values[number], ""
             if np.isnan(vector).all():
                 wrong = "no embedding"
@@ -79,22 +74,20 @@ class Vectors:
                 rejected[number] = Rejected(item.path, f"{wrong} (row {number + 2} of {file.name})")
         return rows.drop(index=[*rejected]), [*rejected.values()]
 
-    def __getitem__(self, item: Source | ItemRow) -> Floats:
+    def __getitem__(self, item: Part) -> Floats:
         """The embedding of an item, float32 [width]. Raises BadFile if there is none that can be used."""
         vector = self._of.get(_key(item), _MISSING)
         if isinstance(vector, str):
             raise BadFile(item.path, vector)
         return vector
 
-    def sources(self) -> list[Source]:
+    def parts(self) -> list[Part]:
         """All items, in the order in which they were added."""
-        return [Source(*key) for key in self._of]
+        return [*self._of]
 
     def usable_rows(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
         """The rows of an item table that have a usable embedding, and the others."""
-        from datasets.spectrograms.windows import item_rows
-
-        found = [self._of.get(_key(item), _MISSING) for item in item_rows(frame)]
+        found = [self._of.get(_key(item), _MISSING) for item in parts_of(frame)]
         usable = np.array([not isinstance(vector, str) for vector in found], bool)
         rejected = [
             Rejected(path, wrong)
@@ -107,9 +100,7 @@ class Vectors:
         """A key for each row, which has a usable embedding, that is equal for equal embeddings."""
         import pandas as pd
 
-        from datasets.spectrograms.windows import item_rows
-
-        items = item_rows(frame.assign(label=""))
+        items = parts_of(frame)
         keys = [hashlib.blake2b(self[item].tobytes(), digest_size=16).hexdigest() for item in items]
         return pd.Series(keys, frame.index, dtype=object)
 
@@ -135,11 +126,7 @@ def _named(network: str, width: int) -> str:
     return f"{'an unnamed network' if network == UNNAMED else network} (width {width})"
 
 
-def _key(item: Source | ItemRow) -> Key:
-    path = item.path
-    at = item.at if isinstance(item, Source) else item.gps
-    start, end, moment = (
-        None if time is None or time != time else round(float(time), 3)
-        for time in (item.start, item.end, at)
-    )
-    return path, start, end, moment
+def _key(item: Part) -> Part:
+    """The item to milliseconds, because programs may round times when they save a table."""
+    start, end, at = (None if t is None else round(t, 3) for t in (item.start, item.end, item.at))
+    return Part(item.path, start, end, at)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
+
+from datasets.core.part import Box, Part
+from datasets.images.opening import open_picture
 
 #: Margin around a box, as a fraction of its longer side. A backbone's centre crop (`Preprocessing.crop`, 0.875 of
 #: the short side) then still shows the whole box.
@@ -16,25 +19,32 @@ _SCALE = 1 + 2 * MARGIN
 _FAR = 0.5
 
 
-class Box(NamedTuple):
-    """Left and upper edge, width and height of a box, as fractions of the upright picture's width and height."""
+def open_part(part: Part, *, at_least: int, allow_truncated: bool) -> Image.Image:
+    """A picture, or its box, whose short side keeps ``at_least`` pixels; raises BadFile as `open_picture`."""
+    if part.box is None:
+        return open_picture(part.path, at_least=at_least, allow_truncated=allow_truncated)
+    size = size_to_crop(part.box, at_least)
+    picture = open_picture(part.path, at_least=size, allow_truncated=allow_truncated)
+    return crop_to(part.box, picture)
 
-    x: float
-    y: float
-    width: float
-    height: float
 
-    def crop(self, picture: Image.Image) -> Image.Image:
-        """The square around the box with `MARGIN`, moved into the picture; smaller where the picture ends."""
-        side = _SCALE * max(self.width * picture.width, self.height * picture.height)
-        left, right = _span(self.x + self.width / 2, side, picture.width)
-        top, bottom = _span(self.y + self.height / 2, side, picture.height)
-        return picture.crop((left, top, right, bottom))
+def crop_name(part: Part) -> str:
+    """Identifies what `open_part` cuts out of a picture; "" for all of it."""
+    return "" if part.box is None else f" {part.box}, margin {MARGIN}"
 
-    def at_least(self, pixels: int) -> int:
-        """Short side of the picture, in pixels, at which the crop has a side of ``pixels``."""
-        share = _SCALE * max(self.width, self.height)
-        return math.ceil(pixels / min(1.0, share))
+
+def crop_to(box: Box, picture: Image.Image) -> Image.Image:
+    """The square around a box with `MARGIN`, moved into the picture; smaller where the picture ends."""
+    side = _SCALE * max(box.width * picture.width, box.height * picture.height)
+    left, right = _span(box.x + box.width / 2, side, picture.width)
+    top, bottom = _span(box.y + box.height / 2, side, picture.height)
+    return picture.crop((left, top, right, bottom))
+
+
+def size_to_crop(box: Box, pixels: int) -> int:
+    """Short side of the picture, in pixels, at which the crop has a side of ``pixels``."""
+    share = _SCALE * max(box.width, box.height)
+    return math.ceil(pixels / min(1.0, share))
 
 
 def box_in_picture(values: Sequence[Any]) -> Box:

@@ -24,10 +24,11 @@ from PIL import Image
 
 from datasets.core.errors import BadFile
 from datasets.core.file_state import QuickState
+from datasets.core.part import FileOrPart, Part, as_part
 from datasets.core.processes import in_parallel
 from datasets.core.store import MAX_BYTES, CacheError, Store
-from datasets.images.boxes import MARGIN, Box
-from datasets.images.opening import Preprocessing, open_picture
+from datasets.images.boxes import crop_name, open_part
+from datasets.images.opening import Preprocessing
 from datasets.images.standalone import fit
 
 log = logging.getLogger(__name__)
@@ -176,16 +177,16 @@ class PictureOpener:
         fitted = math.prod(self.preprocessing.shape)
         return 3 * (round(train * self.side**2 * 1.4) + (train + others) * fitted)
 
-    def open_for_training(self, path: str, box: Box | None = None) -> Image.Image:
-        return self._through(path, box, self.larger, self._scaled_down, self._decode)
+    def open_for_training(self, file: FileOrPart) -> Image.Image:
+        return self._through(as_part(file), self.larger, self._scaled_down, self._decode)
 
-    def open_for_validation(self, path: str, box: Box | None = None) -> Image.Image:
-        return self._through(path, box, self.fitted, self.preprocessing.fit, self._decode)
+    def open_for_validation(self, file: FileOrPart) -> Image.Image:
+        return self._through(as_part(file), self.fitted, self.preprocessing.fit, self._decode)
 
-    def open_for_page(self, path: str, side: int, box: Box | None = None) -> Image.Image:
-        """The picture, or its box, scaled down while its short side keeps at least ``side`` pixels."""
-        decode = partial(_decode, side, self.allow_truncated)
-        return self._through(path, box, f"at least {side}", lambda picture: picture, decode)
+    def open_for_page(self, part: Part, side: int) -> Image.Image:
+        """The part of a picture, scaled down while its short side keeps at least ``side`` pixels."""
+        decode = partial(open_part, at_least=side, allow_truncated=self.allow_truncated)
+        return self._through(part, f"at least {side}", lambda picture: picture, decode)
 
     def open_spectrogram(self, path: Path) -> Image.Image:
         """Open a cached spectrogram as the input of the network."""
@@ -197,30 +198,29 @@ class PictureOpener:
         variant = f"spectrogram {self.fitted}"
         return make() if self.store is None else self.store.of_spectrogram(path, variant, make)
 
-    def keep(self, path: str, training: bool, box: Box | None = None) -> None:
-        """Put a picture into the store. A training picture is stored for validation, too: the head is
+    def keep(self, part: Part, training: bool) -> None:
+        """Put a part of a picture into the store. A training picture is stored for validation, too: the head is
         fitted on that form."""
         decode = cache(self._decode)
         if training:
-            self._through(path, box, self.larger, self._scaled_down, decode)
-        self._through(path, box, self.fitted, self.preprocessing.fit, decode)
+            self._through(part, self.larger, self._scaled_down, decode)
+        self._through(part, self.fitted, self.preprocessing.fit, decode)
 
     def _through(
         self,
-        path: str,
-        box: Box | None,
+        part: Part,
         variant: str,
         make: Callable[[Image.Image], Image.Image],
-        decode: Callable[[str, Box | None], Image.Image],
+        decode: Callable[[Part], Image.Image],
     ) -> Image.Image:
         if self.store is None:
-            return make(decode(path, box))
-        if box is not None:
-            variant = f"{variant} {box}, margin {MARGIN}"
-        return self.store.get(path, variant, lambda: make(decode(path, box)))
+            return make(decode(part))
+        name = variant + crop_name(part)
+        return self.store.get(part.path, name, lambda: make(decode(part)))
 
-    def _decode(self, path: str, box: Box | None) -> Image.Image:
-        return _decode(self.preprocessing.needs, self.allow_truncated, path, box)
+    def _decode(self, part: Part) -> Image.Image:
+        needs = self.preprocessing.needs
+        return open_part(part, at_least=needs, allow_truncated=self.allow_truncated)
 
     def _scaled_down(self, picture: Image.Image) -> Image.Image:
         p = self.preprocessing
@@ -233,11 +233,7 @@ class PictureOpener:
         return picture.resize((size[0], size[1]), p.resampling)
 
 
-def keep_decoded(
-    prepared: PictureOpener,
-    train: Sequence[tuple[str, Box | None]],
-    others: Sequence[tuple[str, Box | None]],
-) -> None:
+def keep_decoded(prepared: PictureOpener, train: Sequence[Part], others: Sequence[Part]) -> None:
     """Decode pictures into the store on all cores before a training.
 
     Training then needs no loader processes, which are forked for every epoch and slow it down by copied
@@ -245,28 +241,22 @@ def keep_decoded(
 
     Parameters
     ----------
-    train, others : paths, each with the box in the picture or None, put into the store by `PictureOpener.keep`; without a store nothing is done.
+    train, others : pictures, or parts of some, put into the store by `PictureOpener.keep`; without a store nothing is
+        done.
     """
     if prepared.store is None:
         return
-    files = [(*item, True) for item in train] + [(*item, False) for item in others]
+    files = [(part, True) for part in train] + [(part, False) for part in others]
     chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
     for _ in in_parallel(partial(_open_all, prepared), chunks, None, None):
         pass
     prepared.store.recount()
 
 
-def _decode(at_least: int, allow_truncated: bool, path: str, box: Box | None) -> Image.Image:
-    """A picture, or its box, whose short side keeps ``at_least`` pixels."""
-    at_least = at_least if box is None else box.at_least(at_least)
-    picture = open_picture(path, at_least=at_least, allow_truncated=allow_truncated)
-    return picture if box is None else box.crop(picture)
-
-
-def _open_all(prepared: PictureOpener, files: list[tuple[str, Box | None, bool]]) -> list[None]:
-    for path, box, training in files:
+def _open_all(prepared: PictureOpener, files: list[tuple[Part, bool]]) -> list[None]:
+    for part, training in files:
         with contextlib.suppress(BadFile):
-            prepared.keep(path, training, box)
+            prepared.keep(part, training)
     return [None] * len(files)
 
 

@@ -18,9 +18,9 @@ import pandas as pd
 
 from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
 from datasets.core.file_state import FileState
+from datasets.core.part import PART_COLUMNS, Box
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.core.scanning import SUFFIXES
-from datasets.images.boxes import Box
 from datasets.items.labels import JOIN, UNKNOWN, clean_label
 
 if TYPE_CHECKING:
@@ -35,13 +35,12 @@ log = logging.getLogger(__name__)
 
 #: Why a row of a table of predictions is left out: the normal case, of which nobody needs to be warned.
 NOT_CORRECTED = "labelled by a model and not corrected"
-#: Columns that say which part of a file an item is, and the kinds of file that use them; in a table of photos
-#: "gps" would be a position.
-PART_COLUMNS = {
-    "start": ("sound", "strain", "embedding"),
-    "end": ("sound", "strain", "embedding"),
-    "gps": ("strain", "embedding"),
-    **dict.fromkeys(Box._fields, ("picture",)),
+#: Columns that say which part of a file of each kind an item is.
+PART_COLUMNS_OF = {
+    "sound": ("start", "end"),
+    "strain": ("start", "end", "gps"),
+    "embedding": ("start", "end", "gps"),
+    "picture": Box._fields,
 }
 #: Columns that a table of predictions has beside path and label: the best class and the reason of a refusal.
 PREDICTION_COLUMNS = ("best", "reason")

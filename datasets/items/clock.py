@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
+from datasets.core.part import Part
 from datasets.core.recorded import Recorded
 from datasets.core.scanning import absolute_path, below, kind_of
 from datasets.items.clock_change import Change, ClockChanges, change_at
@@ -114,15 +115,10 @@ class Clock:
         time = self._found[path].time if path in self._local else None
         return time is not None and change_at(time) is not Change.NONE
 
-    def columns(
-        self, path: str, start: float = 0.0, *, readable: bool = True
-    ) -> dict[str, str | float]:
-        """The columns `TIME_AND_PLACE` of a row that begins ``start`` seconds after its file; "" and NaN where unknown.
-
-        NaN for ``start`` is the begin of the file.
-        """
-        found = self.of(path, readable=readable)
-        time = iso(found.time, start / found.expansion)
+    def columns(self, part: Part, *, readable: bool = True) -> dict[str, str | float]:
+        """The columns `TIME_AND_PLACE` of a part of a file, whose time is that of its start; "" and NaN where unknown."""
+        found = self.of(part.path, readable=readable)
+        time = iso(found.time, (part.start or 0.0) / found.expansion)
         values = (time, found.latitude, found.longitude, found.deployment)
         return dict(zip(TIME_AND_PLACE, values, strict=True))
 

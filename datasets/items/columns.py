@@ -18,9 +18,10 @@ import pandas as pd
 from datasets.audio.band import BAND_COLUMNS
 from datasets.core.cells import MISSING, SHORTEST_SPAN, span_error, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.core.part import PART_COLUMNS, Box
 from datasets.core.scanning import absolute_path
-from datasets.images.boxes import Box, box_in_picture
-from datasets.items.checks import PART_COLUMNS
+from datasets.images.boxes import box_in_picture
+from datasets.items.checks import PART_COLUMNS_OF
 from datasets.items.labels import UNKNOWN, clean_label
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
     ------
     SecondhandError : a value is not a number, or a start is not before its end; names the row.
     """
-    time_columns = [name for name in PART_COLUMNS if name in frame and kind in PART_COLUMNS[name]]
+    time_columns = [name for name in PART_COLUMNS_OF[kind] if name in frame]
     if kind == "picture" and len(time_columns) < len(Box._fields):  # such as the size of the file
         time_columns = []
     unused = [name for name in PART_COLUMNS if name in frame and name not in time_columns]

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.core.errors import SecondhandError, counted
+from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.items.splits import components
-from datasets.spectrograms.pictures import Source
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,12 +45,6 @@ class Clusters(NamedTuple):
     number: NDArray[np.int64]
     sizes: list[int]
     ungrouped: list[int]
-
-    def __str__(self) -> str:
-        if not self.sizes:
-            return "none found"
-        clusters = counted(len(self.sizes), "cluster")
-        return f"{sum(self.sizes)} files in {clusters}, the largest of {max(self.sizes)}"
 
 
 def find_clusters(
@@ -128,14 +122,14 @@ def _majority_clusters(
 
 
 def thumbnails_of(
-    sources: Sequence[Source], open_item: Callable[[Source], Image.Image]
+    sources: Sequence[Part], open_item: Callable[[Part], Image.Image]
 ) -> NDArray[np.float32]:
     """Thumbnail of each item, float32 [n, side, side]; zeros for items without a picture.
 
     ``open_item`` : returns the picture of an item, or raises SecondhandError.
     """
 
-    def look(source: Source) -> NDArray[np.float32]:
+    def look(source: Part) -> NDArray[np.float32]:
         try:
             return thumbnail(open_item(source))
         except SecondhandError:

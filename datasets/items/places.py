@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.errors import BadFile
+from datasets.core.part import Part, parts_of
 from datasets.items.labels import UNKNOWN, join_labels, names_of, split_labels
-from datasets.spectrograms.settings import Part, Seconds, SpectrogramSettings
+from datasets.spectrograms.settings import SpectrogramSettings
 
 #: Pictures of a training item, of which one is opened in each epoch. The head is fitted to all of them.
 PLACES = 4
@@ -45,17 +46,19 @@ def as_in_predictions(
     middle is nearest. Other items do not change. What is measured on these windows holds for whole recordings; in a
     window around each span, a model is surer.
     """
-    limits: list[tuple[Seconds, Seconds]] = []
+    limits: list[tuple[float | None, float | None]] = []
     windows: dict[str, list[tuple[float, float]]] = {}
-    for path, *times in frame[["path", "start", "end", "gps"]].itertuples(index=False):
-        start, end, at = (None if t != t else t for t in times)
+    for item in parts_of(frame):
+        path, start, end, at, _ = item
         limits.append((start, end))
         with contextlib.suppress(BadFile):  # the prediction says so
-            if at is not None or spectrogram.shown(path, start=start, end=end) == (start, end):
+            if at is not None or spectrogram.shown(item)[1:3] == (start, end):
                 continue
             if path not in windows:
                 cut = spectrogram.spans(path, overlap=overlap)
-                windows[path] = [(a, b) for a, b in cut if a is not None and b is not None]
+                windows[path] = [
+                    (w.start, w.end) for w in cut if w.start is not None and w.end is not None
+                ]
             if windows[path]:
                 last = min(math.inf if end is None else end, windows[path][-1][1])
                 middle = ((start or 0.0) + last) / 2
@@ -91,24 +94,22 @@ def vary_places(
     shown: list[tuple[int, Part]] = []
     crowded: list[int] = []
     moved = 0
-    cells = zip(*(rows[n] for n in ("path", "label", "split", "start", "end", "gps")), strict=True)
-    for number, (path, label, split, *times) in enumerate(cells):
-        start, end, at = (None if t != t else t for t in times)
-        if split != "train" or (start, end, at) == (None, None, None):
-            shown.append((number, (start, end, at)))
+    cells = zip(parts_of(rows), rows["label"], rows["split"], strict=True)
+    for number, (item, label, split) in enumerate(cells):
+        if split != "train" or item == Part(item.path):
+            shown.append((number, item))
             continue
-        apart = spans.of_others(path, label) if exclusive else []
-        first, last = _limits(spectrogram, path, start, end, at) if apart else (0.0, 0.0)
+        apart = spans.of_others(item.path, label) if exclusive else []
+        first, last = _limits(spectrogram, item) if apart else (0.0, 0.0)
         held = any(begin < last and first < until for begin, until in apart)
-        places = spectrogram.places(
-            path, start=start, end=end, at=at, apart=apart, count=PLACES - 1, rng=rng
-        )
+        places = spectrogram.places(item, apart=apart, count=PLACES - 1, rng=rng)
         moved += held and bool(places)
         crowded += [number] * (held and not places)
-        shown += [(number, part) for part in [*([] if held else [(start, end, at)]), *places]]
+        shown += [(number, part) for part in [*([] if held else [item]), *places]]
     numbers = [number for number, _ in shown]
     varied = rows.iloc[numbers].reset_index(drop=True).assign(place=numbers)
-    varied[["start", "end", "gps"]] = np.array([part for _, part in shown], float).reshape(-1, 3)
+    limits = [(part.start, part.end, part.at) for _, part in shown]
+    varied[["start", "end", "gps"]] = np.array(limits, float).reshape(-1, 3)
     if not exclusive:
         classes = {name for label in rows["label"] for name in names_of(label)}
         varied["label"] = spans.labels_of(varied, spectrogram, classes)
@@ -135,7 +136,7 @@ def rest_of_recordings(
     rows = []
     for _, first in frame.groupby("path", sort=False).head(1).iterrows():
         windows = spectrogram.spans(first["path"], overlap=overlap)
-        free = [(begin or 0.0, until) for begin, until in windows if until is not None]
+        free = [(window.start or 0.0, window.end) for window in windows if window.end is not None]
         rows += [
             {**first, "label": UNKNOWN, "start": begin, "end": until}
             for begin, until in free
@@ -179,12 +180,12 @@ class Spans:
         Of a span that is neither half in the picture nor fills half of it, it is not known whether it shows.
         """
         labels = []
-        for path, label, *times in rows[["path", "label", "start", "end"]].itertuples(index=False):
-            start, end = (None if t != t else t for t in times)
+        for item, label in zip(parts_of(rows), rows["label"], strict=True):
+            path, span = item.path, item._replace(at=None)
             present, not_known = {*names_of(label)}, set[str]()
             open_names = {name for name in split_labels(label) if name not in present}
-            if path in self._of_path and (start, end) != (None, None):
-                begin, until = _limits(spectrogram, path, start, end)
+            if path in self._of_path and span != Part(path):
+                begin, until = _limits(spectrogram, span)
                 for names, first, last in self._of_path[path]:
                     inside = min(until, last) - max(begin, first)
                     if inside <= 0:
@@ -197,13 +198,7 @@ class Spans:
         return labels
 
 
-def _limits(
-    spectrogram: SpectrogramSettings,
-    path: str,
-    start: Seconds,
-    end: Seconds,
-    at: Seconds = None,
-) -> tuple[float, float]:
+def _limits(spectrogram: SpectrogramSettings, part: Part) -> tuple[float, float]:
     """Start and end (s) of what a picture shows; infinity for the end of the file."""
-    first, last = spectrogram.shown(path, start=start, end=end, at=at)
-    return first or 0.0, math.inf if last is None else last
+    shown = spectrogram.shown(part)
+    return shown.start or 0.0, math.inf if shown.end is None else shown.end

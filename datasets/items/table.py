@@ -17,13 +17,13 @@ import pandas as pd
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import SUFFIXES, kind_of
 from datasets.embeddings.vectors import Vectors
 from datasets.items.checks import (
     CORRECTION_COLUMNS,
     LABELLED,
     NOT_CORRECTED,
-    PART_COLUMNS,
     PREDICTION_COLUMNS,
     PictureInfo,
     apply_corrections,
@@ -34,6 +34,7 @@ from datasets.items.checks import (
 )
 from datasets.items.clock import Clock
 from datasets.items.columns import with_columns, with_parts
+from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.labels import (
     JOIN,
     UNKNOWN,
@@ -73,8 +74,7 @@ class ItemTable:
     vectors : the embeddings of all items, which no file is opened for; empty for other kinds.
     corrections : labels that a later source or row has replaced (`CORRECTION_COLUMNS`).
     note : origin of the data, such as "SIMULATED sounds"; "" for the user's own.
-    near_duplicates, sessions : number of near-duplicates, and of photos in capture sessions, that stay in
-        one split, as text; "" if they were not searched for.
+    near_duplicates, sessions : near-duplicates, and capture sessions of photos; None if they were not searched for.
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
     spans : path, label, start and end (s) of all labelled items, also of those that are left out.
@@ -89,8 +89,8 @@ class ItemTable:
     source: str
     rejected: list[Rejected] = field(default_factory=list)
     note: str = ""
-    near_duplicates: str = ""
-    sessions: str = ""
+    near_duplicates: NearDuplicates | None = None
+    sessions: Sessions | None = None
     groups: int = 0
     clock: Clock = field(default_factory=Clock)
     learnt_until: str = ""

@@ -22,12 +22,12 @@ from fastai.vision.core import PILImage, TensorImage
 from fasttransform import Transform
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import targets_of
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
-from datasets.spectrograms.windows import ItemRow, item_rows
 
 if TYPE_CHECKING:
     from datasets.embeddings.vectors import Vectors
@@ -49,6 +49,18 @@ class Augmentation:
     min_scale: float = 0.35
     flip: bool = True
     lighting: float = 0.2
+
+
+class LabelledItem(NamedTuple):
+    """The input of the DataBlock, light enough to send to a DataLoader's worker."""
+
+    part: Part
+    label: str
+
+
+def labelled_items(frame: pd.DataFrame) -> list[LabelledItem]:
+    """The rows of an item table as the input of the DataBlock."""
+    return [*map(LabelledItem, parts_of(frame), frame["label"])]
 
 
 class Normalised(Transform):
@@ -86,10 +98,10 @@ class OpenPicture(Transform):
         super().__init__()
         self.prepared = prepared
 
-    def __call__(self, item: ItemRow, split_idx: int | None = None, **kwargs: Any) -> PILImage:
+    def __call__(self, item: LabelledItem, split_idx: int | None = None, **kwargs: Any) -> PILImage:
         if split_idx == 1:
-            return DecodedPicture(self.prepared.open_for_validation(item.path, item.box))
-        return PILImage(self.prepared.open_for_training(item.path, item.box))
+            return DecodedPicture(self.prepared.open_for_validation(item.part))
+        return PILImage(self.prepared.open_for_training(item.part))
 
 
 def PictureBlock(
@@ -137,8 +149,8 @@ class OpenSpectrogram(Transform):
         self.spectrogram, self.cache = spectrogram, cache
         self.prepared = PictureOpener(preprocessing, 1.0, store)
 
-    def encodes(self, item: ItemRow) -> PILImage:
-        path = self.cache.get(item.path, self.spectrogram, item.start, item.end, item.gps)
+    def encodes(self, item: LabelledItem) -> PILImage:
+        path = self.cache.get(item.part, self.spectrogram)
         return PILImage(self.prepared.open_spectrogram(path))
 
 
@@ -192,8 +204,8 @@ class OpenVector(Transform):
         super().__init__()
         self.vectors = vectors
 
-    def encodes(self, item: ItemRow) -> torch.Tensor:
-        return torch.from_numpy(self.vectors[item])
+    def encodes(self, item: LabelledItem) -> torch.Tensor:
+        return torch.from_numpy(self.vectors[item.part])
 
 
 class VectorBlock(TransformBlock):
@@ -203,7 +215,7 @@ class VectorBlock(TransformBlock):
         super().__init__(type_tfms=[OpenVector(vectors)])
 
 
-def _targets_of_item(classes: Sequence[str], item: ItemRow) -> list[float]:
+def _targets_of_item(classes: Sequence[str], item: LabelledItem) -> list[float]:
     return targets_of(item.label, classes)
 
 
@@ -211,7 +223,7 @@ class Target(NamedTuple):
     """Training target: fastai's block, and the function that gets the target from an item."""
 
     block: TransformBlock
-    of: Callable[[ItemRow], Any]
+    of: Callable[[LabelledItem], Any]
 
 
 def class_target(classes: Sequence[str]) -> Target:
@@ -268,7 +280,7 @@ def dataloaders(
     trained = places.loc[rows["split"].eq("train")].tolist()
     n_train = len({*trained})
     dls = datablock.dataloaders(
-        item_rows(rows),
+        labelled_items(rows),
         path=path,
         bs=max(1, min(bs, n_train)),
         # Validation keeps no activations for a backward pass.

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, TypeGuard
 
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.json_files import has_keys, read_json
+from datasets.core.part import Box
 from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import PACKAGE, in_any_form, kind_of
-from datasets.images.boxes import Box, box_in_picture
+from datasets.images.boxes import box_in_picture
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 log = logging.getLogger(__name__)

@@ -19,13 +19,13 @@ from datasets.core.cells import (
     with_points,
 )
 from datasets.core.errors import Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import kind_of
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     LABELLED,
     PAGE_COLUMNS,
-    PART_COLUMNS,
     PREDICTION_COLUMNS,
     name_clusters,
 )

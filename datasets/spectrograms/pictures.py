@@ -16,19 +16,19 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import QuickState
+from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, in_parallel
 from datasets.core.store import MAX_BYTES, CacheError, Hashes, Store, digest_of, hash_shared
-from datasets.images.boxes import Box
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from datasets.cluster import Cluster
-    from datasets.spectrograms.settings import AnyPath, Seconds, SpectrogramSettings
+    from datasets.spectrograms.settings import SpectrogramSettings
 
 log = logging.getLogger(__name__)
 
@@ -36,33 +36,10 @@ CHUNK = 16  # pictures that a worker renders before it reports
 POOL_FROM = 48  # rendering fewer pictures takes less time than starting workers
 
 
-class Source(NamedTuple):
-    """What one item shows: a file, and the span (s) or the moment (GPS time for strain) in a signal, or the box in a
-    picture."""
-
-    path: str
-    start: float | None = None
-    end: float | None = None
-    at: float | None = None
-    box: Box | None = None
-
-    def span(self) -> str:
-        """The span as JSON for the picture's name; NaN (an empty cell) means no limit."""
-        limits = (self.start, self.end, self.at)
-        return json.dumps([None if x is None or x != x else float(x) for x in limits])
-
-
-def source_of(row: Any) -> Source:
-    """Source of a row with path, start, end and gps, and maybe the columns of a box; empty cells are None or NaN."""
-    times = (row[name] for name in ("start", "end", "gps"))
-    start, end, at = (None if t is None or t != t else float(t) for t in times)
-    return Source(row["path"], start, end, at, box_of(row))
-
-
-def box_of(row: Any) -> Box | None:
-    """The box of a row with the columns of `Box`, or None."""
-    numbers = [row.get(name) for name in Box._fields]
-    return None if any(n is None or n != n for n in numbers) else Box(*map(float, numbers))
+def span_of(part: Part) -> str:
+    """Start, end and moment of a part as JSON, for the picture's name."""
+    limits = (part.start, part.end, part.at)
+    return json.dumps([None if limit is None else float(limit) for limit in limits])
 
 
 def key_of(digest: str, fingerprint: str, span: str) -> str:
@@ -97,7 +74,7 @@ class Outcome(NamedTuple):
 
 
 def render_picture(
-    root: Path, item: Source, spectrogram: SpectrogramSettings, digest: str
+    root: Path, item: Part, spectrogram: SpectrogramSettings, digest: str
 ) -> tuple[Path, int]:
     """Render a picture unless it is cached; returns its path and the number of bytes added.
 
@@ -105,7 +82,7 @@ def render_picture(
     ------
     BadFile : it cannot be rendered; the reason is stored under the picture's name.
     """
-    span = item.span()
+    span = span_of(item)
     text = spectrogram.to_json()
     key = key_of(digest, hashlib.sha256(text.encode()).hexdigest(), span)
     pictures, failures = Store(root, ".png"), Store(root, ".bad")
@@ -113,9 +90,8 @@ def render_picture(
     if pictures.touch(target):
         return target, 0
     raise_stored_failure(failures, item.path, key)
-    start, end, at = json.loads(span)
     try:
-        signal = spectrogram.read(item.path, start=start, end=end, at=at)
+        signal = spectrogram.read(item)
         image = spectrogram.image(signal)
     except BadFile as error:
         failures.add(key, error.reason.encode())
@@ -133,14 +109,14 @@ def render_picture(
 
 
 def render_sources(
-    root: Path, spectrogram: SpectrogramSettings, work: list[tuple[Source, str | None]]
+    root: Path, spectrogram: SpectrogramSettings, work: list[tuple[Part, str | None]]
 ) -> list[Outcome]:
     """Render items; a failure affects only its own item."""
     return [_render_one(root, spectrogram, item, digest) for item, digest in work]
 
 
 def _render_one(
-    root: Path, spectrogram: SpectrogramSettings, item: Source, digest: str | None
+    root: Path, spectrogram: SpectrogramSettings, item: Part, digest: str | None
 ) -> Outcome:
     state = None
     try:
@@ -204,21 +180,14 @@ class PictureCache:
         self._bytes: int | None = None  # in the store; counted when first needed
         self._warned = False
 
-    def get(
-        self,
-        path: AnyPath,
-        spectrogram: SpectrogramSettings,
-        start: Seconds = None,
-        end: Seconds = None,
-        at: Seconds = None,
-    ) -> Path:
-        """Path of a file's picture, rendered now if it is not cached.
+    def get(self, file: FileOrPart, spectrogram: SpectrogramSettings) -> Path:
+        """Path of the picture of a file or a part of it, rendered now if it is not cached.
 
         Raises
         ------
         BadFile : it cannot be rendered; remembered until the file changes.
         """
-        item = Source(os.fspath(path), start, end, at)
+        item = as_part(file)
         stored_picture, digest = self._find(item, spectrogram.fingerprint())
         if stored_picture:
             return stored_picture
@@ -229,7 +198,7 @@ class PictureCache:
         self._grow(added)
         return picture
 
-    def stored(self, item: Source, spectrogram: SpectrogramSettings) -> Path | None:
+    def stored(self, item: Part, spectrogram: SpectrogramSettings) -> Path | None:
         """Cached picture of a file that has not changed since it was rendered; else None."""
         fingerprint = spectrogram.fingerprint()
         with contextlib.suppress(BadFile):  # reported when the file is read
@@ -242,7 +211,7 @@ class PictureCache:
 
     def render_all(
         self,
-        items: Iterable[Source | AnyPath],
+        items: Iterable[FileOrPart],
         spectrogram: SpectrogramSettings,
         *,
         workers: int | None = None,
@@ -253,7 +222,7 @@ class PictureCache:
 
         Parameters
         ----------
-        items : paths, or `Source`s with a span or a moment.
+        items : files, or parts of signals.
         workers : number of processes; None for one per core.
         progress : called with (done, total) as pictures are finished.
         cluster : cluster whose workers render, instead of local processes.
@@ -265,7 +234,7 @@ class PictureCache:
         """
         if workers is not None and workers < 1:
             raise SecondhandError(f"invalid settings: --workers {workers} (must be 1 or more)")
-        sources = [item if isinstance(item, Source) else Source(os.fspath(item)) for item in items]
+        sources = [as_part(item) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = spectrogram.fingerprint()
         self._sources.refresh()
@@ -359,12 +328,12 @@ class PictureCache:
             "failures": sum(1 for _ in self._failures.files()),
         }
 
-    def _find(self, item: Source, fingerprint: str) -> tuple[Path | None, str | None]:
+    def _find(self, item: Part, fingerprint: str) -> tuple[Path | None, str | None]:
         """Cached picture and hash of a file, as far as known without reading the file; else None."""
         digest = self._sources.get(item.path, QuickState.of(item.path))
         if digest is None:
             return None, None
-        key = key_of(digest, fingerprint, item.span())
+        key = key_of(digest, fingerprint, span_of(item))
         picture = self._pictures.path_of(key)
         if self._pictures.touch(picture):
             return picture, digest

@@ -23,15 +23,11 @@ from numpy.typing import NDArray
 
 from datasets import RENDERER_VERSION
 from datasets.core.errors import SecondhandError, quoted
+from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 
 if TYPE_CHECKING:
     from PIL import Image
 
-#: A path; a time in a file, or None.
-AnyPath = str | os.PathLike[str]
-Seconds = float | None
-#: Start, end and moment of what a picture shows, in seconds.
-Part = tuple[Seconds, Seconds, Seconds]
 Rate = TypeVar("Rate", int, float)
 
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
@@ -49,38 +45,29 @@ class SpectrogramSettings:
         """Settings inferred from these files; those in `settings` are used as given."""
         return cls(**settings)
 
-    def read(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
-    ) -> Any:
-        """Read the signal of one picture: the span from `start` to `end` (s), or around `at`."""
+    def read(self, file: FileOrPart) -> Any:
+        """Read the signal of one picture: a span of a file, or what is around a moment."""
         raise NotImplementedError
 
-    def spans(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
-    ) -> list[tuple[Seconds, Seconds]]:
-        """Cut a file, or a span of it, into windows: [(start, end), ...] in seconds.
+    def spans(self, file: FileOrPart, *, overlap: float = 0.0) -> list[Part]:
+        """Cut a file, or a span of it, into windows.
 
         A span that fits into one window is returned unchanged.
         """
-        return [(start, end)]
+        return [as_part(file)]
 
     def is_cut(self, path: AnyPath) -> bool:
         """Whether `spans` may give several windows of a file."""
         return False
 
-    def shown(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
-    ) -> tuple[Seconds, Seconds]:
-        """Start and end (s) of what the picture of a span, or of the moment ``at``, shows; None for all of the file."""
-        return start, end
+    def shown(self, file: FileOrPart) -> Part:
+        """What the picture of a span, or of a moment, shows, by start and end; neither for all of the file."""
+        return as_part(file)._replace(at=None)
 
     def places(
         self,
-        path: AnyPath,
+        part: Part,
         *,
-        start: Seconds = None,
-        end: Seconds = None,
-        at: Seconds = None,
         apart: Sequence[tuple[float, float]] = (),
         count: int,
         rng: np.random.Generator,
@@ -121,10 +108,6 @@ class SpectrogramSettings:
         """GPS time in seconds that the picture is centred on; None for signals without a clock."""
         return None
 
-    def middle(self, path: AnyPath, start: Seconds, end: Seconds) -> Seconds:
-        """Moment that the picture of a window from `spans` is centred on; None for all of the window."""
-        return None
-
     def offset(self, signal: Any) -> float:
         """Seconds from the moment of a signal to where its energy lies; NaN without either."""
         return math.nan
@@ -133,11 +116,9 @@ class SpectrogramSettings:
         """Whether the signal is too quiet for a prediction."""
         return False
 
-    def picture(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
-    ) -> NDArray[np.uint8]:
-        """Read and render a file: uint8 [height, width, 3]."""
-        return self.render(self.read(path, start=start, end=end, at=at))
+    def picture(self, file: FileOrPart) -> NDArray[np.uint8]:
+        """Read and render a file or a part of it: uint8 [height, width, 3]."""
+        return self.render(self.read(file))
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, ready for JSON."""

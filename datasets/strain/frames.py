@@ -274,11 +274,13 @@ def with_channel(path: str, channel: str) -> str:
     return write_list(Stream((Frame(0.0, 1.0, path),), Wanted(channel=channel)))
 
 
-def file_at(path: str, gps: float) -> str:
+def file_at(path: str, gps: float | None = None) -> str:
     """The file of a list that holds a GPS time, else its first; another path itself."""
     if not path.endswith(LIST):
         return path
     files = read_list(path).files
+    if gps is None:
+        return files[0].path
     return next((frame.path for frame in files if frame.start <= gps < frame.end), files[0].path)
 
 

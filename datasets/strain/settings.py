@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import check_files_isolated
 from datasets.spectrograms.settings import (
     COLOUR_MAPS,
-    AnyPath,
-    Part,
-    Seconds,
     SpectrogramSettings,
     check_types,
     check_values,
@@ -166,14 +164,12 @@ class QScanSettings(SpectrogramSettings):
         """Seconds of strain needed on either side of the trigger."""
         return max(self.durations) / 2 + settling(4096)
 
-    def read(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, at: Seconds = None
-    ) -> Strain:
+    def read(self, file: FileOrPart) -> Strain:
         """Read the strain for one Q-scan with `read_strain`, which says what is a BadFile.
 
-        ``at`` : GPS time of the trigger. None: the loudest tile between the seconds ``start`` and ``end`` of
-        the file.
+        A part without a moment shows the loudest tile between its start and end, in seconds of the file.
         """
+        path, start, end, at, _ = as_part(file)
         return read_strain(
             path,
             at=at,
@@ -184,22 +180,24 @@ class QScanSettings(SpectrogramSettings):
             frange=(self.fmin, self.fmax or 2048.0),
         )
 
-    def spans(
-        self, path: AnyPath, *, start: Seconds = None, end: Seconds = None, overlap: float = 0.0
-    ) -> list[tuple[Seconds, Seconds]]:
-        """Windows of continuous strain as GPS times, if the path is a list to scan; else the span itself.
+    def spans(self, file: FileOrPart, *, overlap: float = 0.0) -> list[Part]:
+        """Windows of continuous strain as GPS times, each with its middle as its moment, if the path is a list to scan;
+        else the part itself.
 
-        A window is the time to which its picture is the nearest. Their middles are the multiples of `STRIDE` that have ``reach`` seconds of strain on either side, within
-        ``context`` seconds without a gap. ``overlap`` has no effect.
+        A window is the time to which its picture is the nearest. Their middles are the multiples of `STRIDE` that have
+        ``reach`` seconds of strain on either side, within ``context`` seconds without a gap. ``overlap`` has no effect.
         """
-        scan = scan_of(path)
+        part = as_part(file)
+        scan = scan_of(part.path)
         if scan is None:
-            return [(start, end)]
+            return [part]
         middles = STRIDE * np.arange(ceil(scan[0] / STRIDE), ceil(scan[1] / STRIDE))
-        with open_strain(path, at=sum(scan) / 2) as source:
+        with open_strain(part.path, at=sum(scan) / 2) as source:
             runs = usable_spans(source, self.context, self.reach)
         usable = np.any([(a <= middles) & (middles <= b) for a, b in runs], axis=0)
-        return [(t - STRIDE / 2, t + STRIDE / 2) for t in middles[usable].tolist()]
+        return [
+            Part(part.path, t - STRIDE / 2, t + STRIDE / 2, t) for t in middles[usable].tolist()
+        ]
 
     def is_cut(self, path: AnyPath) -> bool:
         return scan_of(path) is not None
@@ -212,11 +210,8 @@ class QScanSettings(SpectrogramSettings):
 
     def places(
         self,
-        path: AnyPath,
+        part: Part,
         *,
-        start: Seconds = None,
-        end: Seconds = None,
-        at: Seconds = None,
         apart: Sequence[tuple[float, float]] = (),
         count: int,
         rng: np.random.Generator,
@@ -225,16 +220,11 @@ class QScanSettings(SpectrogramSettings):
 
         The longest duration shows at least a quarter of itself on either side of the trigger.
         """
-        if at is None:
+        if part.at is None:
             return []
         limit = min(SHIFT, max(self.durations) / 4)
-        moments = [at + limit * (2 * (n + rng.random()) / count - 1) for n in range(count)]
-        return [(start, end, moment) for moment in moments]
-
-    def middle(self, path: AnyPath, start: Seconds, end: Seconds) -> Seconds:
-        if start is None or end is None or scan_of(path) is None:
-            return None
-        return (start + end) / 2
+        shifts = [limit * (2 * (n + rng.random()) / count - 1) for n in range(count)]
+        return [part._replace(at=part.at + shift) for shift in shifts]
 
     def moment(self, signal: Strain) -> float:
         return signal.trigger

@@ -28,12 +28,12 @@ import numpy as np
 
 from datasets.core.cells import file_named, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.core.part import FileOrPart, Part
 from datasets.items.labels import UNKNOWN, clean_label, spelling_key
-from datasets.spectrograms.pictures import Source, source_of
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.evaluation.stratified import Stratum, draw
 from learners.inference.cluster import model_digest
-from learners.inference.predictor import FileOrSource, Predictor, source_predicted
+from learners.inference.predictor import Predictor
 from learners.uncertainty.arrays import Floats, Mask
 
 if TYPE_CHECKING:
@@ -57,17 +57,17 @@ def columns_of(kind: str) -> tuple[str, ...]:
 
 @dataclass
 class Audit(PoolCounts):
-    """The drawn files as rows of the table, in random order, their sources, and the numbers of the pool."""
+    """The drawn files as rows of the table, in random order, their parts, and the numbers of the pool."""
 
     rows: list[dict[str, object]] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     answered: int = 0
 
 
 def draw_audit(
     predictor: Predictor,
     model: str | os.PathLike[str],
-    files: Iterable[FileOrSource],
+    files: Iterable[FileOrPart],
     *,
     n: int = 50,
     labelled: LabelledContent | None = None,
@@ -90,28 +90,28 @@ def draw_audit(
     check_single_label(predictor)
     if n < 2:
         raise SecondhandError(f"--n {n}: expected at least 2")
-    audit, predicted = Audit(), list[tuple[Source, str, str, float]]()
+    audit, predicted = Audit(), list[tuple[Part, str, str, float]]()
     for window in unlabelled(predictor, files, audit, labelled=labelled, bs=bs, workers=workers):
         answer = window.prediction
-        predicted.append((source_predicted(answer), answer.best, answer.label, answer.sure))
+        predicted.append((answer.part, answer.best, answer.label, answer.sure))
     if not predicted:
         return audit
-    sources, guesses, answers, probabilities = zip(*predicted, strict=True)
+    parts, guesses, answers, probabilities = zip(*predicted, strict=True)
     p, answered = np.array(probabilities), np.array(answers) != UNKNOWN
     stratum, drawn = draw(answered, p, guesses, n)
     digest, count = model_digest(os.fspath(model)), int(stratum.max()) + 1
     sizes = np.bincount(stratum)
     expected = np.bincount(stratum, p) / sizes
     for i in drawn:
-        source, k = sources[i], int(stratum[i])
+        part, k = parts[i], int(stratum[i])
         cells: dict[str, object] = {
-            "path": source.path, "label": "", "start": source.start, "end": source.end,
-            "gps": source.at, "guess": guesses[i], "answer": answers[i], "probability": float(p[i]),
+            "path": part.path, "label": "", "start": part.start, "end": part.end,
+            "gps": part.at, "guess": guesses[i], "answer": answers[i], "probability": float(p[i]),
             "stratum": f"{k + 1} of {count}", "files": int(sizes[k]), "expected": float(expected[k]),
         }  # fmt: skip
         cells = {name: cells[name] for name in columns_of(predictor.kind)[:-1]}
         audit.rows.append(cells | {"drawn": _digest(digest, cells)})
-        audit.sources.append(source)
+        audit.parts.append(part)
     audit.answered = int(answered.sum())
     return audit
 
@@ -140,15 +140,11 @@ class AuditTable:
     rejected: list[Rejected]
 
     @property
-    def sources(self) -> list[Source]:
+    def parts(self) -> list[Part]:
         """The files, or parts of them, to open."""
-        folder, times = self.file.absolute().parent, ("start", "end", "gps")
+        folder = self.file.absolute().parent
         return [
-            source_of(
-                {"path": file_named(folder, row["path"])}
-                | {name: row.get(name) or None for name in times}
-            )
-            for row in self.rows
+            Part.of_row(row)._replace(path=file_named(folder, row["path"])) for row in self.rows
         ]
 
 

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import FileOrPart, Part
 from learners.files.lock import locked
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
-from learners.inference.predictor import FileOrSource, Predictor, source_predicted
+from learners.inference.predictor import Predictor
 from learners.model.bundle import hash_of_features
 from learners.uncertainty.gates import Why
 from learners.uncertainty.scores.base import normalise
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 class Match(NamedTuple):
     """A file or a part of it, and its cosine similarity to the example, from -1 to 1."""
 
-    source: Source
+    part: Part
     similarity: float
 
 
@@ -127,7 +127,7 @@ class Embeddings:
 
     def search(
         self,
-        example: FileOrSource,
+        example: FileOrPart,
         *,
         top: int = 20,
         at: float | None = None,
@@ -140,7 +140,7 @@ class Embeddings:
 
         Parameters
         ----------
-        example : a file, or a source with a span or a moment in it.
+        example : a file, or a part with a span or a moment in it.
         top : number of rows to return.
         at : moment of the example, as in `Predictor.predict`.
         files : files to search; all by default.
@@ -150,13 +150,13 @@ class Embeddings:
         BadFile : the example cannot be used.
         SecondhandError : there are no embeddings, or they are those of another model.
         """
-        ((source, predictions),) = self.predictor.predict_windows([example], at=at)
+        ((part, predictions),) = self.predictor.predict_windows([example], at=at)
         _, queries, why = _vectors(predictions)
         if why or not len(queries):
-            raise BadFile(source.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
-        excluded = source._replace(path=os.path.abspath(source.path))
+            raise BadFile(part.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
+        excluded = part._replace(path=os.path.abspath(part.path))
         if excluded.at is None and len(predictions) == 1 and self.predictor.kind == "strain":
-            excluded = excluded._replace(at=predictions[0].prediction.at)  # its loudest moment
+            excluded = excluded._replace(at=predictions[0].prediction.part.at)  # its loudest moment
         paths = None if files is None else {os.path.abspath(path) for path in files}
         return self.nearest(queries, top=top, paths=paths, exclude=excluded)
 
@@ -166,7 +166,7 @@ class Embeddings:
         *,
         top: int = 20,
         paths: Collection[str] | None = None,
-        exclude: Source | None = None,
+        exclude: Part | None = None,
     ) -> list[Match]:
         """The rows that are most similar to any of the queries, float [m, width], by the cosine.
 
@@ -186,7 +186,7 @@ class Embeddings:
         allowed = None if paths is None else pa.array(sorted(paths), pa.string())
         query_columns = np.ascontiguousarray(normalise(np.asarray(queries, np.float32)).T)
         best = np.empty(0, np.float32)
-        sources: list[Source] = []
+        parts: list[Part] = []
         for rows in self._read(self._open(self.file), (*_PLACE, "embedding")):
             vectors = numbers(rows["embedding"])
             if vectors.shape[1] != len(query_columns):
@@ -199,7 +199,7 @@ class Embeddings:
                 cosines[~_mask(pc.is_in(rows["path"], allowed))] = -np.inf
             if exclude is not None:
                 for row in np.flatnonzero(_mask(pc.equal(rows["path"], exclude.path))):
-                    if _overlap(_source(rows, int(row)), exclude):
+                    if _overlap(_part(rows, int(row)), exclude):
                         cosines[row] = -np.inf
             least = best[-1] if len(best) == top else -np.inf
             rows_above = np.flatnonzero(cosines > least)
@@ -207,9 +207,9 @@ class Embeddings:
             # Of equal rows, those that come first in the file.
             candidates = np.concatenate([best, cosines[order]])
             order_kept = np.argsort(-candidates, kind="stable")[:top]
-            sources += [_source(rows, int(row)) for row in order]
-            best, sources = candidates[order_kept], [sources[n] for n in order_kept]
-        return [Match(source, min(float(s), 1.0)) for source, s in zip(sources, best, strict=True)]
+            parts += [_part(rows, int(row)) for row in order]
+            best, parts = candidates[order_kept], [parts[n] for n in order_kept]
+        return [Match(part, min(float(s), 1.0)) for part, s in zip(parts, best, strict=True)]
 
     def _extend(
         self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
@@ -243,17 +243,17 @@ class Embeddings:
             began = time.monotonic()
 
         try:
-            for source, predictions in self.predictor.predict_windows(
+            for part, predictions in self.predictor.predict_windows(
                 names_to_read(), bs=bs, workers=workers
             ):
                 done += 1
                 places, vectors, why = _vectors(predictions)
-                state = states.pop(source.path)
+                state = states.pop(part.path)
                 if why or state is None:
-                    rejected.append(Rejected(source.path, why or "created while it was read"))
+                    rejected.append(Rejected(part.path, why or "created while it was read"))
                     continue
                 silent += not places
-                path = os.path.abspath(source.path)
+                path = os.path.abspath(part.path)
                 if places:
                     without.discard(path)
                 cells = vectors.astype("<f2")
@@ -420,14 +420,14 @@ def _vectors(
             return [], np.empty((0, 0), np.float32), window.prediction.reason.detail
     audible = [window for window in predictions if window.features is not None]
     _, features = stack_outputs(audible)
-    sources = [source_predicted(window.prediction) for window in audible]
-    return [(source.start, source.end, source.at) for source in sources], normalise(features), ""
+    parts = [window.prediction.part for window in audible]
+    return [(part.start, part.end, part.at) for part in parts], normalise(features), ""
 
 
-def nameable(files: Iterable[FileOrSource], rejected: list[Rejected]) -> Iterator[Any]:
+def nameable(files: Iterable[FileOrPart], rejected: list[Rejected]) -> Iterator[Any]:
     """The files whose names are valid UTF-8; the others are added to ``rejected``. Sources are passed on."""
     for file in files:
-        if isinstance(file, Source):
+        if isinstance(file, Part):
             yield file
             continue
         name = os.fspath(file)
@@ -454,13 +454,13 @@ def nearest_items(
     """
     if top < 1:
         raise SecondhandError(f"--top {top}: expected at least 1")
-    wanted, queries, others = Source(example, at=at), [], []
-    for source in vectors.sources():
+    wanted, queries, others = Part(example, at=at), [], []
+    for part in vectors.parts():
         with suppress(BadFile):  # an embedding of NaN is listed where it is read
-            vector = normalise(vectors[source][None])[0]
-            if source.path != example:
-                others.append((source, vector))
-            elif at is None or _overlap(source, wanted):
+            vector = normalise(vectors[part][None])[0]
+            if part.path != example:
+                others.append((part, vector))
+            elif at is None or _overlap(part, wanted):
                 queries.append(vector)
     if not queries:
         moment = "" if at is None else f" at {at:g} s"
@@ -468,9 +468,7 @@ def nearest_items(
             f"{example}{moment} is none of the {len(vectors)} items with embeddings. Name one as their column path does"
         )
     columns = np.stack(queries).T
-    matches = [
-        Match(source, min(float((vector @ columns).max()), 1.0)) for source, vector in others
-    ]
+    matches = [Match(part, min(float((vector @ columns).max()), 1.0)) for part, vector in others]
     return sorted(matches, key=lambda match: -match.similarity)[:top]
 
 
@@ -495,11 +493,11 @@ def _mask(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _source(rows: Any, row: int) -> Source:
-    return Source(*(rows[name][row].as_py() for name in _PLACE))
+def _part(rows: Any, row: int) -> Part:
+    return Part(*(rows[name][row].as_py() for name in _PLACE))
 
 
-def _overlap(row: Source, example: Source) -> bool:
+def _overlap(row: Part, example: Part) -> bool:
     """Whether a row of the example's file overlaps the example."""
     if example.at is not None:
         if row.at is not None:

@@ -21,19 +21,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, states_of
+from datasets.core.part import FileOrPart, Part, parts_of
 from datasets.core.scanning import some_files
 from datasets.items.labels import UNKNOWN
 from datasets.sources.embeddings import add_embeddings
-from datasets.spectrograms.pictures import Source
 from learners.active.embeddings import nameable
 from learners.inference.predictions import DetailedPrediction, Floats
-from learners.inference.predictor import FileOrSource, Predictor, source_predicted
+from learners.inference.predictor import Predictor
 from learners.uncertainty.gates import Reason, Why
 from learners.uncertainty.scores.base import normalise
 
@@ -73,13 +72,13 @@ class Suggestion(NamedTuple):
 
     Attributes
     ----------
-    source : the file, with its time span or the moment of strain.
+    part : the file, with its time span or the moment of strain.
     score : uncertainty, or with ``mine`` the probability; 0 to 1.
     why : the reason as text.
     guess : the best class; for multi-label models the labels assigned.
     """
 
-    source: Source
+    part: Part
     score: float
     why: str
     guess: str
@@ -120,18 +119,18 @@ class Suggestions(PoolCounts):
 
 def pool_of(
     predictor: Predictor, paths: Sequence[str], skipped: Counter[str]
-) -> tuple[Iterable[FileOrSource], list[Rejected]]:
+) -> tuple[Iterable[FileOrPart], list[Rejected]]:
     """The files that paths stand for, or the items in files of embeddings; and what cannot be read of the latter."""
     files = some_files(paths, predictor.kind, skipped)
     if predictor.kind != "embedding":
         return files, []
     rejected = add_embeddings(files, predictor.vectors, resolve=True)
-    return predictor.vectors.sources(), rejected
+    return predictor.vectors.parts(), rejected
 
 
 def suggest(
     predictor: Predictor,
-    files: Iterable[FileOrSource],
+    files: Iterable[FileOrPart],
     *,
     n: int = 50,
     mine: bool = False,
@@ -178,7 +177,7 @@ def suggest(
 
 def unlabelled(
     predictor: Predictor,
-    files: Iterable[FileOrSource],
+    files: Iterable[FileOrPart],
     counts: PoolCounts,
     *,
     labelled: LabelledContent | None = None,
@@ -192,16 +191,16 @@ def unlabelled(
     names = [*files]
     counts.files += len(names)
     before = set[tuple[int, str]]()
-    for source, windows in predictor.predict_windows(
+    for part, windows in predictor.predict_windows(
         nameable(names, counts.rejected), bs=bs, workers=workers
     ):
         bad = next((w.prediction.reason for w in windows if w.prediction.reason.failed), None)
         if bad is not None:
-            counts.rejected.append(Rejected(source.path, bad.detail))
+            counts.rejected.append(Rejected(part.path, bad.detail))
             continue
         # The files of embeddings are not opened.
-        state = None if predictor.kind == "embedding" else FileState.of(source.path)
-        spans = (labelled or LabelledContent()).of(source.path, state)
+        state = None if predictor.kind == "embedding" else FileState.of(part.path)
+        spans = (labelled or LabelledContent()).of(part.path, state)
         copy = state is not None and state.content in before
         if state:
             before.add(state.content)
@@ -260,9 +259,9 @@ def _suggestion(predictor: Predictor, window: DetailedPrediction) -> Suggestion:
         classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
         guess = "" if prediction.label == UNKNOWN else prediction.label
     out_of_distribution = prediction.reason.why is Why.OUT_OF_DISTRIBUTION
-    source = source_predicted(prediction)
+    part = prediction.part
     score = 1.0 if out_of_distribution else float(margin_uncertainty(probabilities)[0])
-    return Suggestion(source, score, _words(classes, probabilities[0], prediction.reason), guess)
+    return Suggestion(part, score, _words(classes, probabilities[0], prediction.reason), guess)
 
 
 def _words(classes: Sequence[str], probabilities: NDArray[np.floating], reason: Reason) -> str:
@@ -291,14 +290,10 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
     try:
         rows = read_frame(file)
         states = states_of(run)
-        times = [
-            pd.to_numeric(rows[t]) if t in rows else np.full(len(rows), np.nan)
-            for t in ("start", "end", "gps")
-        ]
-        for path, start, end, gps in zip(rows["path"], *times, strict=True):
-            state, span = states.get(path), _span(start, end, gps)
+        for part in parts_of(rows):
+            state, span = states.get(part.path), _span(part)
             if state is None:
-                labelled.paths[os.path.abspath(path)].append(span)
+                labelled.paths[os.path.abspath(part.path)].append(span)
             else:
                 labelled.contents[state.content].append(span)
     except (ValueError, TypeError, KeyError, OSError) as error:
@@ -309,15 +304,17 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
     return labelled
 
 
-def _span(start: float, end: float, at: float) -> Span:
-    """Span of a row in seconds; NaN means no limit."""
-    if at == at:
-        return at - _NEAR, at + _NEAR
-    return (start if start == start else -math.inf), (end if end == end else math.inf)
+def _span(part: Part) -> Span:
+    """Span of a part in seconds, infinite where it has no limit."""
+    if part.at is not None:
+        return part.at - _NEAR, part.at + _NEAR
+    return (
+        -math.inf if part.start is None else part.start,
+        math.inf if part.end is None else part.end,
+    )
 
 
 def _covers(span: Span, window: DetailedPrediction) -> bool:
     """Whether a labelled span overlaps the window."""
-    prediction = window.prediction
-    first, last = _span(prediction.start, prediction.end, prediction.at)
+    first, last = _span(window.prediction.part)
     return span[0] < last and first < span[1]

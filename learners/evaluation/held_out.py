@@ -11,17 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core import progress
-from datasets.images.boxes import Box
+from datasets.core.part import Box, parts_of
 from datasets.items.clock import TIME_AND_PLACE, Clock
 from datasets.items.labels import JOIN, UNKNOWN, targets_of
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
 from datasets.items.table import ItemTable
-from datasets.spectrograms.pictures import Source
-from datasets.spectrograms.windows import item_rows
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference.bursts import fit_event_threshold
-from learners.inference.predictions import Floats, Prediction, stack_outputs
+from learners.inference.predictions import FIELDS, Floats, stack_outputs
 from learners.inference.predictor import Predictor
 from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.decision import Confidence
@@ -154,7 +152,7 @@ def outputs_of_rows(
 
     ``step`` : name of the work on the terminal.
     """
-    predicted = predictor.predict_detailed(sources(frame), bs=bs)
+    predicted = predictor.predict_detailed(parts_of(frame), bs=bs)
     detailed = list(progress.counted(predicted, step, len(frame), "items"))
     good = [n for n, item in enumerate(detailed) if item.logits is not None]
     usable = [detailed[n] for n in good]
@@ -172,10 +170,11 @@ def predict_held_out(
     background = table.background.loc[table.background["split"].ne("train")]
     parts = [rows, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     rows = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
-    shown = sources(as_predicted(predictor, rows))
+    shown = parts_of(as_predicted(predictor, rows))
     predicted = predictor.predict_detailed(shown, bs=bs, workers=workers)
     detailed = list(progress.counted(predicted, "Predicting", len(rows), "items"))
-    frame = pd.DataFrame([a.prediction for a in detailed], columns=Prediction._fields)
+    frame = pd.DataFrame([a.prediction.record() for a in detailed], columns=[*FIELDS])
+    frame["at"] = frame["at"].astype(float)
     frame[["start", "end"]] = rows[
         ["start", "end"]
     ]  # of the items, not of the windows that show them
@@ -186,7 +185,7 @@ def predict_held_out(
         opened = table.kind != "embedding"
         places = pd.DataFrame(
             [
-                table.clock.columns(a.path, a.start, readable=opened and not a.reason.crashed)
+                table.clock.columns(a.part, readable=opened and not a.reason.crashed)
                 for a in (one.prediction for one in detailed)
             ],
             columns=[*TIME_AND_PLACE],
@@ -219,10 +218,3 @@ def is_correct(rows: pd.DataFrame) -> pd.Series:
         above = [label in str(ancestors).split(JOIN) for label, ancestors in pairs]
         right |= pd.Series(above, rows.index, dtype=bool)
     return right
-
-
-def sources(frame: pd.DataFrame) -> list[Source]:
-    """The rows as sources for the predictor, with span or moment."""
-    return [
-        Source(item.path, item.start, item.end, item.gps, item.box) for item in item_rows(frame)
-    ]

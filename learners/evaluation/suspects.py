@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.items.checks import PART_COLUMNS
+from datasets.core.part import PART_COLUMNS, Part
 from datasets.items.duplicates import correlation, duplicate_threshold, thumbnails_of
-from datasets.spectrograms.pictures import Source, source_of
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
@@ -86,7 +85,7 @@ def near_duplicates(
     bundle: Bundle,
     scored: ScoredItems,
     trained: pd.DataFrame,
-    draw: Callable[[Source], Image.Image],
+    draw: Callable[[Part], Image.Image],
 ) -> pd.DataFrame:
     """Held-out items that look like a training item: copies, bursts, crops, other encodings.
 
@@ -114,9 +113,9 @@ def near_duplicates(
     nearest = trained.iloc[index[chosen]]
     # NaN where there are no such columns.
     parts = nearest.reindex(columns=[*PART_COLUMNS]).add_prefix("train_")
-    sources = [source_of(row) for rows in (held_out, nearest) for row in rows.to_dict("records")]
+    shown = [Part.of_row(row) for rows in (held_out, nearest) for row in rows.to_dict("records")]
     n = len(chosen)
-    thumbnails = thumbnails_of(sources, draw)
+    thumbnails = thumbnails_of(shown, draw)
     alike = correlation(thumbnails[:n], thumbnails[n:])
     kin = held_out["truth"].to_numpy(str)[:, None] == nearest["label"].to_numpy(str)
     enough = duplicate_threshold(alike[~kin], alike[kin & ~np.eye(n, dtype=bool)])

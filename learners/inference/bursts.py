@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datasets.core.errors import counted
+from datasets.core.part import Part
 from datasets.items.clock import Clock, iso
 from datasets.items.labels import UNKNOWN
-from datasets.spectrograms.pictures import Source
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import Prediction, merge_probabilities
 from learners.inference.predictor import Predictor
@@ -95,17 +95,15 @@ class Bursts:
                 merged = merge_frames(members, self.threshold)
                 self.answered += merged.label != UNKNOWN
                 times = [_moment(member.path, self.clock) for member in members]
-                length = math.nan
+                length = None
                 if known := [time for time in times if time is not None]:
                     length = math.fsum(pause(*pair) for pair in pairwise(known))
+                start = None if length is None else 0.0
                 yield merged._replace(
-                    path=path,
-                    box=None,
+                    part=Part(path, start, length),
                     top=merged.top[: self.top],
                     windows=tuple(one._replace(top=one.top[: self.top]) for one in members),
                     detection=max(one.detection for one in members),
-                    start=0 * length,
-                    end=length,
                 )
 
     def record(self, event: Prediction) -> dict[str, Any]:
@@ -147,7 +145,7 @@ def _shows(box: Prediction, event: Prediction) -> bool:
     if event.reason.why is Why.NOT_ANIMAL:
         return box.reason == event.reason
     another = event.label != UNKNOWN and box.label not in (event.label, UNKNOWN)
-    return box.box is not None and box.reason.why not in _EMPTY and not another
+    return box.part.box is not None and box.reason.why not in _EMPTY and not another
 
 
 def events_of(paths: Sequence[str], clock: Clock, gap: float = GAP) -> list[list[int]]:
@@ -243,8 +241,8 @@ def fit_event_threshold(
     labels, paths : their n labels and files.
     clock : times of the files, and their deployments.
     """
-    sources, every = [Source(path) for path in paths], len(predictor.classes)
-    frames = predictor.decide(sources, calibration.logits, calibration.features, top=every)
+    parts, every = [Part(path) for path in paths], len(predictor.classes)
+    frames = predictor.decide(parts, calibration.logits, calibration.features, top=every)
     events = [event for event in events_of(paths, clock) if len({labels[n] for n in event}) == 1]
     merged = [merge_frames([frames[number] for number in numbers], 0.0) for numbers in events]
     passed = np.array([not event.reason for event in merged], bool)

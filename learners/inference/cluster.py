@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import Part
 from datasets.core.processes import CRASHED
-from datasets.spectrograms.pictures import Source
 from learners.acceleration import keep_memory_on_cpu
 from learners.inference.predictions import Prediction, refused_prediction
 from learners.machine import keep_thread_count
@@ -60,8 +60,8 @@ def predict_on(
     task = partial(predict_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
     remaining = (os.fspath(path) for path in paths)
     while names := list(islice(remaining, _TOGETHER * bs)):
-        sources = [Source(os.path.abspath(path), at=at) for path in names]
-        chunks = [sources[first : first + bs] for first in range(0, len(sources), bs)]
+        parts = [Part(os.path.abspath(path), at=at) for path in names]
+        chunks = [parts[first : first + bs] for first in range(0, len(parts), bs)]
         # Predictions of later chunks, to be yielded in order.
         ready: dict[int, list[Prediction | None]] = {}
         next_chunk = 0
@@ -71,13 +71,13 @@ def predict_on(
             ready[number] = predictions
             while next_chunk in ready:
                 for n, prediction in enumerate(ready.pop(next_chunk), next_chunk * bs):
-                    row = prediction or refused_prediction(sources[n], BadFile(names[n], CRASHED))
-                    yield _named(row, sources[n].path, names[n])
+                    row = prediction or refused_prediction(parts[n], BadFile(names[n], CRASHED))
+                    yield _named(row, parts[n].path, names[n])
                 next_chunk += 1
 
 
 def predict_chunk(
-    folder: str, digest: str, bs: int, settings: tuple[tuple[str, Any], ...], sources: list[Source]
+    folder: str, digest: str, bs: int, settings: tuple[tuple[str, Any], ...], parts: list[Part]
 ) -> list[Prediction | None]:
     """Predictions of a chunk of files, in the worker; ``digest`` is the `model_digest` of the folder.
 
@@ -88,7 +88,7 @@ def predict_chunk(
     with _loading:  # the threads of a worker share the model
         predictor = _predictor(folder, digest, settings)
     with keep_thread_count(1):
-        return list(predictor.predict(sources, bs=bs, workers=1))
+        return list(predictor.predict(parts, bs=bs, workers=1))
 
 
 @cache
@@ -121,4 +121,4 @@ def _named(row: Prediction, full: str, name: str) -> Prediction:
         return row
     reason = Reason(row.reason.why, row.reason.detail.replace(full, name))
     windows = tuple(_named(window, full, name) for window in row.windows)
-    return row._replace(path=name, reason=reason, windows=windows)
+    return row._replace(part=row.part._replace(path=name), reason=reason, windows=windows)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.backbones.building import build, native_size
 from learners.backbones.spec import NetworkSpec
@@ -24,7 +24,7 @@ from learners.model.bundle import Bundle
 
 
 def embed(
-    files: Iterable[str | os.PathLike[str] | Source],
+    files: Iterable[str | os.PathLike[str] | Part],
     *,
     backbone: str = "embedded",
     size: int | None = None,
@@ -37,7 +37,7 @@ def embed(
 
     Parameters
     ----------
-    files : pictures; or, with ``spectrogram``, signals, or sources with a time span or moment. For a recording
+    files : pictures; or, with ``spectrogram``, signals, or parts with a time span or moment. For a recording
         longer than the window, its middle is used (`datasets.spectrograms.windows.cut` cuts it into windows).
     backbone, weights : as in `learners.backbones.building`.
     size : side of the input in pixels; default: that of the pretraining. Smaller is faster.
@@ -67,30 +67,30 @@ def embed(
         spectrogram=None if spectrogram is None else spectrogram.to_dict(),
         overlap=0.0,
     )
-    sources = [f if isinstance(f, Source) else Source(os.fspath(f)) for f in files]
-    return features_of(Predictor(bundle), sources, bs=bs, workers=workers)
+    parts = [f if isinstance(f, Part) else Part(os.fspath(f)) for f in files]
+    return features_of(Predictor(bundle), parts, bs=bs, workers=workers)
 
 
 def features_of(
-    predictor: Predictor, sources: Sequence[Source], *, bs: int = 32, workers: int | None = None
+    predictor: Predictor, parts: Sequence[Part], *, bs: int = 32, workers: int | None = None
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
     """Like `embed`, with the network of a predictor."""
     rows: dict[int, NDArray[np.float32]] = {}
     rejected = []
-    opened_all = predictor.open_all(sources, workers=workers)
-    for first in range(0, len(sources), bs):  # a batch at a time saves memory
+    opened_all = predictor.open_all(parts, workers=workers)
+    for first in range(0, len(parts), bs):  # a batch at a time saves memory
         batch = []
         for row, opened in enumerate(islice(opened_all, bs), start=first):
             if isinstance(opened, np.ndarray):
                 batch.append((row, opened))
             else:
                 reason = opened.reason if isinstance(opened, BadFile) else opened
-                rejected.append(Rejected(sources[row].path, reason))
+                rejected.append(Rejected(parts[row].path, reason))
         if batch:
             _, values = predictor.forward(np.stack([opened for _, opened in batch]))
             rows |= zip((row for row, _ in batch), values, strict=True)
     width = len(next(iter(rows.values()))) if rows else 0
-    out = np.full((len(sources), width), np.nan, np.float32)
+    out = np.full((len(parts), width), np.nan, np.float32)
     for row, value in rows.items():
         out[row] = value
     return out, rejected

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.images.boxes import Box
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from datasets.spectrograms.pictures import Source
 from learners.uncertainty.gates import Reason, Why
 
 Floats = npt.NDArray[np.float32]
@@ -31,7 +30,8 @@ class Prediction(NamedTuple):
 
     Attributes
     ----------
-    path : file name, as the caller wrote it.
+    part : what is predicted: a file, named as the caller wrote it, or a span, a moment or a box of it. Times are seconds
+        in the file; of windows and events of strain GPS times. `at` is the requested moment, of strain else the loudest.
     label : a class or "unknown"; with a class tree also a group above the classes; for multi-label models
         all predicted labels, separated by ``|``.
     best : most probable class, also where the label is "unknown"; "" for a bad file.
@@ -45,44 +45,52 @@ class Prediction(NamedTuple):
         predicted labels, with independent probabilities.
     distance_p : fraction of known files at least as far from the training data, in (0, 1]; 1 for training
         files and copies of them, NaN if the model measures no distance.
-    start, end : seconds in the file that the prediction is for; NaN for the whole file. GPS times for windows and events
-        of strain.
     windows : predictions of the windows of a recording longer than the model's window, or of the boxes of a picture
         with several.
-    at : moment of the prediction. GPS time in seconds for strain (the requested or the loudest moment),
-        seconds from the start of the file for sound if a moment was requested; else NaN.
     known : out-of-distribution score, higher for known files; only its order has a meaning. NaN for a bad
         file.
     branch : path down the class tree to the most probable group at each step, with probabilities; a group that is the
         `label` is on it. Empty without a tree, and for a bad file.
-    box : the box of the picture that the prediction is for; None for all of it.
     offset : seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that could
-        be noise. With ``--recentre`` `at` is moved by it.
+        be noise. With ``--recentre`` the moment is moved by it.
     detection : confidence of the detector in the box, or its largest in the picture, in [0, 1]; NaN without a detector.
     """
 
-    path: str
+    part: Part
     label: str
     best: str
     probability: float
     reason: Reason
     top: list[tuple[str, float]]
     distance_p: float
-    start: float = NAN
-    end: float = NAN
     windows: tuple[Prediction, ...] = ()
-    at: float = NAN
     known: float = NAN
     branch: tuple[tuple[str, float], ...] = ()
-    box: Box | None = None
     detection: float = NAN
     offset: float = NAN
+
+    @property
+    def path(self) -> str:
+        """The file, named as the caller wrote it."""
+        return self.part.path
 
     @property
     def sure(self) -> float:
         """Probability of `label`; of `best` where the label is "unknown"."""
         groups = {} if self.label == self.best else dict(self.branch)
         return groups.get(self.label, self.probability)
+
+    def record(self) -> dict[str, Any]:
+        """The fields and those of the part by name, in the order of `FIELDS`; None for what is not given."""
+        values = self.part._asdict() | self._asdict()
+        return {name: values[name] for name in FIELDS}
+
+
+#: Fields of a prediction in tables and in JSON lines, in order.
+FIELDS = (
+    "path", "label", "best", "probability", "reason", "top", "distance_p", "start", "end", "windows", "at", "known",
+    "branch", "box", "detection", "offset",
+)  # fmt: skip
 
 
 class DetailedPrediction(NamedTuple):
@@ -116,8 +124,10 @@ _TIMES = ("start", "end", "at", "gps")
 def cell(value: object, column: str) -> object:
     """Format a value for a table of predictions.
 
-    Times keep full precision, other numbers get six decimals, NaN becomes "" and lists become JSON.
+    Times keep full precision, other numbers get six decimals, None and NaN become "" and lists become JSON.
     """
+    if value is None:
+        return ""
     if isinstance(value, float):
         number = f"{float(value)!r}" if column in _TIMES else f"{value:.6f}"
         return "" if math.isnan(value) else number
@@ -130,15 +140,12 @@ def cell(value: object, column: str) -> object:
     return value
 
 
-def refused_prediction(source: Source, why: BadFile | Reason) -> Prediction:
+def refused_prediction(part: Part, why: BadFile | Reason) -> Prediction:
     """Prediction of a file that could not be read or that is silent."""
     if isinstance(why, BadFile):
         kind = Why.NO_MOMENT if isinstance(why, OutsideFile) else Why.BAD_FILE
         why = Reason(kind, why.reason)
-    limits = seconds(source.start), seconds(source.end)
-    return Prediction(
-        source.path, UNKNOWN, "", NAN, why, [], NAN, *limits, at=seconds(source.at), box=source.box
-    )
+    return Prediction(part, UNKNOWN, "", NAN, why, [], NAN)
 
 
 def check_moment(kind: str, at: float | None) -> None:
@@ -245,8 +252,3 @@ def stack_outputs(
         if prediction.logits is not None:
             logits[n], features[n] = prediction.logits, prediction.features
     return logits, features
-
-
-def seconds(value: float | None) -> float:
-    """A time, with NaN for None."""
-    return NAN if value is None else value

@@ -25,12 +25,13 @@ import numpy.typing as npt
 from datasets.audio.decode import check_whole
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.embeddings.vectors import Vectors
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.images.opening import pixels
 from datasets.spectrogram_kinds import spectrogram_from_dict
-from datasets.spectrograms.pictures import PictureCache, Source, no_signal, offset_of, source_of
+from datasets.spectrograms.pictures import PictureCache, no_signal, offset_of
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.predictions import (
@@ -44,7 +45,6 @@ from learners.inference.predictions import (
     pool_windows,
     reason_not_predicted,
     refused_prediction,
-    seconds,
     stack_outputs,
 )
 from learners.machine import threads
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FileOrSource = str | os.PathLike[str] | Source
 #: The network's input before normalisation, uint8 [3, height, width], or an embedding, float32 [width]; or what is
 #: wrong.
 Opened = npt.NDArray[Any] | BadFile | Reason
@@ -72,27 +71,27 @@ REFERENCE = "reference.csv"
 _AHEAD = 64  # recordings whose length is read ahead
 
 
-class Part(NamedTuple):
-    """A file or one window of it.
+class Piece(NamedTuple):
+    """What is predicted for a file of a call: all of it, or one of its windows or boxes.
 
     Attributes
     ----------
     number : number of the file in the call, because a file may occur twice.
-    file : the file or source, as the caller wrote it.
-    source : the whole file, or the window or box, with its moment once it is opened.
+    file : the file, or the part of one, as the caller named it.
+    part : it, or a window or box of it, with its moment once it is opened.
     refused : why it is not opened; None if it is.
     offset : once it is opened, seconds from the moment that was asked for to the energy; NaN without either.
     """
 
     number: int
-    file: Source
-    source: Source
+    file: Part
+    part: Part
     refused: BadFile | Reason | None = None
     offset: float = NAN
 
 
 class Shown(NamedTuple):
-    """An opened source: the network's input or what is wrong, the moment that it shows, and `Part.offset`."""
+    """An opened part: the network's input or what is wrong, the moment that it shows, and `Piece.offset`."""
 
     opened: Opened
     at: float | None = None
@@ -104,33 +103,12 @@ _DIED = Shown(BadFile("", CRASHED))
 AWAY = 0.05
 
 #: The parts of a picture, each with the reason why it is not predicted, or None.
-Parts = Callable[[Source], Sequence[tuple[Source, BadFile | Reason | None]]]
-
-
-def as_source(file: FileOrSource, at: float | None = None) -> Source:
-    """Turn a file name into a source with the moment ``at``; a source is returned without NaN."""
-    if isinstance(file, Source):
-        # Empty cells of a table are NaN.
-        times = (file.start, file.end, file.at)
-        start, end, moment = (None if t is None or t != t else t for t in times)
-        return Source(file.path, start, end, moment, file.box)
-    if not isinstance(file, str | os.PathLike):
-        raise SecondhandError(
-            f"a {type(file).__name__} cannot be predicted: expected the name of a file. Save a picture first "
-            "(image.save('a.png')) and predict its name"
-        )
-    return Source(os.fspath(file), at=at)
-
-
-def source_predicted(prediction: Prediction) -> Source:
-    """The file, or part of it, that a prediction is for."""
-    path, (start, end, at) = prediction.path, (prediction.start, prediction.end, prediction.at)
-    return as_source(Source(path, start, end, at, prediction.box))
+Parts = Callable[[Part], Sequence[tuple[Part, BadFile | Reason | None]]]
 
 
 @dataclass(frozen=True)
 class Opener:
-    """Opens a source: the network's input before normalisation, uint8 [3, size, size], or what is wrong.
+    """Opens a part of a file: the network's input before normalisation, uint8 [3, size, size], or what is wrong.
 
     ``recentre`` : show where the energy lies, if it is farther than `AWAY` from the moment that was asked for.
     """
@@ -139,20 +117,20 @@ class Opener:
     spectrogram: SpectrogramSettings | None
     recentre: bool = False
 
-    def __call__(self, source: Source | None) -> Shown:
-        if source is None:  # a part that is refused
+    def __call__(self, part: Part | None) -> Shown:
+        if part is None:  # it is refused
             return Shown(NO_SIGNAL)
-        path, start, end, at, box = source
+        at = part.at
         try:
             if self.spectrogram is None:
-                return Shown(pixels(self.prepared.open_for_validation(path, box)), at)
-            if (cached := self.stored(source)) is not None:
+                return Shown(pixels(self.prepared.open_for_validation(part)), at)
+            if (cached := self.stored(part)) is not None:
                 offset = offset_of(cached)
                 if no_signal(cached):
                     return Shown(NO_SIGNAL, at)
                 if not self._moves(offset):
                     return Shown(pixels(self.prepared.open_spectrogram(cached)), at, offset)
-            signal = self.spectrogram.read(path, start=start, end=end, at=at)
+            signal = self.spectrogram.read(part)
             if at is None:
                 at = self.spectrogram.moment(signal)
             if self.spectrogram.no_signal(signal):
@@ -160,28 +138,28 @@ class Opener:
             offset = self.spectrogram.offset(signal)
             if at is not None and self._moves(offset):
                 with suppress(BadFile):  # too close to an end: the moment itself is shown
-                    signal = self.spectrogram.read(path, at=at + offset)
+                    signal = self.spectrogram.read(Part(part.path, at=at + offset))
                     at += offset
             picture = self.spectrogram.image(signal).convert("RGB")
             return Shown(pixels(self.prepared.preprocessing.fit(picture)), at, offset)
         except BadFile as error:
             return Shown(error, at)
         except SecondhandError as error:  # the file is fine, the requested span is not
-            return Shown(BadFile(path, str(error)), at)
+            return Shown(BadFile(part.path, str(error)), at)
 
     def _moves(self, offset: float) -> bool:
         return self.recentre and abs(offset) > AWAY
 
-    def stored(self, source: Source) -> Path | None:
+    def stored(self, part: Part) -> Path | None:
         """Path of a cached spectrogram; None if there is none, or for strain without a moment."""
         store, spectrogram = self.prepared.store, self.spectrogram
         if (
             store is None
             or spectrogram is None
-            or (spectrogram.kind == "strain" and source.at is None)
+            or (spectrogram.kind == "strain" and part.at is None)
         ):
             return None
-        return _cache_at(store.cache).stored(source, spectrogram)
+        return _cache_at(store.cache).stored(part, spectrogram)
 
 
 @cache
@@ -192,7 +170,7 @@ def _cache_at(root: Path) -> PictureCache:
 
 @dataclass(frozen=True)
 class Cutter:
-    """Cuts a long recording into windows; a source with a moment stays as it is.
+    """Cuts a long recording into windows; a part with a moment stays as it is.
 
     A recording that was cut off is refused unless ``allow_truncated``.
     """
@@ -201,20 +179,19 @@ class Cutter:
     overlap: float
     allow_truncated: bool
 
-    def __call__(self, source: Source) -> list[tuple[Source, BadFile | None]]:
-        path, start, end, at, _ = source
-        if at is not None:
-            return [(source, None)]
+    def __call__(self, part: Part) -> list[tuple[Part, BadFile | None]]:
+        if part.at is not None:
+            return [(part, None)]
         try:
-            if end is None and self.spectrogram.kind == "sound":
-                check_whole(path, self.allow_truncated)
-            spans = self.spectrogram.spans(path, start=start, end=end, overlap=self.overlap)
+            if part.end is None and self.spectrogram.kind == "sound":
+                check_whole(part.path, self.allow_truncated)
+            windows = self.spectrogram.spans(part, overlap=self.overlap)
         except BadFile as error:
-            return [(source, error)]
-        return [(Source(path, *span, self.spectrogram.middle(path, *span)), None) for span in spans]
+            return [(part, error)]
+        return [(window, None) for window in windows]
 
 
-def _whole(file: Source) -> list[tuple[Source, None]]:
+def _whole(file: Part) -> list[tuple[Part, None]]:
     return [(file, None)]
 
 
@@ -253,74 +230,70 @@ class Decoder:
         self._cutter = (
             None if spectrogram is None else Cutter(spectrogram, overlap, prepared.allow_truncated)
         )
-        self._openers: IsolatedCalls[Source | None, Shown] | None = None
-        self._cutters: IsolatedCalls[Source, list[tuple[Source, BadFile | None]]] | None = None
+        self._openers: IsolatedCalls[Part | None, Shown] | None = None
+        self._cutters: IsolatedCalls[Part, list[tuple[Part, BadFile | None]]] | None = None
 
-    def open(self, source: FileOrSource) -> Opened:
-        return self._opener(as_source(source)).opened
+    def open(self, file: FileOrPart) -> Opened:
+        return self._opener(as_part(file)).opened
 
-    def open_all(
-        self, sources: Iterable[FileOrSource], workers: int | None = None
-    ) -> Iterator[Opened]:
+    def open_all(self, files: Iterable[FileOrPart], workers: int | None = None) -> Iterator[Opened]:
         calls = self._start_openers(workers)
-        for _, shown in calls.ahead(sources, 8 * calls.workers, of=as_source):
+        for _, shown in calls.ahead(files, 8 * calls.workers, of=as_part):
             yield shown.opened
 
     def batches(
-        self, files: Iterable[Source], bs: int, workers: int | None = None
-    ) -> Iterator[list[tuple[Part, Opened]]]:
+        self, files: Iterable[Part], bs: int, workers: int | None = None
+    ) -> Iterator[list[tuple[Piece, Opened]]]:
         """Yield batches of ``bs`` opened files or windows, smaller at the end of a `ROUND`.
 
         Files are opened two batches ahead of the network.
         """
-        parts = self._cut(files)
-        start_parts = list(islice(parts, 2))
+        pieces = self._cut(files)
+        first = list(islice(pieces, 2))
         # One file needs one process; processes that are running are used.
-        calls = self._start_openers(
-            1 if len(start_parts) < 2 and self._openers is None else workers
-        )
+        calls = self._start_openers(1 if len(first) < 2 and self._openers is None else workers)
         chunk = max(1, bs // (2 * calls.workers))
-        batch: list[tuple[Part, Opened]] = []
+        batch: list[tuple[Piece, Opened]] = []
         in_round, last_number = 0, -1
         ahead = calls.ahead(
-            chain(start_parts, parts),
+            chain(first, pieces),
             3 * bs,
-            of=lambda part: part.source if part.refused is None else None,
+            of=lambda piece: piece.part if piece.refused is None else None,
             chunk=chunk,
         )
         with closing(ahead):
-            for part, (opened, at, offset) in ahead:
-                if in_round >= ROUND * bs and part.number != last_number:
+            for piece, (opened, at, offset) in ahead:
+                if in_round >= ROUND * bs and piece.number != last_number:
                     if batch:
                         yield batch
                     batch, in_round = [], 0
-                if part.refused is None:
-                    part = part._replace(source=part.source._replace(at=at), offset=offset)
-                batch.append((part, opened if part.refused is None else part.refused))
-                in_round, last_number = in_round + 1, part.number
+                if piece.refused is None:
+                    piece = piece._replace(part=piece.part._replace(at=at), offset=offset)
+                batch.append((piece, opened if piece.refused is None else piece.refused))
+                in_round, last_number = in_round + 1, piece.number
                 if len(batch) == bs:
                     yield batch
                     batch = []
         if batch:
             yield batch
 
-    def _cut(self, files: Iterable[Source]) -> Iterator[Part]:
+    def _cut(self, files: Iterable[Part]) -> Iterator[Piece]:
         """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the boxes of pictures."""
         files = iter(files)
         first = [*islice(files, 1)]
         files = chain(first, files)
         if self._cutter is None or not (first and self._cutter.spectrogram.is_cut(first[0].path)):
             for number, file in enumerate(files):
-                for source, refused in self._parts(file):
-                    yield Part(number, file, source, refused)
+                for part, refused in self._parts(file):
+                    yield Piece(number, file, part, refused)
             return
         if self._cutters is None:
             self._cutters = IsolatedCalls(self._cutter, 1, [])
         for (number, file), windows in self._cutters.ahead(
             enumerate(files), _AHEAD, of=itemgetter(1)
         ):
-            for source, refused in windows or [(file, None)]:
-                yield Part(number, file, source, refused)
+            for part, refused in windows or [(file, None)]:
+                yield Piece(number, file, part, refused)
 
     def start(self) -> None:
         self._start_openers(None).start()
@@ -330,7 +303,7 @@ class Decoder:
             if calls is not None:
                 calls.close()
 
-    def _start_openers(self, workers: int | None) -> IsolatedCalls[Source | None, Shown]:
+    def _start_openers(self, workers: int | None) -> IsolatedCalls[Part | None, Shown]:
         count = max(1, workers or cores())
         if self._openers is None or self._openers.workers != count:
             self._openers = IsolatedCalls(self._opener, count, _DIED)
@@ -343,25 +316,23 @@ class VectorDecoder:
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
 
-    def open(self, source: FileOrSource) -> Opened:
+    def open(self, file: FileOrPart) -> Opened:
         try:
-            return self.vectors[as_source(source)]
+            return self.vectors[as_part(file)]
         except BadFile as error:
             return error
 
-    def open_all(
-        self, sources: Iterable[FileOrSource], workers: int | None = None
-    ) -> Iterator[Opened]:
-        return map(self.open, sources)
+    def open_all(self, files: Iterable[FileOrPart], workers: int | None = None) -> Iterator[Opened]:
+        return map(self.open, files)
 
     def batches(
-        self, files: Iterable[Source], bs: int, workers: int | None = None
-    ) -> Iterator[list[tuple[Part, Opened]]]:
-        parts = (Part(number, file, file) for number, file in enumerate(files))
-        while batch := [(part, self.open(part.source)) for part in islice(parts, bs)]:
+        self, files: Iterable[Part], bs: int, workers: int | None = None
+    ) -> Iterator[list[tuple[Piece, Opened]]]:
+        pieces = (Piece(number, file, file) for number, file in enumerate(files))
+        while batch := [(piece, self.open(piece.part)) for piece in islice(pieces, bs)]:
             yield batch
 
-    def stored(self, source: Source) -> None:
+    def stored(self, part: Part) -> None:
         return None
 
     def start(self) -> None:
@@ -374,7 +345,7 @@ class VectorDecoder:
 class SimilarFile(NamedTuple):
     """A training file or a window of one, its class, and the cosine similarity of the features."""
 
-    source: Source
+    part: Part
     label: str
     cosine: float
 
@@ -460,7 +431,7 @@ class Predictor:
 
     def predict(
         self,
-        paths: Iterable[FileOrSource],
+        paths: Iterable[FileOrPart],
         *,
         at: float | None = None,
         bs: int = 32,
@@ -473,7 +444,7 @@ class Predictor:
 
         Parameters
         ----------
-        paths : files, or sources with a time span or a moment in a signal; no pictures or arrays in memory.
+        paths : files, or parts of some: a span or a moment of a signal; no pictures or arrays in memory.
         at : moment in files for which ``paths`` has none: GPS time in seconds for strain (default: the loudest
             moment), seconds from the start for sound (default: the whole file). An error for pictures.
         bs : items per forward pass.
@@ -484,26 +455,26 @@ class Predictor:
 
     def predict_detailed(
         self,
-        paths: Iterable[FileOrSource],
+        paths: Iterable[FileOrPart],
         *,
         at: float | None = None,
         bs: int = 32,
         workers: int | None = None,
     ) -> Iterator[DetailedPrediction]:
         """Yield predictions as `predict` does, with their logits and features."""
-        for source, predictions in self.predict_windows(paths, at=at, bs=bs, workers=workers):
+        for file, predictions in self.predict_windows(paths, at=at, bs=bs, workers=workers):
             yield (
-                predictions[0] if len(predictions) == 1 else self._pool_windows(source, predictions)
+                predictions[0] if len(predictions) == 1 else self._pool_windows(file, predictions)
             )
 
     def predict_windows(
         self,
-        paths: Iterable[FileOrSource],
+        paths: Iterable[FileOrPart],
         *,
         at: float | None = None,
         bs: int = 32,
         workers: int | None = None,
-    ) -> Iterator[tuple[Source, list[DetailedPrediction]]]:
+    ) -> Iterator[tuple[Part, list[DetailedPrediction]]]:
         """Yield each file with the detailed predictions of its windows or boxes (one for a short file)."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: expected at least 1")
@@ -513,17 +484,17 @@ class Predictor:
         check_moment(self.kind, at)
         given: Any = paths  # such as a picture in memory, which is refused
         listed = given if isinstance(given, Iterable) else [given]
-        files: Iterator[Source] = (as_source(path, at) for path in listed)
+        files: Iterator[Part] = (as_part(path, at) for path in listed)
         if self._warn_of_whole:
             files = self._warned(files)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))
         for (_, file), group in groupby(
             chain.from_iterable(predicted),
-            key=lambda part_and_prediction: part_and_prediction[0][:2],
+            key=lambda piece_and_prediction: piece_and_prediction[0][:2],
         ):
             yield file, [detailed for _, detailed in group]
 
-    def _warned(self, files: Iterable[Source]) -> Iterator[Source]:
+    def _warned(self, files: Iterable[Part]) -> Iterator[Part]:
         """The files, with a warning at the first that is a whole picture."""
         for file in files:
             if file.box is None and self._warn_of_whole:
@@ -532,7 +503,7 @@ class Predictor:
             yield file
 
     def outputs(
-        self, paths: Iterable[FileOrSource], *, bs: int = 32, workers: int | None = None
+        self, paths: Iterable[FileOrPart], *, bs: int = 32, workers: int | None = None
     ) -> tuple[list[str], Floats, Floats]:
         """Names of the readable files, their logits [n, classes] and features [n, width]."""
         good = [
@@ -540,15 +511,15 @@ class Predictor:
         ]
         return [a.prediction.path for a in good], *stack_outputs(good, len(self.classes))
 
-    def open(self, source: FileOrSource) -> Opened:
+    def open(self, file: FileOrPart) -> Opened:
         """Open a file: the network's input before normalisation, uint8 [3, size, size], or what is wrong."""
-        return self.decoder.open(source)
+        return self.decoder.open(file)
 
     def open_all(
-        self, sources: Iterable[FileOrSource], *, workers: int | None = None
+        self, files: Iterable[FileOrPart], *, workers: int | None = None
     ) -> Iterator[Opened]:
         """Open files as `open` does, ahead and in other processes."""
-        return self.decoder.open_all(sources, workers)
+        return self.decoder.open_all(files, workers)
 
     def start(self) -> None:
         """Start the processes that open files, so that the first prediction does not wait for them."""
@@ -558,7 +529,7 @@ class Predictor:
         """End the processes that open files; another prediction starts new ones."""
         self.decoder.close()
 
-    def similar_files(self, path: FileOrSource, n: int = 5) -> list[SimilarFile]:
+    def similar_files(self, path: FileOrPart, n: int = 5) -> list[SimilarFile]:
         """The ``n`` training files with the most similar features, most similar first.
 
         Their names come from ``reference.csv`` in the run folder that contains the model folder; the model folder
@@ -580,9 +551,9 @@ class Predictor:
             cosines = reference @ (features / max(float(np.linalg.norm(features)), 1e-12))
             nearest: dict[str, SimilarFile] = {}
             for row in np.argsort(-cosines, kind="stable"):
-                source = source_of({name: cell or None for name, cell in rows[row].items()})
-                similar = SimilarFile(source, rows[row]["label"], float(cosines[row]))
-                nearest.setdefault(source.path, similar)
+                part = Part.of_row(rows[row])
+                similar = SimilarFile(part, rows[row]["label"], float(cosines[row]))
+                nearest.setdefault(part.path, similar)
                 if len(nearest) == n:
                     break
             return list(nearest.values())
@@ -608,38 +579,36 @@ class Predictor:
         return np.concatenate(logits), np.concatenate(features)
 
     def _predict_batch(
-        self, batch: Sequence[tuple[Part, Opened]]
-    ) -> list[tuple[Part, DetailedPrediction]]:
-        """Predict each part of a batch."""
-        good = [(part, opened) for part, opened in batch if isinstance(opened, np.ndarray)]
+        self, batch: Sequence[tuple[Piece, Opened]]
+    ) -> list[tuple[Piece, DetailedPrediction]]:
+        """Predict each piece of a batch."""
+        good = [(piece, opened) for piece, opened in batch if isinstance(opened, np.ndarray)]
         predictions: Iterator[DetailedPrediction] = iter(())
         if good:
             logits, features = self.forward(np.stack([opened for _, opened in good]))
-            decided = self.decide([part.source for part, _ in good], logits, features)
+            decided = self.decide([piece.part for piece, _ in good], logits, features)
             decided = [
-                one._replace(offset=part.offset)
-                for one, (part, _) in zip(decided, good, strict=True)
+                one._replace(offset=piece.offset)
+                for one, (piece, _) in zip(decided, good, strict=True)
             ]
             predictions = map(DetailedPrediction, decided, logits, features)
         return [
-            (part, next(predictions))
+            (piece, next(predictions))
             if isinstance(opened, np.ndarray)
-            else (part, DetailedPrediction(refused_prediction(part.source, opened), None, None))
-            for part, opened in batch
+            else (piece, DetailedPrediction(refused_prediction(piece.part, opened), None, None))
+            for piece, opened in batch
         ]
 
-    def _pool_windows(
-        self, source: Source, windows: list[DetailedPrediction]
-    ) -> DetailedPrediction:
+    def _pool_windows(self, part: Part, windows: list[DetailedPrediction]) -> DetailedPrediction:
         """Pool the predictions of a recording's windows, or of a picture's boxes, into one."""
         window_predictions = tuple(window.prediction for window in windows)
         if (reason := reason_not_predicted(window_predictions)) is not None:
             return DetailedPrediction(
-                refused_prediction(source, reason)._replace(windows=window_predictions), None, None
+                refused_prediction(part, reason)._replace(windows=window_predictions), None, None
             )
         pool = pool_windows if self.spectrogram is not None else pool_boxes
         logits, features, trained = pool(windows)
-        (prediction,) = self.decide([source], logits[None], features[None], trained)
+        (prediction,) = self.decide([part], logits[None], features[None], trained)
         return DetailedPrediction(prediction._replace(windows=window_predictions), logits, features)
 
     @property
@@ -654,7 +623,7 @@ class Predictor:
 
     def decide(
         self,
-        sources: Sequence[Source],
+        parts: Sequence[Part],
         logits: npt.ArrayLike,
         features: npt.ArrayLike | None,
         trained: bool = False,
@@ -667,14 +636,14 @@ class Predictor:
         trained : the items are training items.
         top : number of classes to list; default: that of the predictor.
         """
-        paths = [source.path for source in sources]
+        paths = [part.path for part in parts]
         decisions = self.confidence.decide(logits, features, paths=paths, trained=trained)
         order = np.argsort(-decisions.probabilities, axis=1, kind="stable")
         labels, tree = decisions.labels(self.names), self.confidence.tree
-        branches = [()] * len(sources) if tree is None else tree.branches(decisions.probabilities)
+        branches = [()] * len(parts) if tree is None else tree.branches(decisions.probabilities)
         return [
             Prediction(
-                path=source.path,
+                part=part,
                 label=labels[i],
                 best=self.classes[decisions.best[i]],
                 probability=float(decisions.probability[i]),
@@ -684,14 +653,10 @@ class Predictor:
                     for k in order[i, : decisions.listed(i, top or self.top)]
                 ],
                 distance_p=float(decisions.distance_p[i]),
-                start=seconds(source.start),
-                end=seconds(source.end),
-                at=seconds(source.at),
                 known=float(decisions.known[i]),
                 branch=branches[i],
-                box=source.box,
             )
-            for i, source in enumerate(sources)
+            for i, part in enumerate(parts)
         ]
 
 

@@ -28,7 +28,7 @@ def write_audacity(predictions: Iterable[Prediction], shape: RowSettings, stream
             )
         path = prediction.path
         for row in labelled_rows(prediction, shape):
-            stream.write(f"{row.start!r}\t{row.end!r}\t{one_line(row.label)}\n")
+            stream.write(f"{row.part.start!r}\t{row.part.end!r}\t{one_line(row.label)}\n")
 
 
 OUTPUTS.add(track_output("audacity", write_audacity, ".txt"))

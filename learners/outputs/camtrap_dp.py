@@ -178,8 +178,8 @@ class _Package:
                 row,
                 **ids,
                 # Times have whole seconds: round outwards.
-                eventStart=_time(shot.taken, row.start, math.floor),
-                eventEnd=_time(shot.taken, row.end, math.ceil),
+                eventStart=_time(shot.taken, row.part.start, math.floor),
+                eventEnd=_time(shot.taken, row.part.end, math.ceil),
                 observationLevel="media",
                 **event,
                 **_bounding_box(row),
@@ -348,7 +348,7 @@ def _observation(row: Prediction) -> dict[str, str]:
 
 def _bounding_box(row: Prediction) -> dict[str, float]:
     """Columns for the box of an observation."""
-    return {} if row.box is None else dict(zip(_BOX, row.box, strict=True))
+    return {} if row.part.box is None else dict(zip(_BOX, row.part.box, strict=True))
 
 
 def _shot(prediction: Prediction, clock: Clock) -> _Shot:
@@ -379,12 +379,12 @@ def _zoned(time: datetime | None) -> datetime | None:
 
 
 def _time(
-    moment: datetime | None, seconds: float = math.nan, whole: Callable[[float], int] = round
+    moment: datetime | None, seconds: float | None = None, whole: Callable[[float], int] = round
 ) -> str:
     """A moment, some seconds later, in ISO 8601 to the second; "" for None."""
     if moment is None:
         return ""
-    later = 0 if math.isnan(seconds) else whole(seconds)
+    later = 0 if seconds is None else whole(seconds)
     return iso(moment.replace(microsecond=0), later).replace("+00:00", "Z")
 
 

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import TextIO
 
 from datasets.core.cells import mark_csv, write_rows
-from datasets.images.boxes import Box
-from learners.inference.predictions import Prediction, cell
+from datasets.core.part import Box
+from learners.inference.predictions import FIELDS, Prediction, cell
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
 
@@ -19,11 +19,11 @@ def write_csv(predictions: Iterable[Prediction], shape: RowSettings, stream: Tex
     The header depends on the model and the call only: where no file has a time or place, the cells are empty.
     """
     hidden = ("windows", "box", *shape.hidden)
-    columns = [name for name in Prediction._fields if name not in hidden]
+    columns = [name for name in FIELDS if name not in hidden]
     boxes = () if "box" in shape.hidden else Box._fields
     rows = (
-        {name: getattr(row, name) for name in columns}
-        | dict(zip(boxes, row.box or [""] * len(boxes), strict=True))
+        {name: value for name, value in row.record().items() if name not in hidden}
+        | dict(zip(boxes, row.part.box or [""] * len(boxes), strict=True))
         | shape.more(row)
         for prediction in predictions
         for row in shape.rows(prediction)

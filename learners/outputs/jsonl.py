@@ -23,7 +23,8 @@ def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: T
 
 def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
     windows = [_as_json(window, hidden) for window in row.windows]
-    known = row._asdict() | {"windows": windows, "box": row.box and row.box._asdict()}
+    box = row.part.box
+    known = row.record() | {"windows": windows, "box": box and box._asdict()}
     return {name: jsonable(value) for name, value in known.items() if name not in hidden}
 
 

@@ -43,7 +43,7 @@ def write_megadetector(
                 continue
             top = row.top if row.label == row.best else [(row.label, row.sure)]
             for one in frame.detections:
-                if one.box == row.box:
+                if one.box == row.part.box:
                     images[frame.number]["detections"][one.number]["classifications"] = [
                         [numbers[name], round(p, 6)] for name, p in top
                     ]

@@ -32,8 +32,8 @@ def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: T
         for row in labelled_rows(prediction, shape):
             number += 1
             write(
-                number, "Spectrogram 1", 1, row.start, row.end, low, high,
-                tab_cell(row.path), row.start, tab_cell(row.label), f"{row.sure:.6f}",
+                number, "Spectrogram 1", 1, row.part.start, row.part.end, low, high,
+                tab_cell(row.path), row.part.start, tab_cell(row.label), f"{row.sure:.6f}",
                 *(tab_cell(str(cell(v, name))) for name, v in shape.more(row).items()),
             )  # fmt: skip
 

@@ -26,12 +26,13 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
             unknown = row.label == UNKNOWN
             colour = _RED if row.reason.failed else _YELLOW if unknown else _GREEN
             when = ""
-            if row.start == row.start and shape.gps:
-                when = f"GPS {row.start:.2f} to {row.end:.2f}, {row.at:.3f} s  "
-            elif row.start == row.start:
-                when = f"{row.start:9.2f} to{row.end:9.2f} s  "
-            elif row.at == row.at:
-                when = f"at {'GPS ' if shape.gps else ''}{row.at:.3f} s  "
+            _, start, end, at, _ = row.part
+            if start is not None and shape.gps:
+                when = f"GPS {start:.2f} to {end:.2f}, {at:.3f} s  "
+            elif start is not None:
+                when = f"{start:9.2f} to{end:9.2f} s  "
+            elif at is not None:
+                when = f"at {'GPS ' if shape.gps else ''}{at:.3f} s  "
             if clock := shape.more(row).get("time"):
                 when += f"{clock}  "
             probability = "" if row.sure != row.sure else _percent(row.sure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -57,7 +56,9 @@ def labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Predic
             continue
         row = with_full_span(row)
         # The length of a recording that has been deleted is NaN.
-        yield row._replace(start=0.0, end=0.0) if math.isnan(row.end) else row
+        if row.part.end is None:
+            row = row._replace(part=row.part._replace(start=0.0, end=0.0))
+        yield row
 
 
 def _table_names(path: str, ending: str) -> Iterator[str]:

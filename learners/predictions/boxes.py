@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from learners.inference.predictions import Prediction
 from learners.uncertainty.gates import Reason, Why
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def boxes_of(
     detections: Detections, classes: Sequence[str]
-) -> Callable[[Source], list[tuple[Source, BadFile | Reason | None]]]:
+) -> Callable[[Part], list[tuple[Part, BadFile | Reason | None]]]:
     """Function from a picture to its boxes that reach the limit, each with the reason why it is not predicted.
 
     Boxes of people and vehicles are not predicted, unless the model has a class of this name. Without a box the
@@ -25,7 +25,7 @@ def boxes_of(
     """
     classified = {*detections.classified, *classes}
 
-    def boxes(file: Source) -> list[tuple[Source, BadFile | Reason | None]]:
+    def boxes(file: Part) -> list[tuple[Part, BadFile | Reason | None]]:
         if failure := detections.frames[file.path].failure:
             return [(file, BadFile(file.path, failure))]
         if not os.path.isfile(file.path):
@@ -45,5 +45,5 @@ def boxes_of(
 def with_detections(prediction: Prediction, detections: Detections) -> Prediction:
     """The prediction of a picture and of its boxes, with the confidences of the detector."""
     windows = tuple(with_detections(window, detections) for window in prediction.windows)
-    confidence = detections.confidence(prediction.path, prediction.box)
+    confidence = detections.confidence(prediction.path, prediction.part.box)
     return prediction._replace(windows=windows, detection=confidence)

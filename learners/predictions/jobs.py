@@ -118,7 +118,7 @@ def _predict_embeddings(
     for item in rejected:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     tally = Tally(None)
-    sources = predictor.vectors.sources()
+    sources = predictor.vectors.parts()
     predictions = predictor.predict(sources, bs=max(settings.bs, EMBEDDINGS))
     counted = progress.counted(predictions, "Predicting", len(sources), "items")
     output.write(tally(counted), shape, settings.out)

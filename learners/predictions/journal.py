@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.file_state import FileState, is_same
-from datasets.images.boxes import Box
+from datasets.core.part import Box, Part
 from learners.files.lock import acquire_lock
 from learners.inference.predictions import Prediction
 from learners.uncertainty.gates import Reason, Why
@@ -218,10 +218,11 @@ def _read_entry(values: list[Any], state: list[Any] | None) -> tuple[Prediction,
 def _from_json(values: list[Any]) -> Prediction:
     prediction = Prediction(*values)
     why, detail = prediction.reason
+    path, start, end, at, box = prediction.part
     return prediction._replace(
+        part=Part(path, start, end, at, None if box is None else Box(*box)),
         reason=Reason(Why(why), detail),
         top=[(name, p) for name, p in prediction.top],
         windows=tuple(map(_from_json, prediction.windows)),  # type: ignore[arg-type]
         branch=tuple((name, p) for name, p in prediction.branch),
-        box=None if prediction.box is None else Box(*prediction.box),
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import BadFile, counted
+from datasets.core.part import Part
 from datasets.items.clock import TIME_AND_PLACE, Clock
 from datasets.items.labels import UNKNOWN, names_of
 from learners.inference.predictions import (
@@ -80,8 +80,7 @@ class Events:
             )
             for name, run in runs
         ]
-        # The length of a recording that has been deleted is NaN.
-        long_enough = [row for row in rows if not row.end - row.start < self.min_length]
+        long_enough = [row for row in rows if not _is_shorter(row.part, self.min_length)]
         self.short += len(rows) - len(long_enough)
         self.labels += Counter(row.label for row in long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
@@ -114,11 +113,16 @@ class Events:
     ) -> Prediction:
         surest = max(windows, key=lambda window: dict(window.top)[name])
         merge = merge_probabilities if self.exclusive else merge_label_probabilities
-        top, middle = merge(windows), (surest.start + surest.end) / 2
+        top = merge(windows)
+        named = surest._replace(
+            label=name, best=name, probability=dict(top)[name], top=top, offset=NAN
+        )
+        if surest.part.start is None or surest.part.end is None:
+            return named
+        middle = (surest.part.start + surest.part.end) / 2
         peak = middle + surest.offset
-        named = surest._replace(label=name, best=name, probability=dict(top)[name], top=top)
         at = peak if start <= peak <= end else middle  # NaN is neither
-        return named._replace(start=start, end=end, at=at, offset=NAN)
+        return named._replace(part=Part(surest.path, start, end, at))
 
 
 class RowSettings(NamedTuple):
@@ -175,7 +179,7 @@ class RowSettings(NamedTuple):
         event = {} if self.bursts is None else self.bursts.record(row)
         if self.clock is None:
             return event
-        return event | self.clock.columns(row.path, row.start, readable=not row.reason.crashed)
+        return event | self.clock.columns(row.part, readable=not row.reason.crashed)
 
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
         """Rows of one file's prediction."""
@@ -198,15 +202,23 @@ def with_full_span(prediction: Prediction) -> Prediction:
     """Add start and end (seconds) to the prediction of a whole recording, unless it has been deleted."""
     from datasets.audio.decode import probe
 
-    if prediction.start == prediction.start or prediction.reason.failed:
+    if prediction.part.start is not None or prediction.reason.failed:
         return prediction
     try:
-        return prediction._replace(start=0.0, end=probe(prediction.path).duration)
+        part = prediction.part._replace(start=0.0, end=probe(prediction.path).duration)
+        return prediction._replace(part=part)
     except BadFile:
         return prediction
 
 
 def _boundaries(windows: Sequence[Prediction]) -> list[float]:
-    """Boundaries between windows, [n + 1] seconds: the middle of each overlap."""
-    meet = [(a.end + b.start) / 2 for a, b in pairwise(windows)]
-    return [windows[0].start, *meet, windows[-1].end]
+    """Boundaries between windows, [n + 1] seconds: the middle of each overlap; NaN for a file of unknown length."""
+    starts = [NAN if w.part.start is None else w.part.start for w in windows]
+    ends = [NAN if w.part.end is None else w.part.end for w in windows]
+    meet = [(end + start) / 2 for end, start in zip(ends, starts[1:], strict=False)]
+    return [starts[0], *meet, ends[-1]]
+
+
+def _is_shorter(part: Part, seconds: float) -> bool:
+    """Whether a part is known to be shorter; the length of a recording that has been deleted is not."""
+    return part.start is not None and part.end is not None and part.end - part.start < seconds

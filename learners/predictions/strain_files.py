@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, Rejected
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from datasets.spectrograms.pictures import Source
 from datasets.strain.frames import (
     STRIDE,
     file_at,
@@ -73,7 +73,7 @@ class StrainFiles:
         on, so little is held.
         """
         for one in self.rejected:
-            yield refused_prediction(Source(one.path), BadFile(*one))
+            yield refused_prediction(Part(one.path), BadFile(*one))
         held: list[Prediction] = []
         for piece in predictions:
             windows = [named(w) for w in piece.windows or (piece,) if not w.reason.failed]
@@ -94,9 +94,10 @@ class StrainFiles:
     def _goes_on(self, held: list[Prediction], window: Prediction) -> bool:
         """Whether the event of the last windows may go on in the next one."""
         last = held[-1]
-        follows = window.start <= last.end and series_of(window.path) == series_of(last.path)
-        answered = next((one.end for one in reversed(held) if one.label != UNKNOWN), None)
-        quiet = answered is None or last.end - answered > (self.gap or 0.0)
+        start, end = window.part.start or 0.0, last.part.end or 0.0
+        follows = start <= end and series_of(window.path) == series_of(last.path)
+        answered = next((one.part.end for one in reversed(held) if one.label != UNKNOWN), None)
+        quiet = answered is None or end - answered > (self.gap or 0.0)
         return follows and not quiet and len(held) < _MOST_HELD
 
     def summary(self) -> str:
@@ -114,5 +115,6 @@ class StrainFiles:
 
 def named(prediction: Prediction) -> Prediction:
     """The prediction of a list of files under the name of the file with its moment."""
-    path = file_at(prediction.path, prediction.at)
-    return prediction._replace(path=path, windows=tuple(map(named, prediction.windows)))
+    part = prediction.part
+    part = part._replace(path=file_at(part.path, part.at))
+    return prediction._replace(part=part, windows=tuple(map(named, prediction.windows)))

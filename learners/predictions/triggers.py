@@ -12,6 +12,7 @@ import pandas as pd
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from datasets.sources.trigger_tables import (
     Triggers,
@@ -20,7 +21,6 @@ from datasets.sources.trigger_tables import (
     strain_files_of,
     write_table,
 )
-from datasets.spectrograms.pictures import Source
 from datasets.strain.frames import Frames, read_frames, series_of
 from datasets.strain.settings import QScanSettings
 from learners.inference.predictions import cell
@@ -96,8 +96,8 @@ def _predict(
         else:
             rows[place, float(triggers.gps[row])].append(row)
     moments = sorted(rows, key=lambda moment: (series_of(moment[0]), moment[1]))
-    sources = (Source(path, at=gps) for path, gps in moments)
-    predictions = predictor.predict(sources, bs=settings.bs, workers=settings.workers)
+    parts = (Part(path, at=gps) for path, gps in moments)
+    predictions = predictor.predict(parts, bs=settings.bs, workers=settings.workers)
     counted = progress.counted(predictions, "Predicting", len(moments), "triggers")
     for moment, prediction in zip(moments, counted, strict=True):
         for row in rows[moment]:

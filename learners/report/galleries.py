@@ -16,10 +16,10 @@ from PIL import Image
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
+from datasets.core.part import Part
 from datasets.core.scanning import kind_of
 from datasets.images.opening import open_picture
 from datasets.items.labels import UNKNOWN
-from datasets.spectrograms.pictures import Source, source_of
 from learners.evaluation.before_after import Changes
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
@@ -57,7 +57,7 @@ class Pictures:
     predictor: Predictor
     no_map: str = ""
 
-    def render(self, source: Source) -> Image.Image:
+    def render(self, part: Part) -> Image.Image:
         """A file as an RGB picture: the photo, or the spectrogram of a signal.
 
         Raises
@@ -65,30 +65,28 @@ class Pictures:
         SecondhandError : it cannot be read.
         """
         spectrogram = self.predictor.spectrogram
-        if self.predictor.kind == "embedding" and kind_of(source.path) != "picture":
-            raise BadFile(source.path, "only its embedding was read")
+        if self.predictor.kind == "embedding" and kind_of(part.path) != "picture":
+            raise BadFile(part.path, "only its embedding was read")
         if spectrogram is None:
-            return self.predictor.prepared.open_for_page(source.path, SIDE, source.box)
-        if (stored := self.predictor.decoder.stored(source)) is not None:
+            return self.predictor.prepared.open_for_page(part, SIDE)
+        if (stored := self.predictor.decoder.stored(part)) is not None:
             return open_picture(stored)
-        signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
+        signal = spectrogram.read(part)
         return spectrogram.image(signal).convert("RGB")
 
-    def moment(self, source: Source, class_index: int) -> Source:
+    def moment(self, part: Part, class_index: int) -> Part:
         """The window of a long recording with the highest logit of a class.
 
         At most `WINDOWS` windows, spread evenly, are predicted.
         """
         spectrogram = self.predictor.spectrogram
-        if spectrogram is None or source.at is not None:
-            return source
+        if spectrogram is None or part.at is not None:
+            return part
         try:
-            path, start, end, *_ = source
-            overlap = self.predictor.bundle.overlap
-            spans = spectrogram.spans(path, start=start, end=end, overlap=overlap)
+            windows = spectrogram.spans(part, overlap=self.predictor.bundle.overlap)
         except BadFile:
-            return source
-        windows = [Source(source.path, *span) for span in spans[:: -(-len(spans) // WINDOWS)]]
+            return part
+        windows = windows[:: -(-len(windows) // WINDOWS)]
         if len(windows) == 1:
             return windows[0]
         readable = [
@@ -97,17 +95,17 @@ class Pictures:
             if isinstance(pixels := self.predictor.open(window), np.ndarray)
         ]
         if not readable:
-            return source
+            return part
         logits, _ = self.predictor.forward(np.stack([pixels for _, pixels in readable]))
         return readable[int(logits[:, class_index].argmax())][0]
 
-    def heat(self, source: Source, class_index: int) -> Image.Image | None:
+    def heat(self, part: Part, class_index: int) -> Image.Image | None:
         """The network's input with its Grad-CAM for a class; None where there is no map."""
         if self.predictor.kind == "embedding":
             self.no_map = "the network was given embeddings, not pictures"
         if self.no_map:
             return None
-        pixels = self.predictor.open(source)
+        pixels = self.predictor.open(part)
         if not isinstance(pixels, np.ndarray):
             return None
         network, preprocessing = self.predictor.network, self.predictor.bundle.preprocessing
@@ -118,28 +116,28 @@ class Pictures:
             return None
         return overlay(pixels, heat)
 
-    def figure(self, source: Source, caption: str, class_index: int | None = None) -> Figure:
+    def figure(self, part: Part, caption: str, class_index: int | None = None) -> Figure:
         """A file with a caption, and with its heat map for a class if one is given."""
         if class_index is not None:
-            source = self.moment(source, class_index)
+            part = self.moment(part, class_index)
         try:
-            pictures = [(page_picture(self.render(source)), caption)]
+            pictures = [(page_picture(self.render(part)), caption)]
         except SecondhandError as error:
-            return Figure([], caption, PathShortener("", [source.path])(str(error)))
-        heat = None if class_index is None else self.heat(source, class_index)
+            return Figure([], caption, PathShortener("", [part.path])(str(error)))
+        heat = None if class_index is None else self.heat(part, class_index)
         if heat is not None:
             name = self.predictor.classes[class_index or 0]
             pictures.append((page_picture(heat), f"where the network looked for {name}"))
-        return Figure(pictures, caption, Path(source.path).name + time_span(source))
+        return Figure(pictures, caption, Path(part.path).name + time_span(part))
 
 
-def time_span(source: Source) -> str:
+def time_span(part: Part) -> str:
     """Suffix of a file's name: the GPS time or the seconds that are shown; "" for a whole file."""
-    if source.at is not None:
-        return f", GPS {source.at:.1f} s"
-    if source.start is None or source.end is None:
+    if part.at is not None:
+        return f", GPS {part.at:.1f} s"
+    if part.start is None or part.end is None:
         return ""
-    return f", {source.start:.1f}–{source.end:.1f} s"  # noqa: RUF001
+    return f", {part.start:.1f}–{part.end:.1f} s"  # noqa: RUF001
 
 
 def page_picture(picture: Image.Image, side: int = SIDE) -> str:
@@ -163,7 +161,7 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
         places = np.linspace(0, len(rows) - 1, EXAMPLES).astype(int) if len(rows) else ()
         for place in dict.fromkeys(places):
             try:
-                picture = pictures.render(source_of(rows.iloc[place]))
+                picture = pictures.render(Part.of_row(rows.iloc[place]))
             except SecondhandError:  # listed among the files that could not be judged
                 continue
             small.append((page_picture(picture, SMALL), name))
@@ -188,7 +186,7 @@ def mistakes(
         caption = f"{row['best']} ({100 * row['probability']:.0f} %, {outcome}) · is {row['truth']}"
         if row["label_probability"] == row["label_probability"]:
             caption += f" ({100 * row['label_probability']:.0f} %)"
-        return pictures.figure(source_of(row), caption, numbers[row["best"]])
+        return pictures.figure(Part.of_row(row), caption, numbers[row["best"]])
 
     return [figure(row) for row in surest.to_dict("records")]
 
@@ -201,7 +199,7 @@ def refused_although_right(pictures: Pictures, evaluation: Evaluation) -> list[F
     rows = rows.assign(turn=rows.groupby("truth").cumcount())
     return [
         pictures.figure(
-            source_of(row), f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
+            Part.of_row(row), f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
         )
         for row in rows.sort_values("turn", kind="stable").head(SHOWN).to_dict("records")
     ]
@@ -220,7 +218,9 @@ def changed(
             f"is {row['truth']}: {row['before'] or 'no prediction'} ({percent(row['before_probability'])}) "
             f"→ {row['after'] or 'no prediction'} ({percent(row['after_probability'])})"
         )
-        figures.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), caption))
+        figures.append(
+            pictures.figure(Part.of_row(evaluation.predictions.iloc[row["row"]]), caption)
+        )
     return figures
 
 
@@ -229,14 +229,16 @@ def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation
     figures = []
     for row in suspects.head(SHOWN).to_dict("records"):
         caption = f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
-        figures.append(pictures.figure(source_of(evaluation.predictions.iloc[row["row"]]), caption))
+        figures.append(
+            pictures.figure(Part.of_row(evaluation.predictions.iloc[row["row"]]), caption)
+        )
     return figures
 
 
 class Shot(NamedTuple):
     """A file of a contact sheet, the number before its caption, the caption, and the section of the page."""
 
-    source: Source
+    part: Part
     number: str
     caption: str
     section: str = ""
@@ -251,16 +253,16 @@ def write_sheet(
     listed with the reason.
     """
     pictures = Pictures(predictor)
-    names = PathShortener("", [shot.source.path for shot in shots])
+    names = PathShortener("", [shot.part.path for shot in shots])
     with folder_beside(folder, replace=True) as beside:
         cards = []
-        for place, (source, number, caption, section) in enumerate(shots, start=1):
+        for place, (part, number, caption, section) in enumerate(shots, start=1):
             card = {"number": number, "caption": caption, "picture": "", "sound": ""}
             card["section"] = section
-            card["under"] = names(source.path) + time_span(source)
+            card["under"] = names(part.path) + time_span(part)
             try:
-                card["picture"] = page_picture(pictures.render(source))
-                if sound := flac(predictor, source):
+                card["picture"] = page_picture(pictures.render(part))
+                if sound := flac(predictor, part):
                     card["sound"] = f"{place:04d}.flac"
                     (beside / card["sound"]).write_bytes(sound)
             except SecondhandError as error:
@@ -271,13 +273,13 @@ def write_sheet(
     return folder / INDEX
 
 
-def flac(predictor: Predictor, source: Source) -> bytes:
+def flac(predictor: Predictor, part: Part) -> bytes:
     """A sound, or a span of one, as FLAC at the model's rate; b"" if the model is not of sounds."""
     if not isinstance(spectrogram := predictor.spectrogram, MelSettings):
         return b""
     import soundfile
 
-    signal = spectrogram.read(source.path, start=source.start, end=source.end, at=source.at)
+    signal = spectrogram.read(part)
     written = io.BytesIO()
     soundfile.write(written, signal, spectrogram.rate, format="FLAC", subtype="PCM_16")
     return written.getvalue()

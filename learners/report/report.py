@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
+from datasets.items import describe
 from datasets.items.labels import UNKNOWN
 from datasets.items.table import ItemTable
 from learners.cli.result import held_out_events
@@ -267,9 +268,9 @@ def facts(table: ItemTable) -> dict[str, str]:
         rest = len(table.background) - learned
         about["background"] = f"{learned} files for training, {rest} for validation and calibration"
     if table.near_duplicates:
-        about["near-duplicates"] = table.near_duplicates
+        about["near-duplicates"] = describe.near_duplicates(table.near_duplicates)
     if table.sessions:
-        about["capture sessions"] = table.sessions
+        about["capture sessions"] = describe.sessions(table.sessions)
     sampled = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, SAMPLED).astype(int))]
     if not paths:
         return about

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from datasets.core.part import Part
 from datasets.core.program import installed_commands
 from datasets.items.labels import names_of
 from datasets.items.table import ItemTable
-from datasets.spectrograms.pictures import source_of
 from learners.cli.result import part_name
 from learners.evaluation.before_after import Changes
 from learners.evaluation.figures import all_figures
@@ -303,4 +303,4 @@ def _mistake(pictures: Pictures, evaluation: Evaluation, one: Mapping[str, Any])
         f"{one['label']} {100 * one['probability']:.0f} %, {'missed' if one['present'] else 'wrong'} · "
         f"{row['truth'] or 'no label'}"
     )
-    return pictures.figure(source_of(row), caption, one["class_index"])
+    return pictures.figure(Part.of_row(row), caption, one["class_index"])

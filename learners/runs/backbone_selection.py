@@ -22,10 +22,10 @@ from torch.nn import functional
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items.preparing import infer_spectrogram, picture_cache
+from datasets.core.part import Part, parts_of
+from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.splits import split_units, stratified_folds
 from datasets.items.table import ItemTable
-from datasets.spectrograms.pictures import Source, source_of
 from datasets.spectrograms.windows import cut_windows, render_rows
 from learners.backbones.building import build, native_size
 from learners.backbones.hub import mel_of
@@ -197,7 +197,7 @@ def _training_items(table: ItemTable) -> pd.DataFrame:
 
 def _pictures(
     name: str, rows: pd.DataFrame, table: ItemTable, settings: Settings
-) -> tuple[list[Source], NDArray[np.int64]]:
+) -> tuple[list[Part], NDArray[np.int64]]:
     """Pictures of the items ``rows`` as this backbone is shown them, and for each the number of its item.
 
     Of signals these are spectrograms, with the settings of the backbone's training, if it brings any. Long
@@ -213,16 +213,15 @@ def _pictures(
             f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
         )
     if table.kind == "picture":
-        return [source_of(row) for row in rows.to_dict("records")], np.arange(len(rows))
+        return parts_of(rows), np.arange(len(rows))
     spectrogram = infer_spectrogram(table.kind, _training_items(table), settings.signal, mel)
     cache = picture_cache(settings.signal)
     windows, _ = cut_windows(rows, spectrogram, overlap=settings.signal.overlap)
     if len(windows) > WINDOWS:
         windows = windows.sample(WINDOWS, random_state=settings.train.seed).sort_index()
     windows, _ = render_rows(windows.reset_index(drop=True), spectrogram, cache)
-    sources = [source_of(window) for window in windows.to_dict("records")]
-    pictures = [cache.get(s.path, spectrogram, s.start, s.end, s.at) for s in sources]
-    return [Source(str(picture)) for picture in pictures], windows["item"].to_numpy()
+    pictures = [cache.get(window, spectrogram) for window in parts_of(windows)]
+    return [Part(str(picture)) for picture in pictures], windows["item"].to_numpy()
 
 
 def _evaluate_candidate(

@@ -149,7 +149,7 @@ def events_of(
                 label=_at(recording, threshold, exclusive).label,
             )
         rows += [
-            (row.path, row.label, row.start, row.end, row.probability)
+            (row.path, row.label, row.part.start, row.part.end, row.probability)
             for row in events.from_prediction(recording)
         ]
     return pd.DataFrame(rows, columns=[*COLUMNS, "probability"])

@@ -12,9 +12,9 @@ import pandas as pd
 
 from datasets.audio.decode import probe
 from datasets.core import progress
+from datasets.core.part import Part
 from datasets.items.labels import names_of
 from datasets.items.table import ItemTable
-from datasets.spectrograms.pictures import Source
 from learners.evaluation.calibration_metrics import fraction
 from learners.inference.predictor import Predictor
 from learners.runs.event_counts import events_of, joined, matches, rate_limits
@@ -88,16 +88,16 @@ def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str
     return facts
 
 
-def _windows(predictor: Predictor, spans: pd.DataFrame, complete: Set[str]) -> list[Source]:
+def _windows(predictor: Predictor, spans: pd.DataFrame, complete: Set[str]) -> list[Part]:
     """Windows of the recordings, at most about `MOST_WINDOWS`: of ``complete`` ones all, of others those with a span."""
     assert predictor.spectrogram is not None
-    windows = list[Source]()
+    windows = list[Part]()
     for name, of_it in spans.groupby("path", sort=False):
         path = str(name)
         if len(windows) > MOST_WINDOWS:
             break
-        for start, end in predictor.spectrogram.spans(path, overlap=predictor.bundle.overlap):
-            first, last = start or 0.0, np.inf if end is None else end
+        for window in predictor.spectrogram.spans(path, overlap=predictor.bundle.overlap):
+            first, last = window.start or 0.0, np.inf if window.end is None else window.end
             if path in complete or (of_it["start"].lt(last) & of_it["end"].gt(first)).any():
-                windows.append(Source(path, start, end))
+                windows.append(window)
     return windows

@@ -22,11 +22,12 @@ from fastai.torch_core import set_seed
 from torch import nn
 
 from datasets.core.errors import SecondhandError
-from datasets.images.boxes import Box
+from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import UNKNOWN
-from datasets.items.preparing import Loaded, picture_cache
+from datasets.items.preparing import Loaded
+from datasets.items.rendering import picture_cache
 from datasets.items.splits import split_units
 from datasets.loaders.blocks import (
     Augmentation,
@@ -37,7 +38,6 @@ from datasets.loaders.blocks import (
     dataloaders,
 )
 from datasets.spectrograms.pictures import cache_root
-from datasets.spectrograms.windows import item_rows
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones.building import (
@@ -340,13 +340,11 @@ def decoded_pictures(
     )
 
 
-def _pictures(
-    items: Loaded,
-) -> tuple[list[tuple[str, Box | None]], list[tuple[str, Box | None]]]:
-    """Paths and boxes of the training items, and of all other items of the run."""
+def _pictures(items: Loaded) -> tuple[list[Part], list[Part]]:
+    """The training items, and all other items of the run."""
     table, rows = items.table, items.rows
     train, *frames = (
-        [(item.path, item.box) for item in item_rows(frame)]
+        parts_of(frame)
         for frame in (
             rows.loc[rows["split"].eq("train")], rows, table.frame, table.background,
             table.unknown_items,

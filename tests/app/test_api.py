@@ -27,6 +27,7 @@ from app.api import routes
 from app.server import sweep
 from app.serving import Limits, Served, Site, Traffic
 from datasets.core.errors import SecondhandError
+from learners.inference.predictions import FIELDS
 from learners.inference.predictor import Prediction, Predictor
 from tests.app.conftest import LIMITS
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
@@ -125,7 +126,7 @@ def test_predictions_for_sound_have_windows(predict, tmp_path):
     assert len(answer["windows"]) == len(right.windows) > 4
     for window, expected in zip(answer["windows"], right.windows, strict=True):
         assert_close(window, expected)
-        assert window["start"] == pytest.approx(expected.start)
+        assert window["start"] == pytest.approx(expected.part.start)
 
 
 def test_sound_is_predicted_at_a_moment(predict, tmp_path):
@@ -226,7 +227,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
     assert set(described) == {"/predict", "/predict_many", "/models"}
     properties = described["/predict"]["returns"][0]["type"]["items"]["properties"]
     hidden = {"path", "known", "box", "detection"}
-    assert set(properties) == {*Prediction._fields} - hidden | {"file", "rule"}
+    assert set(properties) == {*FIELDS} - hidden | {"file", "rule"}
     assert properties["probability"] == {"type": "number"}
     models = client.predict(api_name="/models")
     assert [model["name"] for model in models] == list(up.models)

@@ -12,8 +12,8 @@ from app.feedback import Feedback
 from app.interface import build_page
 from app.serving import Served, Site
 from app.views import Query, judge, model_rule, rule_words
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from datasets.spectrograms.pictures import Source
 from learners.inference.predictor import Predictor
 from learners.uncertainty.operating_points import OperatingPoints
 from learners.uncertainty.tree import Tree
@@ -47,7 +47,7 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
     assert isinstance(dial, PointsDial)
     predictor = site.models[name].predictor
     paths, *outputs = predictor.outputs(map(str, files))
-    sources = [Source(path) for path in paths]
+    sources = [Part(path) for path in paths]
     answers = predictor.decide(sources, *outputs)
     table = OperatingPoints.of(predictor.bundle.metrics)
     counts = set()

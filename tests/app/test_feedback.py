@@ -15,6 +15,7 @@ import app.feedback
 from app.corrected import corrections_tab
 from app.feedback import Feedback
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.items.splits import groups_from_names
 from datasets.items.table import load_table
 from learners.inference.predictions import Prediction
@@ -61,7 +62,7 @@ def test_corrections_are_grouped_by_the_names_of_their_files(tmp_path, pictures)
 
 def test_the_prediction_that_was_shown_is_kept_with_the_best_guess(tmp_path, pictures):
     feedback = Feedback(tmp_path / "kept")
-    shown = Prediction(pictures[0], "unknown", "cow", 0.61, AMBIGUOUS, (), float("nan"))
+    shown = Prediction(Part(pictures[0]), "unknown", "cow", 0.61, AMBIGUOUS, (), float("nan"))
     feedback.save(pictures[0], "dog", kind="picture", shown=shown, model="farm")
     (row,) = pd.read_csv(feedback.table, dtype=str).to_dict("records")
     assert (row["label"], row["predicted"], row["best"]) == ("dog", "unknown", "cow")

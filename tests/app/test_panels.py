@@ -18,7 +18,7 @@ from app.panels import (
     trigger,
 )
 from datasets.audio.settings import MelSettings
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, colours, strain, tone, tones
 from tests.app.test_views import DOUBT, SURE
@@ -81,7 +81,9 @@ def test_svg_is_well_formed_and_escaped():
     for svg in (
         panel_svg(panel),
         timeline(
-            [SURE._replace(start=0.0, end=1.0), DOUBT._replace(start=0.5, end=1.5)], ["cat"], 2
+            [SURE._replace(part=Part("a", 0.0, 1.0)), DOUBT._replace(part=Part("a", 0.5, 1.5))],
+            ["cat"],
+            2,
         ),
     ):
         ElementTree.fromstring(f"<div>{svg}</div>")
@@ -93,7 +95,7 @@ def test_svg_is_well_formed_and_escaped():
 def test_the_panel_of_a_picture_is_the_input_of_the_network(tmp_path):
     predictor = Predictor(colours())
     file = write_pictures(tmp_path, per_class=1) / "red" / "red_000.jpg"
-    input_panel, heat_panel = input_panels(predictor, Source(str(file)), 2)
+    input_panel, heat_panel = input_panels(predictor, Part(str(file)), 2)
     np.testing.assert_array_equal(
         np.asarray(input_panel.picture).transpose(2, 0, 1), predictor.open(str(file))
     )
@@ -104,16 +106,16 @@ def test_the_panel_of_a_picture_is_the_input_of_the_network(tmp_path):
 def test_the_axes_of_a_sound_are_seconds_and_hertz(tmp_path):
     predictor = Predictor(tones())
     file = tone(tmp_path / "a.wav", "low", "high", "high")
-    (panel,) = input_panels(predictor, Source(str(file), 1.0, 2.0), None)
+    (panel,) = input_panels(predictor, Part(str(file), 1.0, 2.0), None)
     assert [name for _, name in panel.x] == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
     assert "500" in [name for _, name in panel.y]
     assert "(s)" in panel.x_label
     assert "(Hz" in panel.y_label
     np.testing.assert_array_equal(
-        np.asarray(panel.picture).transpose(2, 0, 1), predictor.open(Source(str(file), 1.0, 2.0))
+        np.asarray(panel.picture).transpose(2, 0, 1), predictor.open(Part(str(file), 1.0, 2.0))
     )
     short = tone(tmp_path / "b.wav", "low", rate=16_000)
-    (padded,) = input_panels(predictor, Source(str(short)), None)
+    (padded,) = input_panels(predictor, Part(str(short)), None)
     assert padded.x[0] == (0.0, "0")
 
 
@@ -125,7 +127,7 @@ def test_strain_has_a_panel_for_each_duration_and_one_search_for_its_moment(
     tmp_path, layout, first
 ):
     predictor = Predictor(bursts(layout))
-    source = trigger(predictor, Source(str(strain(tmp_path / "a.hdf5"))))
+    source = trigger(predictor, Part(str(strain(tmp_path / "a.hdf5"))))
     assert source.at == pytest.approx(MOMENT, abs=0.05)
     panels = input_panels(predictor, source, 0)
     assert [panel.x[0][1] for panel in panels[:-1]] == first

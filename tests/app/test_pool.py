@@ -77,7 +77,7 @@ def test_a_burst_is_labelled_at_once(card: Path, served: Served) -> None:
     """Its photos are turned over by previous and next; one of them may have another label."""
     labelling = Labelling(served, card, card.parent)
     ready(labelling)
-    number = {Path(one.source.path).name: n for n, one in enumerate(labelling.order)}
+    number = {Path(one.part.path).name: n for n, one in enumerate(labelling.order)}
     first, second, third, fourth, fifth = (number[f"IMG_{n}.jpg"] for n in range(5))
     assert labelling.burst(second) == [first, second, third]
     assert [labelling.beside(second, step) for step in (-1, 1)] == [first, third]
@@ -123,13 +123,13 @@ def test_labels_are_in_a_table_that_training_and_labelling_read(pool: Path, serv
     labelling.save(0, "cyan")
     rows, rejected, *_ = read_rows(pool.parent / "new-labels.csv")
     assert (rows["label"].tolist(), rejected) == (["unknown", "green", "cyan"], [])
-    assert rows["path"].tolist() == [labelling.order[n].source.path for n in (2, 1, 0)]
+    assert rows["path"].tolist() == [labelling.order[n].part.path for n in (2, 1, 0)]
 
     again = Labelling(served, pool, pool.parent)
     ready(again)
-    assert [s.source for s in again.order] == [s.source for s in labelling.order]
+    assert [s.part for s in again.order] == [s.part for s in labelling.order]
     assert (again.after(-1), again.labelled) == (3, 3)
-    Path(again.order[3].source.path).unlink()
+    Path(again.order[3].part.path).unlink()
     assert again.after(-1) == 4, "one that has gone is passed over"
 
 
@@ -149,7 +149,7 @@ def test_labels_are_written_where_the_page_was_started_or_where_told(
         labelling.save(2, "red")
         table = (tables or Path()).resolve() / "new-labels.csv"
         rows = read_rows(table).frame
-        assert rows["path"].tolist() == [labelling.order[2].source.path]
+        assert rows["path"].tolist() == [labelling.order[2].part.path]
         assert str(labelling.table.file) in caplog.text
         assert "--data" in labelling.next_command(str)
         again = open_labelling(served, pool, tables)
@@ -184,7 +184,7 @@ def test_no_folder_above_the_pool_is_on_the_page(pool: Path, served: Served) -> 
     ready(alike)
     example = pool / "red/red_000.jpg"
     pages = [labelling.html(0, 1), alike.html(str(example), None)]
-    missing = Path(labelling.order[1].source.path)
+    missing = Path(labelling.order[1].part.path)
     missing.unlink()
     pages.append(labelling.html(1, 2))
     assert "This file cannot be shown" in pages[-1]
@@ -230,7 +230,7 @@ def test_an_audit_is_labelled_in_its_own_table(
     labelling = open_labelling(served, table)
     ready(labelling)
     names = [Path(path).name for path in rows["path"]]
-    assert [Path(s.source.path).name for s in labelling.order] == names
+    assert [Path(s.part.path).name for s in labelling.order] == names
     page = labelling.html(0, 1)
     assert "data:image/" in page
     assert str(pool.parent) not in page

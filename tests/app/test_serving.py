@@ -13,7 +13,7 @@ from app.interface import build_page
 from app.server import serve
 from app.serving import Busy, Limits, Served, Site, load, load_each
 from datasets.core.errors import SecondhandError
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from tests.app.sites import colours
@@ -95,9 +95,9 @@ def wait_until_started(served: Served) -> None:
 
 def test_waiting_requests_are_predicted_in_one_batch(slow, files):
     expected = list(Predictor(colours()).predict(files[:5]))
-    first = slow.submit(Source(files[0]))
+    first = slow.submit(Part(files[0]))
     wait_until_started(slow)
-    others = [slow.submit(Source(file)) for file in files[1:5]]
+    others = [slow.submit(Part(file)) for file in files[1:5]]
     slow.predictor.go.set()
     answers = [future.result(20) for future in (first, *others)]
     assert slow.predictor.batches == [1, 4]
@@ -107,21 +107,21 @@ def test_waiting_requests_are_predicted_in_one_batch(slow, files):
 
 
 def test_a_full_queue_is_busy_and_its_requests_are_predicted(slow, files):
-    accepted = [slow.submit(Source(files[0]))]
+    accepted = [slow.submit(Part(files[0]))]
     wait_until_started(slow)
-    accepted += [slow.submit(Source(files[1])) for _ in range(6)]
+    accepted += [slow.submit(Part(files[1])) for _ in range(6)]
     for _ in range(6):
         with pytest.raises(Busy, match="6 requests"):
-            slow.submit(Source(files[1]))
-    slow.submit(Source(files[2]), admitted=True)
+            slow.submit(Part(files[1]))
+    slow.submit(Part(files[2]), admitted=True)
     slow.predictor.go.set()
     assert all(future.result(20).label for future in accepted)
 
 
 def test_a_failing_request_leaves_the_others(slow, files):
-    blocker = slow.submit(Source(files[0]))
+    blocker = slow.submit(Part(files[0]))
     wait_until_started(slow)
-    futures = [slow.submit(Source(name)) for name in (files[0], "cursed.jpg", files[1])]
+    futures = [slow.submit(Part(name)) for name in (files[0], "cursed.jpg", files[1])]
     slow.predictor.go.set()
     assert blocker.result(20).label
     assert futures[0].result(20).label
@@ -131,11 +131,11 @@ def test_a_failing_request_leaves_the_others(slow, files):
 
 
 def test_cancelled_requests_are_not_predicted(slow, files):
-    slow.submit(Source(files[0]))
+    slow.submit(Part(files[0]))
     wait_until_started(slow)
-    cancelled = slow.submit(Source(files[1]))
+    cancelled = slow.submit(Part(files[1]))
     assert cancelled.cancel()
-    pending = slow.submit(Source(files[2]))
+    pending = slow.submit(Part(files[2]))
     slow.predictor.go.set()
     pending.result(20)
     assert slow.predictor.batches == [1, 1]
@@ -145,7 +145,7 @@ def test_closing_cancels_the_queue(files):
     served = Served("a", Predictor(colours()))
     served.close()
     with pytest.raises(SecondhandError, match="closing"):
-        served.submit(Source(files[0]))
+        served.submit(Part(files[0]))
 
 
 def test_models_are_named_by_their_runs(tmp_path):

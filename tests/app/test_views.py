@@ -25,7 +25,9 @@ from app.views import (
     table_html,
     without_paths,
 )
+from datasets.core.part import Part
 from learners.cli.settings import ConfidenceSettings
+from learners.inference.predictions import FIELDS
 from learners.inference.predictor import Prediction
 from learners.templates import percent
 from learners.uncertainty.arrays import Outputs
@@ -42,12 +44,14 @@ from learners.uncertainty.gates import (
 from learners.uncertainty.thresholds import Threshold
 
 NAN = float("nan")
-SURE = Prediction("/tmp/x/a.jpg", "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4)
+SURE = Prediction(
+    Part("/tmp/x/a.jpg"), "cat", "cat", 0.97, Reason(), [("cat", 0.97), ("dog", 0.03)], 0.4
+)
 DOUBT = SURE._replace(label="unknown", probability=0.6, reason=AMBIGUOUS)
 OUTLIER = SURE._replace(label="unknown", reason=OUT_OF_DISTRIBUTION, distance_p=0.01)
 NONE = DOUBT._replace(reason=BACKGROUND)
 EMPTY = Reason(Why.BAD_FILE, "empty file")
-BAD = Prediction("/tmp/x/b.jpg", "unknown", "", NAN, EMPTY, [], NAN)
+BAD = Prediction(Part("/tmp/x/b.jpg"), "unknown", "", NAN, EMPTY, [], NAN)
 RULE = Rule(0.95, 0.05)
 FITTED = Temperature(1.2, 1.1, 1.3, 100)
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
@@ -84,7 +88,7 @@ def test_the_threshold_moves_the_answer_and_its_windows():
     assert judge(NONE, threshold_rule(0.0)) == NONE
     assert judge(DOUBT, RULE) is DOUBT
     assert judge(DOUBT._replace(distance_p=NAN), threshold_rule(0.6)).label == "cat"
-    long = SURE._replace(windows=(DOUBT._replace(start=0.0, end=1.0), SURE))
+    long = SURE._replace(windows=(DOUBT._replace(part=Part("/tmp/x/a.jpg", 0.0, 1.0)), SURE))
     assert [window.label for window in judge(long, threshold_rule(0.5)).windows] == ["cat", "cat"]
 
 
@@ -129,7 +133,7 @@ def test_the_reason_of_unknown_is_in_the_text(answer, words):
 
 def test_names_and_reasons_are_escaped():
     evil = SURE._replace(
-        path=f"/tmp/x/{EVIL.replace('/', '')}.jpg", label=EVIL, best=EVIL,
+        part=Part(f"/tmp/x/{EVIL.replace('/', '')}.jpg"), label=EVIL, best=EVIL,
         reason=Reason(Why.BAD_FILE, EVIL), top=[(EVIL, 0.5)],
     )  # fmt: skip
     for html in (answer_html(evil, RULE, FITTED), table_html([evil], RULE)):
@@ -220,7 +224,7 @@ def test_the_events_of_a_recording_come_before_the_recording_as_a_whole(exclusiv
     labels = ["cat", "unknown", "cat" if exclusive else "cat|dog", "cat"]
     windows = tuple(
         (DOUBT if label == "unknown" else SURE)._replace(
-            label=label, start=5.0 * n, end=5.0 * n + 5
+            label=label, part=Part("/tmp/x/a.wav", 5.0 * n, 5.0 * n + 5)
         )
         for n, label in enumerate(labels)
     )
@@ -257,7 +261,7 @@ def test_a_broken_file_is_not_unknown():
 def test_the_csv_has_the_columns_of_the_command():
     rows = list(csv.DictReader(io.StringIO(answers_csv([SURE, BAD]))))
     hidden = ("windows", "known", "branch", "box", "detection", "offset")
-    assert list(rows[0]) == [name for name in Prediction._fields if name not in hidden]
+    assert list(rows[0]) == [name for name in FIELDS if name not in hidden]
     assert rows[0]["path"] == "a.jpg"
     assert rows[0]["probability"] == "0.970000"
     assert rows[0]["top"] == '[["cat", 0.97], ["dog", 0.03]]'
@@ -265,7 +269,7 @@ def test_the_csv_has_the_columns_of_the_command():
 
 
 def test_corrected_labels_are_in_table_and_csv_without_formulas():
-    formula_names = DOUBT._replace(path="/x/=1+1.jpg", best="@home")
+    formula_names = DOUBT._replace(part=Part("/x/=1+1.jpg"), best="@home")
     page = Seen(table_html([SURE, formula_names], RULE, {1: EVIL}))
     assert "corrected" in page.text
     assert "script" not in page.tags

@@ -7,6 +7,7 @@ from PIL import Image
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.render import main, render
 from datasets.spectrograms.pictures import PictureCache
 from tests.datasets.sources.strain import BURST, START, frame
@@ -59,7 +60,7 @@ def test_long_recording_is_one_picture_a_window(tmp_path, options):
     assert names == ["long_00000.00s.png", "long_00000.50s.png", "long_00001.00s.png"]
     spectrogram = MelSettings.infer([], rate=RATE, window=1.0)
     np.testing.assert_array_equal(
-        pixels(tmp_path / "out" / names[1]), spectrogram.picture(path, start=0.5, end=1.5)
+        pixels(tmp_path / "out" / names[1]), spectrogram.picture(Part(path, start=0.5, end=1.5))
     )
 
 
@@ -68,7 +69,7 @@ def test_at_a_moment(tmp_path, options):
     assert main([str(path), *options, "--window", "0.5", "--at", "1.5"]) == 0
     spectrogram = MelSettings.infer([], rate=RATE, window=0.5)
     np.testing.assert_array_equal(
-        pixels(tmp_path / "out" / "long.png"), spectrogram.picture(path, at=1.5)
+        pixels(tmp_path / "out" / "long.png"), spectrogram.picture(Part(path, at=1.5))
     )
 
 

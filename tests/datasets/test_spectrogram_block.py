@@ -13,12 +13,18 @@ from fastai.torch_core import set_seed
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import parts_of
 from datasets.images.opening import Preprocessing, pixels
-from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
+from datasets.loaders.blocks import (
+    SignalAugmentation,
+    SpectrogramBlock,
+    dataloaders,
+    labelled_items,
+)
 from datasets.sources import glitches, sounds
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.pictures import PictureCache
-from datasets.spectrograms.windows import item_rows, render_rows
+from datasets.spectrograms.windows import render_rows
 
 pytestmark = pytest.mark.slow
 
@@ -52,37 +58,27 @@ def loaders(case: Any, strength: float = 0.0, **options: Any) -> Any:
     return dataloaders(frame, block, classes, **{"bs": 4, "workers": 0, **options})
 
 
-def limits(item: Any) -> dict[str, float | None]:
-    span = {"start": item.start, "end": item.end, "at": item.gps}
-    return {name: None if value != value else value for name, value in span.items()}
-
-
 def test_all_routes_give_the_same_picture(case: Any) -> None:
     frame, spectrogram, cache = case
     dls = loaders(case)
-    valid = item_rows(frame.loc[frame["split"].eq("valid")])
+    valid = parts_of(frame.loc[frame["split"].eq("valid")])
     for item, (opened, _) in zip(valid, dls.valid_ds, strict=True):
-        picture = spectrogram.picture(item.path, **limits(item))
-        stored = cache.get(item.path, spectrogram, item.start, item.end, item.gps)
+        picture = spectrogram.picture(item)
+        stored = cache.get(item, spectrogram)
         assert np.asarray(Image.open(stored).convert("RGB")).tobytes() == picture.tobytes()
         assert np.asarray(opened).tobytes() == LOOK.fit(Image.fromarray(picture)).tobytes()
-    assert (
-        len({cache.get(i.path, spectrogram, i.start, i.end, i.gps) for i in item_rows(frame)}) == 6
-    )
+    assert len({cache.get(item, spectrogram) for item in parts_of(frame)}) == 6
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int) -> None:
     frame, spectrogram, _ = case
     part = frame.loc[frame["split"].eq("valid")]
-    fitted = [
-        pixels(LOOK.fit(Image.fromarray(spectrogram.picture(i.path, **limits(i)))))
-        for i in item_rows(part)
-    ]
+    fitted = [pixels(LOOK.fit(Image.fromarray(spectrogram.picture(i)))) for i in parts_of(part)]
     mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (LOOK.mean, LOOK.std))
     expected = torch.as_tensor((np.stack(fitted) / 255.0 - mean) / std, dtype=torch.float32)
     dls = loaders(case, strength=1.0, workers=workers)
-    for loader in (dls.valid, dls.test_dl(item_rows(part), with_labels=True)):
+    for loader in (dls.valid, dls.test_dl(labelled_items(part), with_labels=True)):
         batch = torch.cat([torch.Tensor(x) for x, _ in loader])
         torch.testing.assert_close(batch, expected, atol=1e-6, rtol=1e-6)
 

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from datasets.core.part import Part
 from datasets.items.table import ItemTable
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
-from learners.inference.predictions import Prediction
+from learners.inference.predictions import FIELDS, Prediction
 from learners.model.bundle import Bundle
 from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.decision import Confidence
@@ -88,9 +89,9 @@ def make_evaluation(
             best = bundle.classes[decided.best[n]]
             label = names[decided.label[n]] if decided.label[n] >= 0 else "unknown"
             row = Prediction(
-                path, label, best, float(decided.probability[n]), decided.reason[n], [],
+                Part(path), label, best, float(decided.probability[n]), decided.reason[n], [],
                 float(decided.distance_p[n]),
-            )._asdict()  # fmt: skip
+            ).record()  # fmt: skip
             if n >= count - silent:
                 row |= {"label": "unknown", "best": "", "probability": np.nan}
                 row |= {"reason": "no signal", "distance_p": np.nan}
@@ -99,7 +100,7 @@ def make_evaluation(
             rows.append(row | {"truth": truth, "split": split, "gps": None})
         all_logits.append(logits)
         all_features.append(features)
-    columns = [*Prediction._fields, "truth", "split", "gps"]
+    columns = [*FIELDS, "truth", "split", "gps"]
     frame = pd.DataFrame(rows, columns=columns).drop(columns=["windows"])
     if ancestors := confidence.ancestors:
         frame["ancestors"] = ["|".join(ancestors.get(truth, ())) for truth in frame["truth"]]

@@ -26,7 +26,7 @@ from datasets.core.scanning import find_files
 from datasets.images.opening import open_picture
 from learners.backbones.building import NetworkSpec, build
 from learners.cli import console
-from learners.inference.predictor import Prediction
+from learners.inference.predictions import FIELDS
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.search import main as search
@@ -109,11 +109,7 @@ def test_jsonl_has_the_same_answers(model, folder, capsys):
     main([model, str(folder), "--top", "2", "--format", "jsonl"])
     lines = lines_of(capsys)
     assert [list(line) for line in lines] == [
-        [
-            f
-            for f in Prediction._fields
-            if f not in ("known", "branch", "box", "detection", "offset")
-        ]
+        [f for f in FIELDS if f not in ("known", "branch", "box", "detection", "offset")]
         + ["time", "latitude", "longitude", "deployment"]
     ] * 9
     assert [line["best"] for line in lines] == [row["best"] for row in rows]

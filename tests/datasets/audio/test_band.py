@@ -12,7 +12,8 @@ import soundfile
 
 from datasets.audio.band import Band, are_outside, labelled_band, show_band
 from datasets.audio.settings import MelSettings
-from datasets.items.preparing import _log_frequencies, infer_spectrogram
+from datasets.items.describe import frequencies
+from datasets.items.rendering import infer_spectrogram
 from datasets.items.settings import SignalSettings
 from datasets.items.table import load_table
 from tests.datasets.files import write
@@ -86,19 +87,17 @@ def bats(tmp_path: Path) -> pd.DataFrame:
     return load_table(tmp_path).frame
 
 
-def test_ravens_limits_choose_the_band_of_a_run(bats, caplog):
+def test_ravens_limits_choose_the_band_of_a_run(bats):
     settings = infer_spectrogram("sound", bats, SignalSettings())
     assert (settings.rate, settings.fmax) == (384_000, 77_500)
     assert settings.fmin == pytest.approx(30_400, abs=1)
-    with caplog.at_level(logging.INFO):
-        _log_frequencies(settings, bats)
-    assert "show 30.4 kHz to 77.5 kHz (labels up to 62 kHz)" in caplog.text
+    ((_, line),) = frequencies(settings, bats)
+    assert "show 30.4 kHz to 77.5 kHz (labels up to 62 kHz)" in line
     chosen = infer_spectrogram("sound", bats, SignalSettings(spectrogram="{fmax: 16000}"))
     assert chosen.fmax == 16_000
-    caplog.clear()
-    _log_frequencies(replace_band(chosen), bats)
-    assert caplog.records[-1].levelno == logging.WARNING
-    assert "8 of 8 labels reach out of" in caplog.text
+    *_, (level, line) = frequencies(replace_band(chosen), bats)
+    assert level == logging.WARNING
+    assert "8 of 8 labels reach out of" in line
 
 
 def replace_band(settings: MelSettings) -> MelSettings:
@@ -106,7 +105,7 @@ def replace_band(settings: MelSettings) -> MelSettings:
 
 
 @pytest.mark.parametrize(("slowed", "level"), [(1, logging.WARNING), (2, logging.INFO)])
-def test_slowed_recordings_are_told(tmp_path, caplog, slowed, level):
+def test_slowed_recordings_are_told(tmp_path, slowed, level):
     paths = [
         tmp_path / ("a_TE10.wav" if slowed else "a.wav"),
         tmp_path / ("b_te10.wav" if slowed > 1 else "b.wav"),
@@ -114,11 +113,9 @@ def test_slowed_recordings_are_told(tmp_path, caplog, slowed, level):
     for path in paths:
         soundfile.write(path, np.random.default_rng(0).uniform(-0.1, 0.1, 44_100), 44_100)
     frame = pd.DataFrame({"path": map(str, paths), "label": ["a", "b"]})
-    with caplog.at_level(logging.INFO):
-        _log_frequencies(MelSettings(window=1.0), frame)
-    (record,) = caplog.records
-    assert record.levelno == level
-    assert f"{slowed} of 2, such as {paths[0]}, 10 times" in caplog.text
+    ((told, line),) = frequencies(MelSettings(window=1.0), frame)
+    assert told == level
+    assert f"{slowed} of 2, such as {paths[0]}, 10 times" in line
 
 
 def test_a_call_of_ultrasound_is_in_the_picture(tmp_path):

@@ -17,6 +17,7 @@ from scipy.signal import detrend, lfilter_zi
 from datasets.audio import harmonic, mel
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms.settings import RENDERER_VERSION, colour_table
 from tests.datasets.audio import kaldi
@@ -224,7 +225,7 @@ class TestPicture:
         spectrogram = MelSettings(rate=8000, window=1.0)
         for span, first in (({}, 8000), ({"start": 2, "end": 3}, 16_000), ({"at": 1.0}, 4000)):
             part = noise[first : first + 8000]
-            read = spectrogram.read(path, **span)
+            read = spectrogram.read(Part(str(path), **span))
             np.testing.assert_allclose(read, detrend(part), atol=1e-4)
 
     def test_no_signal(self):
@@ -395,7 +396,7 @@ def test_of_hours_that_only_the_header_claims_what_is_there_is_cut(tmp_path):
     data[22:26] = (200_000_000).to_bytes(4, "big")
     path.write_bytes(data)
     spectrogram = MelSettings(rate=8000, window=0.5)
-    assert spectrogram.spans(path) == [(n / 2, n / 2 + 0.5) for n in range(10)]
+    assert spectrogram.spans(path) == [Part(str(path), n / 2, n / 2 + 0.5) for n in range(10)]
 
 
 class TestKaldi:

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.embeddings import reading
 from datasets.embeddings.reading import has_embeddings, read_embeddings
 from datasets.embeddings.vectors import Vectors
-from datasets.spectrograms.pictures import Source
 
 VALUES = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 PATHS = [f"{n}.jpg" for n in range(5)]
@@ -188,12 +188,12 @@ def test_rows_that_cannot_be_used_are_listed_and_the_others_found(tmp_path):
     ]  # fmt: skip
     assert "row 3 of a.parquet" in rejected[0].reason
     assert used_rows.index.tolist() == [0, 2]
-    np.testing.assert_array_equal(vectors[Source("a", 0.0)], VALUES[0])
-    np.testing.assert_array_equal(vectors[Source("b")], VALUES[2])
-    for missing in (Source("a"), Source("z"), Source("a", 3.0)):
+    np.testing.assert_array_equal(vectors[Part("a", 0.0)], VALUES[0])
+    np.testing.assert_array_equal(vectors[Part("b")], VALUES[2])
+    for missing in (Part("a"), Part("z"), Part("a", 3.0)):
         with pytest.raises(SecondhandError):
             vectors[missing]
-    assert [source.path for source in vectors.sources()] == ["a", "a", "b", "c"]
+    assert [source.path for source in vectors.parts()] == ["a", "a", "b", "c"]
 
 
 def test_another_network_or_width_is_refused_by_name(tmp_path):

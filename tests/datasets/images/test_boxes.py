@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from datasets.images.boxes import Box, box_in_picture
+from datasets.core.part import Box, Part
+from datasets.images.boxes import box_in_picture, crop_to
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.images.opening import Preprocessing
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
@@ -34,7 +35,9 @@ PATCH = Box(600 / 800, 100 / 400, 100 / 800, 50 / 400)
 
 
 def test_a_crop_is_the_square_around_the_box_with_a_margin(scene: str) -> None:
-    crop = np.asarray(PictureOpener(LOOK, 1.0, None).open_for_page(scene, 400, PATCH), float)
+    crop = np.asarray(
+        PictureOpener(LOOK, 1.0, None).open_for_page(Part(scene, box=PATCH), 400), float
+    )
     # 1.2 times the longer side, 100 pixels, with the patch in its middle.
     assert crop.shape == (120, 120, 3)
     red = (crop[..., 0] > 200) & (crop[..., 1] < 60)
@@ -45,20 +48,20 @@ def test_a_crop_is_the_square_around_the_box_with_a_margin(scene: str) -> None:
 
 def test_a_box_in_the_corner_is_moved_into_the_picture_and_a_large_one_is_all_of_it() -> None:
     picture = Image.new("RGB", (800, 400))
-    assert Box(0, 0, 0.1, 0.1).crop(picture).size == (96, 96)
-    assert Box(0.9, 0.5, 0.1, 0.5).crop(picture).size == (240, 240)
-    assert Box(0, 0, 1, 1).crop(picture).size == (800, 400)
+    assert crop_to(Box(0, 0, 0.1, 0.1), picture).size == (96, 96)
+    assert crop_to(Box(0.9, 0.5, 0.1, 0.5), picture).size == (240, 240)
+    assert crop_to(Box(0, 0, 1, 1), picture).size == (800, 400)
 
 
 def test_the_store_keeps_each_box_of_a_picture_by_itself(scene: str, tmp_path: Path) -> None:
     plain = PictureOpener(LOOK, 0.35, None)
     stored = PictureOpener(LOOK, 0.35, DecodedPictures(tmp_path / "cache", max_bytes=2**24))
-    boxes = [None, PATCH, Box(0.7, 0.2, 0.2, 0.3)]
+    parts = [Part(scene, box=box) for box in (None, PATCH, Box(0.7, 0.2, 0.2, 0.3))]
     for name in ("open_for_training", "open_for_validation"):
-        expected = [getattr(plain, name)(scene, box).tobytes() for box in boxes]
+        expected = [getattr(plain, name)(part).tobytes() for part in parts]
         assert len({*expected}) == 3
         for _ in range(2):
-            assert [getattr(stored, name)(scene, box).tobytes() for box in boxes] == expected
+            assert [getattr(stored, name)(part).tobytes() for part in parts] == expected
 
 
 def test_a_small_box_is_decoded_at_full_size(tmp_path: Path) -> None:
@@ -67,8 +70,8 @@ def test_a_small_box_is_decoded_at_full_size(tmp_path: Path) -> None:
     Image.fromarray(noise).save(path, quality=95)
     box = Box(0.5, 0.5, 0.05, 0.05)
     with Image.open(path) as picture:
-        expected = LOOK.fit(box.crop(picture.convert("RGB")))
-    opened = PictureOpener(LOOK, 1.0, None).open_for_validation(str(path), box)
+        expected = LOOK.fit(crop_to(box, picture.convert("RGB")))
+    opened = PictureOpener(LOOK, 1.0, None).open_for_validation(Part(str(path), box=box))
     np.testing.assert_array_equal(np.asarray(opened), np.asarray(expected))
 
 
@@ -111,9 +114,9 @@ def test_loaders_give_the_crops_that_prediction_sees(scene: str, tmp_path: Path)
     dls = dataloaders(pd.DataFrame(rows), block, classes, bs=3, workers=0)
     x, y = dls.valid.one_batch()
     opener = PictureOpener(LOOK, 1.0, None)
-    boxes = [(scene, PATCH), (scene, Box(0.1, 0.1, 0.2, 0.2)), (str(other), None)]
-    for batch, item in zip(x, boxes, strict=True):
-        expected = np.asarray(opener.open_for_validation(*item), np.float32) / 255
+    parts = [Part(scene, box=PATCH), Part(scene, box=Box(0.1, 0.1, 0.2, 0.2)), Part(str(other))]
+    for batch, part in zip(x, parts, strict=True):
+        expected = np.asarray(opener.open_for_validation(part), np.float32) / 255
         expected = (expected - LOOK.mean) / LOOK.std
         np.testing.assert_allclose(batch.permute(1, 2, 0), expected, atol=1e-5)
     assert y.tolist() == [2, 1, 0]

@@ -18,7 +18,8 @@ from PIL import Image, ImageEnhance
 
 from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.images import decoded
+from datasets.core.part import Part
+from datasets.images import boxes, decoded
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing, open_picture
 from datasets.loaders.augment import Lighting
@@ -67,7 +68,7 @@ def decoded_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(path)
         return open_picture(path, **options)
 
-    monkeypatch.setattr(decoded, "open_picture", spy)
+    monkeypatch.setattr(boxes, "open_picture", spy)
     return paths
 
 
@@ -249,8 +250,8 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, decoded_p
     bad = str(tmp_path / "bad.jpg")
     Path(bad).write_bytes(b"\xff\xd8\xff\xe0 cut short")
     prepared = PictureOpener(LOOK, 0.5, store)
-    sources = [(photo, None) for photo in photos]
-    keep_decoded(prepared, [*sources[:30], (bad, None)], [(bad, None), *sources[30:]])
+    parts = [Part(photo) for photo in photos]
+    keep_decoded(prepared, [*parts[:30], Part(bad)], [Part(bad), *parts[30:]])
     assert decoded_paths == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
     assert store._bytes[0] == sum(decoded.decoded_store(tmp_path / "cache").sizes()) > 0
@@ -264,7 +265,7 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, decoded_p
 
 def test_a_picture_to_train_on_is_decoded_once_for_both_ways(photo, store, decoded_paths):
     prepared = PictureOpener(LOOK, 0.5, store)
-    prepared.keep(str(photo), training=True)
+    prepared.keep(Part(str(photo)), training=True)
     prepared.open_for_training(str(photo))
     prepared.open_for_validation(str(photo))
     assert decoded_paths == [str(photo)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.items.clock import Clock, TimeAndPlace, iso
 from datasets.items.deployments import Deployment, read_deployments
 from tests.datasets.audio.recordings import recording
@@ -71,7 +72,7 @@ def test_names_of_recorders_tell_the_time(tmp_path, name, expected):
 def test_a_slowed_recording_passes_slower_than_the_clock(tmp_path: Path) -> None:
     file = recording(tmp_path / "20190604_221500Z.wav", guano="TE: 10\n")
     clock = Clock()
-    assert clock.columns(file, 20.0)["time"] == "2019-06-04T22:15:02+00:00"
+    assert clock.columns(Part(file, 20.0))["time"] == "2019-06-04T22:15:02+00:00"
     (line,) = clock.remarks()
     assert f"time expansion): 1 of 1, such as {file}, 10 times" in line
 

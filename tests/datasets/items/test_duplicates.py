@@ -14,13 +14,15 @@ import soundfile
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from datasets.core.part import Part
 from datasets.images import opening
 from datasets.images.opening import open_picture
+from datasets.items import describe
 from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
+from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.preparing import Loaded, load_grouped, read_items
 from datasets.items.rehearsal import split
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.spectrograms.pictures import Source
 from learners.runs.run import load_items
 from tests.datasets.images.test_capture_time import photo
 from tests.pictures import write_pictures
@@ -67,7 +69,7 @@ def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
         frame, dropped = split(table.frame, default, seed)
         assert not dropped
         assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
-    assert table.near_duplicates.startswith("48 files in 16 clusters, the largest of 3")
+    assert table.near_duplicates == NearDuplicates(together=(3,) * 16)
     folds = replace(default, cv=4, fold="2")
     tested, dropped = split(table.frame, folds, 0)
     assert not dropped
@@ -79,7 +81,7 @@ def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
     ignoring = DataSettings(data=str(bursts), near_duplicates="ignore")
     table = load_grouped(ignoring, SignalSettings())
     frame, _ = split(table.frame, ignoring, 0)
-    assert table.near_duplicates == ""
+    assert table.near_duplicates is None
     assert frame.groupby(scene_of(frame))["split"].nunique().max() > 1
 
 
@@ -165,19 +167,19 @@ def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_pa
         "not kept together: 1 cluster of 8 files, which holds more than half of a class"
         in caplog.text
     )
-    assert "not kept together" in loaded.table.near_duplicates
+    assert loaded.table.near_duplicates.divided
 
 
 def test_classes_that_look_alike_are_no_clusters(tmp_path):
     """Pictures of one colour under noise, and written digits, are similar by nature, up to 0.88."""
     noise = DataSettings(data=str(write_pictures(tmp_path)))
-    assert load_grouped(noise, SignalSettings()).near_duplicates == "none found"
+    assert load_grouped(noise, SignalSettings()).near_duplicates == NearDuplicates()
     digits = load_digits()
     pictures = [
         Image.fromarray((255 - 15 * digit).astype(np.uint8)) for digit in digits.images[:600]
     ]
     thumbnails = thumbnails_of(
-        [Source(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
+        [Part(str(n)) for n in range(600)], lambda item: pictures[int(item.path)].resize((64, 64))
     )
     clusters = find_clusters(thumbnails, np.arange(600), digits.target[:600].astype(str))
     assert sum(clusters.sizes) <= 6
@@ -215,9 +217,7 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
     from scipy.sparse.csgraph import connected_components
 
     files = sorted(bursts.glob("*/*.jpg"))
-    thumbnails = thumbnails_of(
-        [Source(str(f)) for f in files], lambda item: open_picture(item.path)
-    )
+    thumbnails = thumbnails_of([Part(str(f)) for f in files], lambda item: open_picture(item.path))
     shifts = range(-SHIFT, SHIFT + 1)
     best = np.max(
         [
@@ -259,7 +259,7 @@ def test_photos_of_a_session_are_on_one_side_with_their_near_duplicates(outing, 
     caplog.set_level(logging.INFO)
     data = DataSettings(data=str(outing))
     table = load_grouped(data, SignalSettings())
-    assert table.sessions == "49 files in 6 sessions"
+    assert table.sessions == Sessions(files=49, together=6)
     assert "one camera took less than 10 minutes apart) stay in one split: 49 files" in caplog.text
     for seed in (0, 1, 2):
         frame, dropped = split(table.frame, data, seed)
@@ -273,7 +273,7 @@ def test_photos_of_a_session_are_on_one_side_with_their_near_duplicates(outing, 
     assert tested.groupby(session_of(frame)).nunique().max() == 1
     ignoring = DataSettings(data=str(outing), near_duplicates="ignore")
     table = load_grouped(ignoring, SignalSettings())
-    assert table.sessions == ""
+    assert table.sessions is None
     assert table.frame["group"].eq("").all()
 
 
@@ -286,7 +286,7 @@ def test_sequences_of_a_table_are_sessions_of_photos_without_a_time(outing, tmp_
     (tmp_path / "items.csv").write_text("\n".join(lines))
     data = DataSettings(data=str(tmp_path / "items.csv"))
     table = load_grouped(data, SignalSettings())
-    assert table.sessions == "48 files in 6 sessions"
+    assert table.sessions == Sessions(files=48, together=6)
     frame, _ = split(table.frame, data, 0)
     held_out = frame["split"].ne("train")
     assert held_out.groupby(session_of(frame)).nunique().max() == 1
@@ -296,7 +296,7 @@ def test_sequences_of_a_table_are_sessions_of_photos_without_a_time(outing, tmp_
 def test_what_is_named_by_the_data_comes_before_the_sessions(outing):
     by_name = DataSettings(data=str(outing), group_by=r"_(\d|a)")
     table = load_grouped(by_name, SignalSettings())
-    assert table.sessions == ""
+    assert table.sessions is None
     assert table.frame["group"].nunique() == 6
 
 
@@ -304,15 +304,17 @@ def test_sessions_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
     """One long session leaves nothing to hold out and cannot be divided into five folds."""
     folds = DataSettings(data=str(outing), cv=7)
     table = load_grouped(folds, SignalSettings())
-    assert table.sessions.startswith("not kept together: 4")
-    assert "sessions, because no split is possible (--cv 7" in table.sessions
+    assert table.sessions.files == 0
+    assert table.sessions.files_apart > 0
+    assert describe.sessions(table.sessions).startswith("not kept together: 4")
+    assert "sessions, because no split is possible (--cv 7" in describe.sessions(table.sessions)
     assert not table.frame["group"].str.startswith("session").any()
     for n, file in enumerate(sorted(outing.glob("*/*.jpg"))):
         photo(file, datetime(2023, 5, 1, 12, n), scene=scene(n))
     caplog.clear()
     data = DataSettings(data=str(outing))
     table = load_grouped(data, SignalSettings())
-    assert table.sessions.startswith("not kept together: 49 files in 1 session, because a session")
+    assert table.sessions == Sessions(files_apart=49, divided=1)
     assert "figures may be too good" in caplog.text
     frame, _ = split(table.frame, data, 0)
     assert {*frame["split"]} == {"train", "valid", "calibration"}

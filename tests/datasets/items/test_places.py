@@ -11,6 +11,7 @@ import soundfile
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.items.places import PLACES, Spans, rest_of_recordings, vary_places
 from datasets.items.preparing import read_items, render_items
 from datasets.items.settings import DataSettings, SignalSettings
@@ -44,19 +45,20 @@ def test_a_span_is_shown_in_the_middle_of_the_recording_and_inside_of_it(path: s
         (2.0, 5.0, (2, 5)),
         (2.0, 8.0, (2, 5)),  # the first of its windows
     ):
-        window = SETTINGS.spans(path, start=start, end=end)[0]
-        assert SETTINGS.shown(path, start=window[0], end=window[1]) == pytest.approx(shown), start
-    assert SETTINGS.shown(path, at=19.9) == pytest.approx((17, 20))
+        window = SETTINGS.spans(Part(path, start=start, end=end))[0]
+        assert SETTINGS.shown(window)[1:3] == pytest.approx(shown), start
+    assert SETTINGS.shown(Part(path, at=19.9))[1:3] == pytest.approx((17, 20))
 
 
 @pytest.mark.parametrize("level", ["clip", "pcen"])
 def test_the_picture_of_a_span_is_that_of_its_window(path: str, level: str) -> None:
     settings = MelSettings(rate=11_025, window=3.0, size=(32, 32), n_mels=16, level=level)
-    span = settings.picture(path, start=10.0, end=10.5)
-    assert np.array_equal(span, settings.picture(path, start=8.75, end=11.75))
-    assert np.array_equal(span, settings.picture(path, at=10.25))
+    picture = settings.picture(Part(path, start=10.0, end=10.5))
+    assert np.array_equal(picture, settings.picture(Part(path, start=8.75, end=11.75)))
+    assert np.array_equal(picture, settings.picture(Part(path, at=10.25)))
     for begin in (0.0, 1.234567, 1 / 3, 17.0):  # rounding moves no window by a sample
-        assert settings.shown(path, start=begin, end=begin + 3.0) == (begin, begin + 3.0)
+        span = Part(path, begin, begin + 3.0)
+        assert settings.shown(span) == span
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_what_is_not_trained_on_and_what_is_not_a_span_stays(tmp_path: Path, pat
     varied = vary_places(
         rows.reset_index(drop=True), Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=0
     )
-    windows = SETTINGS.spans(path, overlap=0.25)
+    windows = [window[1:3] for window in SETTINGS.spans(path, overlap=0.25)]
     assert varied.rows["place"].tolist() == [0, 1]
     begin, until = varied.rows[["start", "end"]].to_numpy()[0]
     assert (
@@ -129,7 +131,7 @@ def test_no_training_window_holds_another_class(path: str) -> None:
     varied = vary_places(rows, Spans(rows), SETTINGS, overlap=0.25, exclusive=True, seed=0)
     spans = rows[["label", "start", "end"]].to_numpy().tolist()
     for row in varied.rows.itertuples():
-        begin, until = SETTINGS.shown(path, start=row.start, end=row.end)
+        _, begin, until, *_ = SETTINGS.shown(Part(path, row.start, row.end))
         inside = {label for label, start, end in spans if start < until and begin < end}
         assert inside == {row.label}
     assert [*zip(varied.crowded["label"], varied.crowded["start"], strict=True)] == [
@@ -150,7 +152,7 @@ def test_a_multi_label_window_has_all_labels_in_it(path: str) -> None:
     ]
     assert labels[0] == "a|b|?d"  # 3.75 to 6.75: of d there is less than half
     for row in varied.rows.itertuples():
-        begin, until = SETTINGS.shown(path, start=row.start, end=row.end)
+        _, begin, until, *_ = SETTINGS.shown(Part(path, row.start, row.end))
         for name, start, end in (
             ("a", 5.0, 5.5),
             ("b", 6.0, 6.4),
@@ -169,11 +171,11 @@ def test_the_rest_of_a_recording_has_no_call(path: str) -> None:
     frame = rows.loc[rows["label"].ne("unknown")].assign(group="g")
     rest = rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"train": 99}, seed=0)
     free = [
-        window for window in SETTINGS.spans(path, overlap=0.25)
+        window for _, *window, _, _ in SETTINGS.spans(path, overlap=0.25)
         if all(window[1] <= start or end <= window[0] for start, end in zip(rows["start"], rows["end"], strict=True))
     ]  # fmt: skip
     assert 0 < len(free) < len(SETTINGS.spans(path, overlap=0.25))
-    assert [*rest[["start", "end"]].itertuples(index=False, name=None)] == free
+    assert rest[["start", "end"]].to_numpy().tolist() == free
     assert {*rest["label"]} == {"unknown"}
     assert {*rest["group"]} == {"g"}
     few = rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"train": 2}, seed=0)

@@ -6,13 +6,20 @@ import pandas as pd
 import pytest
 
 from datasets.items.columns import with_columns
-from datasets.items.preparing import protocol_of
+from datasets.items.describe import protocol_of
+from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.rehearsal import folds_of, split
 from datasets.items.settings import DataSettings
 from datasets.items.table import ItemTable
 
 
-def protocol(data: DataSettings, *, near: str = "", sessions: str = "", **columns: object) -> str:
+def protocol(
+    data: DataSettings,
+    *,
+    near: NearDuplicates | None = None,
+    sessions: Sessions | None = None,
+    **columns: object,
+) -> str:
     """Return the protocol of 40 items of two classes with these columns and settings."""
     rows = {"path": [f"{n}.png" for n in range(40)], "label": ["a", "b"] * 20}
     whole = with_columns(pd.DataFrame({**rows, **columns}))
@@ -33,10 +40,14 @@ PARTS = ["train"] * 20 + ["valid"] * 12 + ["test"] * 8
 
 
 DRAWN, LESS = "a random split of 2 classes", "; expect lower accuracy at other sites"
-NEAR = {"near": "9 files in 4 clusters, the largest of 3", "sessions": "20 files in 5 sessions"}
+NEAR = {"near": NearDuplicates((2, 2, 2, 3)), "sessions": Sessions(files=20, together=5)}
 KEPT = "; near-duplicates kept together: 9 files in 4 clusters, the largest of 3"
 KEPT += "; capture sessions kept together: 20 files in 5 sessions"
-LOOSE = {"near": "none found", "sessions": "not kept together: …"}
+LOOSE = {"near": NearDuplicates(), "sessions": Sessions(files_apart=4, divided=2, error="…")}
+APART = (
+    "capture sessions: not kept together: 4 files in 2 sessions, because no split is possible (…), so the figures may be "
+    "too good"
+)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +55,7 @@ LOOSE = {"near": "none found", "sessions": "not kept together: …"}
     [
         ({}, {}, DRAWN + LESS),
         ({}, NEAR, DRAWN + KEPT + LESS),
-        ({}, LOOSE, f"{DRAWN}; capture sessions: not kept together: …{LESS}"),
+        ({}, LOOSE, f"{DRAWN}; {APART}{LESS}"),
         (
             {},
             {"group": SITES},
@@ -80,7 +91,7 @@ LOOSE = {"near": "none found", "sessions": "not kept together: …"}
             "group site 2 of 8, left out of training",
         ),
         ({"cv": 4, "fold": "1"}, {}, f"fold 1 of 4, drawn at random{LESS}"),
-        ({"cv": 4}, {"near": "none found"}, f"4 folds, drawn at random{LESS}"),
+        ({"cv": 4}, {"near": NearDuplicates()}, f"4 folds, drawn at random{LESS}"),
         ({"cv": "group"}, {"group": SITES}, "8 groups, each left out of training"),
     ],
 )

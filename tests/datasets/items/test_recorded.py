@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import protocol_of, read_items
+from datasets.items.describe import protocol_of
+from datasets.items.preparing import read_items
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import ItemTable
 from tests.datasets.images.test_capture_time import photo

@@ -11,7 +11,8 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FileState
-from datasets.items.preparing import Loaded, described, read_items
+from datasets.items.describe import described
+from datasets.items.preparing import Loaded, read_items
 from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import SPLITS

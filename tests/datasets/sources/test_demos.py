@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part, parts_of
 from datasets.items.table import load_table
 from datasets.sources import demos, glitches, sounds
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
@@ -42,7 +43,7 @@ def test_a_demo_is_written_once_and_says_that_it_is_simulated(
     assert load_table(f"demo:{name}").frame.equals(table.frame)
     assert first.stat().st_mtime_ns == written
     spectrogram = SPECTROGRAM_KINDS[kind].infer(table.frame["path"])
-    picture = PictureCache().get(first, spectrogram, at=table.frame["gps"][0])
+    picture = PictureCache().get(parts_of(table.frame)[0], spectrogram)
     assert picture.stat().st_size > 1000
 
 
@@ -55,7 +56,7 @@ def test_glitches_keep_one_class_back_and_know_their_triggers() -> None:
     assert table.frame["group"].is_unique
     spectrogram = SPECTROGRAM_KINDS["strain"].infer(table.frame["path"])
     for row in table.frame.itertuples():
-        assert spectrogram.read(row.path, at=row.gps).trigger == row.gps  # type: ignore[attr-defined]
+        assert spectrogram.read(Part(row.path, at=row.gps)).trigger == row.gps  # type: ignore[attr-defined]
 
 
 def test_a_demo_that_is_broken_off_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,11 @@ from datasets.audio.settings import MelSettings
 from datasets.cache import main, readable
 from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import Part, as_part
 from datasets.core.store import Store
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms import pictures as cache_module
-from datasets.spectrograms.pictures import PictureCache, Source, cache_root, no_signal
+from datasets.spectrograms.pictures import PictureCache, cache_root, no_signal
 
 RATE = 8000
 SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=0.5, size=(64, 64))
@@ -64,10 +65,10 @@ def reads(monkeypatch, tmp_path_factory):
     log.touch()
     original = MelSettings.read
 
-    def read(self, path, **span):
+    def read(self, file):
         with open(log, "a") as stream:
-            stream.write(f"{os.path.basename(path)}\n")
-        return original(self, path, **span)
+            stream.write(f"{os.path.basename(as_part(file).path)}\n")
+        return original(self, file)
 
     monkeypatch.setattr(MelSettings, "read", read)
     return lambda: log.read_text().splitlines()
@@ -82,7 +83,7 @@ class TestPicture:
         np.testing.assert_array_equal(stored, spectrogram.picture(clip))
 
     def test_carries_its_settings(self, store, clip):
-        with Image.open(store.get(clip, SPECTROGRAM_SETTINGS, 0.1, 0.4)) as image:
+        with Image.open(store.get(Part(str(clip), 0.1, 0.4), SPECTROGRAM_SETTINGS)) as image:
             texts = image.info
         assert spectrogram_from_dict(json.loads(texts["spectrogram"])) == SPECTROGRAM_SETTINGS
         assert json.loads(texts["span"]) == [0.1, 0.4, None]
@@ -121,15 +122,15 @@ class TestKey:
     @pytest.mark.parametrize("other", [{"start": 0.1}, {"end": 0.4}, {"at": 0.2}])
     def test_span_and_settings_tell_apart(self, store, clip, other):
         assert store.get(clip, SPECTROGRAM_SETTINGS) != store.get(
-            clip, SPECTROGRAM_SETTINGS, **other
+            Part(str(clip), **other), SPECTROGRAM_SETTINGS
         )
         assert store.get(clip, SPECTROGRAM_SETTINGS) != store.get(
             clip, replace(SPECTROGRAM_SETTINGS, level="fixed")
         )
 
     def test_empty_cells_of_a_table_are_no_span(self, store, clip):
-        nan = float("nan")
-        assert store.get(clip, SPECTROGRAM_SETTINGS, nan, nan, nan) == store.get(
+        cells = {"path": str(clip), "start": float("nan"), "end": "", "gps": None}
+        assert store.get(Part.of_row(cells), SPECTROGRAM_SETTINGS) == store.get(
             clip, SPECTROGRAM_SETTINGS
         )
 
@@ -221,7 +222,7 @@ class TestFailures:
         assert "the process that read it crashed" in rejected[0].reason
 
     def test_wrong_span_is_listed(self, store, clip):
-        _, rejected = store.render_all([Source(str(clip), 2.0, 1.0)], SPECTROGRAM_SETTINGS)
+        _, rejected = store.render_all([Part(str(clip), 2.0, 1.0)], SPECTROGRAM_SETTINGS)
         assert "is not a valid span" in rejected[0].reason
 
 
@@ -229,16 +230,16 @@ class TestFailures:
 class Deadly(MelSettings):
     """Settings whose reader crashes the process on one file."""
 
-    def read(self, path, **span):
-        if os.path.basename(path) == "deadly.wav":
+    def read(self, file):
+        if os.path.basename(file.path) == "deadly.wav":
             os._exit(1)
-        return super().read(path, **span)
+        return super().read(file)
 
 
 class TestMany:
     def test_windows_of_one_recording(self, store, tmp_path):
         path = write(tmp_path / "long.wav", seconds=20)
-        items = [Source(str(path), i * 0.5, i * 0.5 + 0.5) for i in range(40)]
+        items = [Part(str(path), i * 0.5, i * 0.5 + 0.5) for i in range(40)]
         windows = []
         paths, rejected = store.render_all(
             items, SPECTROGRAM_SETTINGS, progress=lambda done, total: windows.append((done, total))
@@ -251,7 +252,7 @@ class TestMany:
         with Image.open(paths[30]) as image:
             np.testing.assert_array_equal(
                 np.asarray(image.convert("RGB")),
-                SPECTROGRAM_SETTINGS.picture(path, start=15, end=15.5),
+                SPECTROGRAM_SETTINGS.picture(Part(path, start=15, end=15.5)),
             )
 
     def test_folder_that_cannot_be_written(self, tmp_path, clip):

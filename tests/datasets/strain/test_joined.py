@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.part import Part
 from datasets.items.splits import overlap_groups
 from datasets.items.table import load_table
 from datasets.strain.formats import Wanted, open_file
@@ -61,33 +62,33 @@ def test_frames_of_any_length_give_the_picture_of_one_file(tmp_path: Path, secon
     whole = cut(tmp_path / "whole", values, 64) / "0" / f"H-H1_SIM-{START}-64.hdf5"
     parts = cut(tmp_path / "parts", values, seconds)
     for at in (4.2, 16.0, 30.1, 59.9):
-        expected = SETTINGS.picture(whole, at=START + at)
+        expected = SETTINGS.picture(Part(whole, at=START + at))
         np.testing.assert_array_equal(
-            SETTINGS.picture(path_of(parts, START + at), at=START + at), expected
+            SETTINGS.picture(Part(path_of(parts, START + at), at=START + at)), expected
         )
 
 
 def test_a_missing_frame_is_a_gap_and_damaged_or_other_ones_are_named(tmp_path: Path) -> None:
     parts = cut(tmp_path, noise(96), 16, skipped=(3,))
-    strain = SETTINGS.read(path_of(parts, START + 46.0), at=START + 46.0 - 1.5)
+    strain = SETTINGS.read(Part(path_of(parts, START + 46.0), at=START + 46.0 - 1.5))
     assert strain.start + strain.duration == START + 48
     with pytest.raises(
         BadFile, match=r"begins 1\.000 s before the trigger; .* outside GPS 1000000064"
     ):
-        SETTINGS.read(path_of(parts, START + 65), at=START + 65)
+        SETTINGS.read(Part(path_of(parts, START + 65), at=START + 65))
     with pytest.raises(BadFile, match=r"ends 1\.000 s after the trigger"):
-        SETTINGS.read(path_of(parts, START + 95), at=START + 95)
+        SETTINGS.read(Part(path_of(parts, START + 95), at=START + 95))
     damaged = tmp_path / "1" / f"H-H1_SIM-{START + 16}-16.hdf5"
     damaged.write_bytes(damaged.read_bytes()[:3000])
     with pytest.raises(
         BadFile, match=rf"ends 1\.000 s after the trigger.*{damaged.name}: damaged HDF5"
     ):
-        SETTINGS.read(path_of(parts, START + 15), at=START + 15)
+        SETTINGS.read(Part(path_of(parts, START + 15), at=START + 15))
     frame(tmp_path / "2", start=START + 96)
     with h5py.File(tmp_path / "2" / f"H-H1_SIM-{START + 96}-64.hdf5", "r+") as file:
         file["strain/Strain"].attrs["Xspacing"] = 1 / 2048
     with pytest.raises(BadFile, match=r"sampling rate of 2048 Hz, but .* has 4096 Hz"):
-        SETTINGS.read(path_of(parts, START + 95), at=START + 95)
+        SETTINGS.read(Part(path_of(parts, START + 95), at=START + 95))
 
 
 def test_neighbours_of_another_rate_do_not_take_the_place_of_the_strain(tmp_path: Path) -> None:
@@ -99,12 +100,12 @@ def test_neighbours_of_another_rate_do_not_take_the_place_of_the_strain(tmp_path
         file["strain/Strain"].attrs.update(Xspacing=2 / RATE, Xstart=START)
     at = START + 44.0
     assert len(read_list(path_of(parts, at)).files) == 2
-    strain = SETTINGS.read(path_of(parts, at), at=at)
+    strain = SETTINGS.read(Part(path_of(parts, at), at=at))
     assert (strain.rate, strain.start) == (RATE, START + 36)
     with pytest.raises(BadFile, match=r"sampling rate of 2048 Hz, but .* has 4096 Hz"):
-        SETTINGS.read(path_of(parts, START + 33), at=START + 33)
+        SETTINGS.read(Part(path_of(parts, START + 33), at=START + 33))
     scanned, _ = lists_to_scan(map(str, sorted(parts.rglob("*.hdf5"))), context=16.0)
-    middles = {sum(span) / 2 - START for path in scanned for span in SETTINGS.spans(path)}
+    middles = {part.at - START for path in scanned for part in SETTINGS.spans(path) if part.at}
     assert middles >= {40.0, 50.0, 60.0, 70.0, 80.0, 90.0}
 
 
@@ -115,7 +116,9 @@ def test_a_moment_near_a_border_is_judged_with_the_next_file(tmp_path: Path) -> 
     at = START + 31.0
     first, second = paths_at(parts, at, context=16.0)
     assert second == parts[1]
-    np.testing.assert_array_equal(SETTINGS.picture(first, at=at), SETTINGS.picture(whole, at=at))
+    np.testing.assert_array_equal(
+        SETTINGS.picture(Part(first, at=at)), SETTINGS.picture(Part(whole, at=at))
+    )
     assert paths_at(parts, START + 5.0, context=16.0) == parts, "nothing else is needed"
 
 
@@ -245,10 +248,10 @@ def test_training_shifts_a_trigger_within_what_the_durations_show() -> None:
     rng = np.random.default_rng(0)
     for durations, limit in (((0.5, 1.0, 2.0, 4.0), 0.5), ((1.0,), 0.25)):
         settings = QScanSettings(durations=durations)
-        places = settings.places("a.hdf5", at=START + 0.125, count=40, rng=rng)
-        shifts = np.array([at - START - 0.125 for _, _, at in places if at is not None])
+        places = settings.places(Part("a.hdf5", at=START + 0.125), count=40, rng=rng)
+        shifts = np.array([part.at - START - 0.125 for part in places if part.at is not None])
         assert len(shifts) == 40
         assert np.abs(shifts).max() <= limit
         assert shifts.min() < -0.9 * limit
         assert shifts.max() > 0.9 * limit
-    assert settings.places("a.hdf5", start=1.0, end=2.0, count=3, rng=rng) == []
+    assert settings.places(Part("a.hdf5", start=1.0, end=2.0), count=3, rng=rng) == []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import Part
 from datasets.sources.glitches import simulate, write_hdf5
 from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms.settings import colour_table
@@ -130,17 +131,18 @@ def test_file_and_signal_give_the_same_bytes(tmp_path):
     path = tmp_path / "a.hdf5"
     write_hdf5(path, strain, "simulated")
     spectrogram = QScanSettings(context=16)
-    by_time = spectrogram.picture(path, at=strain.trigger)
+    by_time = spectrogram.picture(Part(path, at=strain.trigger))
     assert (
-        by_time.tobytes() == spectrogram.render(spectrogram.read(path, at=strain.trigger)).tobytes()
+        by_time.tobytes()
+        == spectrogram.render(spectrogram.read(Part(path, at=strain.trigger))).tobytes()
     )
-    assert by_time.tobytes() == spectrogram.picture(path, at=strain.trigger).tobytes()
+    assert by_time.tobytes() == spectrogram.picture(Part(path, at=strain.trigger)).tobytes()
     strain_read = spectrogram.read(path)  # the loudest tile
     assert strain_read.trigger == pytest.approx(strain.trigger, abs=0.1)
-    segment = spectrogram.read(path, start=4.0, end=6.0)
+    segment = spectrogram.read(Part(path, start=4.0, end=6.0))
     assert START + 4 <= segment.trigger <= START + 6
     with pytest.raises(BadFile, match=r"too little strain around GPS .* 32 s without gaps"):
-        QScanSettings().picture(path, at=strain.trigger)
+        QScanSettings().picture(Part(path, at=strain.trigger))
 
 
 def test_a_band_cut_by_the_sampling_rate_is_told_once_a_file_and_dark(caplog):

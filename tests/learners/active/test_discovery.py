@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.active.discovery import (
     benjamini_hochberg,
@@ -41,7 +42,7 @@ def predictions(confidence: Confidence, items: Outputs) -> list[Prediction]:
     decisions = confidence.decide(items.logits, items.features)
     return [
         Prediction(
-            str(n), UNKNOWN if label < 0 else str(label), str(best), 0.5,
+            Part(str(n)), UNKNOWN if label < 0 else str(label), str(best), 0.5,
             Reason() if label >= 0 else OUT_OF_DISTRIBUTION, [], 0.5, known=known,
         )
         for n, (label, best, known) in enumerate(

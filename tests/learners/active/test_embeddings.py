@@ -17,7 +17,7 @@ import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.file_state import FileState
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from learners.active import embeddings
 from learners.active.embeddings import Embeddings
 from learners.inference.predictor import Predictor
@@ -86,11 +86,11 @@ def test_the_nearest_are_those_by_the_cosine_of_the_features(store, pool, predic
     cosines = features[1:].astype(float) @ features[0]  # without the first itself
     np.testing.assert_allclose([one.similarity for one in near], np.sort(cosines)[::-1], atol=1e-3)
     by_path = dict(zip(pool[1:], cosines, strict=True))
-    for path, similarity in ((one.source.path, one.similarity) for one in near):
+    for path, similarity in ((one.part.path, one.similarity) for one in near):
         assert similarity == pytest.approx(by_path[path], abs=1e-3)
-    assert [Path(one.source.path).parent.name for one in near[:3]] == ["blue"] * 3
-    assert [one.source for one in store.search(pool[0], top=3)] == [one.source for one in near[:3]]
-    assert {one.source.path for one in store.search(pool[0], files=pool[6:8])} == {*pool[6:8]}
+    assert [Path(one.part.path).parent.name for one in near[:3]] == ["blue"] * 3
+    assert [one.part for one in store.search(pool[0], top=3)] == [one.part for one in near[:3]]
+    assert {one.part.path for one in store.search(pool[0], files=pool[6:8])} == {*pool[6:8]}
     table = rows(store.file)
     assert list(table) == [
         "path", "start", "end", "at", "embedding", "network", *FileState._fields,
@@ -106,7 +106,7 @@ def test_blocks_make_no_difference(store, pool, monkeypatch):
     monkeypatch.setattr(embeddings, "ROWS", 3)
     monkeypatch.setattr(embeddings, "BLOCK", 2)
     nearest = store.search(pool[5], top=5)
-    assert [one.source for one in nearest] == [one.source for one in expected]
+    assert [one.part for one in nearest] == [one.part for one in expected]
     np.testing.assert_allclose([one[1] for one in nearest], [one[1] for one in expected], rtol=1e-5)
     store.extend([shutil.copy(pool[0], store.file.parent / "more.jpg")])
     assert len(store.search(pool[5], top=99)) == 12
@@ -129,7 +129,7 @@ def test_only_what_is_new_or_has_changed_is_read(store, pool, predictor, tmp_pat
     table = rows(store.file)
     assert sorted(table["path"]) == pool[:10]
     near = store.search(pool[11], top=1)
-    assert near[0].source.path == pool[2]
+    assert near[0].part.path == pool[2]
     assert near[0].similarity == pytest.approx(1, abs=1e-3)
 
 
@@ -146,7 +146,7 @@ def test_a_picture_that_took_anothers_place_is_read_whatever_its_time(store, poo
     assert (result.new, result.kept, [one.path for one in result.rejected]) == (1, 10, [pool[1]])
     assert sorted(rows(store.file)["path"]) == [pool[0], *pool[2:]]
     (near,) = store.search(pool[11], top=1)
-    assert near.source.path == pool[0]
+    assert near.part.path == pool[0]
     assert near.similarity == pytest.approx(1, abs=1e-3)
 
 
@@ -297,13 +297,13 @@ def test_windows_of_a_recording_are_found_as_windows(tmp_path):
     silent = (table["start"] >= 1) & (table["end"] <= 2)
     assert len(table.loc[str(long)]) >= 5
     assert not silent.any()
-    assert embeddings.search(high, top=1)[0].source.start == pytest.approx(3, abs=0.3)
-    (same_window,) = embeddings.search(Source(str(long), at=3.5), top=1)
-    assert same_window.source.path == str(high)
-    nearest = embeddings.search(Source(str(long), at=0.5), top=20)
-    assert {one.source.path for one in nearest} == {str(long), str(high)}
-    assert all(one.source.start > 0.5 for one in nearest if one.source.path == str(long))
-    assert [one.source.path for one in embeddings.search(long)] == [str(high)], (
+    assert embeddings.search(high, top=1)[0].part.start == pytest.approx(3, abs=0.3)
+    (same_window,) = embeddings.search(Part(str(long), at=3.5), top=1)
+    assert same_window.part.path == str(high)
+    nearest = embeddings.search(Part(str(long), at=0.5), top=20)
+    assert {one.part.path for one in nearest} == {str(long), str(high)}
+    assert all(one.part.start > 0.5 for one in nearest if one.part.path == str(long))
+    assert [one.part.path for one in embeddings.search(long)] == [str(high)], (
         "all of it is the example"
     )
     with pytest.raises(BadFile, match="no signal"):
@@ -316,7 +316,7 @@ def test_windows_of_a_recording_are_found_as_windows(tmp_path):
 
 def test_what_of_its_own_file_is_the_example():
     def is_own(row: tuple[float | None, ...], asked: tuple[float | None, ...]) -> bool:
-        return embeddings._overlap(Source("a", *row), Source("a", *asked))
+        return embeddings._overlap(Part("a", *row), Part("a", *asked))
 
     assert is_own((), ()), "a picture"
     assert is_own((3.0, 4.0), (3.5, 5.0))

@@ -91,9 +91,9 @@ def test_how_unsure_is_one_less_the_margin():
 def test_doubtful_and_unlike_files_come_first(predictor, pool):
     result = suggest(predictor, pool, n=6)
     assert (result.judged, result.labelled, result.silent, result.rejected) == (24, 0, 0, [])
-    assert {Path(row.source.path).parent.name for row in result.rows[:4]} == {"unknown"}
+    assert {Path(row.part.path).parent.name for row in result.rows[:4]} == {"unknown"}
     for row in result.rows:
-        (answer,) = predictor.predict_detailed([row.source.path])
+        (answer,) = predictor.predict_detailed([row.part.path])
         out_of_distribution = answer.prediction.reason == "out of distribution"
         p = softmax(answer.logits / predictor.confidence.calibrator.temperature.value)
         first, second = np.sort(p)[::-1][:2]
@@ -116,7 +116,7 @@ def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_pa
     result = suggest(predictor, [*pool, str(broken)], n=2, labelled=labelled)
     assert [item.path for item in result.rejected] == [str(broken)]
     assert (result.judged, result.labelled) == (14, 10)
-    assert not {row.source.path for row in result.rows} & {*pool[:10]}
+    assert not {row.part.path for row in result.rows} & {*pool[:10]}
     assert labelled_in(tmp_path / "elsewhere" / "model") == LabelledContent()
     with pytest.raises(SecondhandError, match="--n 0"):
         suggest(predictor, pool, n=0)
@@ -142,7 +142,7 @@ def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, mo
         *(str(tmp_path / n) for n in ("data/a.jpg", "data/b.jpg", "copy.jpg")),
     ]
     result = suggest(predictor, names, labelled=labelled_in(tmp_path / "model"))
-    assert {row.source.path for row in result.rows} == {names[1], names[3]}
+    assert {row.part.path for row in result.rows} == {names[1], names[3]}
     assert (result.judged, result.labelled, result.copies) == (2, 2, 1)
 
 
@@ -153,7 +153,7 @@ def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
     pd.DataFrame(rows).to_csv(tmp_path / "items.csv", index=False)
     result = suggest(predictor, [long], labelled=labelled_in(tmp_path / "model"))
     assert (result.judged, result.labelled, result.silent) == (2, 1, 1)
-    assert sorted((row.source.start, row.source.end) for row in result.rows) == [(2, 3), (3, 4)]
+    assert sorted((row.part.start, row.part.end) for row in result.rows) == [(2, 3), (3, 4)]
     predictor.close()
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from datasets.core.part import Part, parts_of
 from datasets.items.columns import with_columns
 from datasets.items.places import Spans, vary_places
 from datasets.items.table import ItemTable
-from datasets.loaders.blocks import OpenSpectrogram
-from datasets.spectrograms.pictures import PictureCache, Source
-from datasets.spectrograms.windows import item_rows
+from datasets.loaders.blocks import OpenSpectrogram, labelled_items
+from datasets.spectrograms.pictures import PictureCache
 from learners.cli import result
-from learners.evaluation.held_out import as_predicted, sources
+from learners.evaluation.held_out import as_predicted
 from learners.inference.predictor import Predictor
 from learners.runs.held_out_events import held_out_events
 from tests.app import sites
@@ -39,11 +39,10 @@ def test_training_opens_what_a_prediction_opens(spans: pd.DataFrame, tmp_path: P
     opened = OpenSpectrogram(
         spectrogram, predictor.bundle.preprocessing, PictureCache(tmp_path / "cache"), None
     )
-    for item in item_rows(varied.rows):
-        trained = np.asarray(opened.encodes(item)).transpose(2, 0, 1)
-        start, end = spectrogram.shown(item.path, start=item.start, end=item.end)
-        for source in (Source(item.path, start, end), Source(item.path, item.start, item.end)):
-            predicted = predictor.open(source)
+    for labelled in labelled_items(varied.rows):
+        item, trained = labelled.part, np.asarray(opened.encodes(labelled)).transpose(2, 0, 1)
+        for part in (spectrogram.shown(item), item):
+            predicted = predictor.open(part)
             assert isinstance(predicted, np.ndarray)
             assert np.array_equal(trained, predicted), item
         assert trained.max(axis=(0, 1)).min() > 0  # no column without sound
@@ -52,13 +51,13 @@ def test_training_opens_what_a_prediction_opens(spans: pd.DataFrame, tmp_path: P
 
 def test_a_held_out_span_has_the_answer_of_its_window_in_the_recording(spans: pd.DataFrame) -> None:
     predictor = Predictor(sites.tones(), device="cpu")
-    ((_, windows),) = predictor.predict_windows([Source(spans["path"][0])])
-    by_start = {w.prediction.start: w.logits for w in windows}
+    ((_, windows),) = predictor.predict_windows([Part(spans["path"][0])])
+    by_start = {w.prediction.part.start: w.logits for w in windows}
     shown = as_predicted(predictor, spans)
     for row, answer in zip(
-        spans.itertuples(), predictor.predict_detailed(sources(shown)), strict=True
+        spans.itertuples(), predictor.predict_detailed(parts_of(shown)), strict=True
     ):
-        start = answer.prediction.start
+        start = answer.prediction.part.start
         assert np.allclose(by_start[start], answer.logits, atol=1e-5)
         middle = (row.start + row.end) / 2
         assert abs(start + 0.5 - middle) == min(abs(s + 0.5 - middle) for s in by_start)

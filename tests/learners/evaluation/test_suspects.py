@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from datasets.core.part import Part
 from datasets.images.opening import open_picture
-from datasets.spectrograms.pictures import Source
 from learners.evaluation import held_out
 from learners.evaluation.figures import score_items
 from learners.evaluation.suspects import (
@@ -97,7 +97,7 @@ def scenes(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def opened(source: Source) -> Image.Image:
+def opened(source: Part) -> Image.Image:
     return open_picture(source.path)
 
 

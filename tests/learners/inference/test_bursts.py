@@ -14,6 +14,7 @@ from PIL import Image
 from scipy.special import log_softmax, softmax
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.core.processes import CRASHED
 from datasets.items.clock import Clock
 from learners.cli.settings import ConfidenceSettings
@@ -43,11 +44,11 @@ def frame(path: str, logits: list[float], reason: Why = Why.ACCEPTED) -> Predict
     p = softmax(logits)
     top = sorted(zip(CLASSES, p.tolist(), strict=True), key=lambda pair: -pair[1])
     label = "unknown" if reason else top[0][0]
-    return Prediction(path, label, top[0][0], top[0][1], Reason(reason), top, 0.5)
+    return Prediction(Part(path), label, top[0][0], top[0][1], Reason(reason), top, 0.5)
 
 
 def empty(path: str, reason: Why) -> Prediction:
-    return Prediction(path, "unknown", "", math.nan, Reason(reason), [], math.nan)
+    return Prediction(Part(path), "unknown", "", math.nan, Reason(reason), [], math.nan)
 
 
 def test_frames_of_one_camera_within_the_gap_are_one_event(tmp_path):
@@ -71,7 +72,10 @@ def test_each_frame_is_counted_and_read_once(tmp_path):
     frames = [frame(path, [4.0, 0.0, 0.0]) for path in paths]
     crashed = empty(deadly, Why.BAD_FILE)._replace(reason=Reason(Why.BAD_FILE, CRASHED))
     events = [*Bursts(clock, 0.5)([*frames, crashed])]
-    assert [clock.columns(event.path)["time"] for event in events] == ["2024-05-01T06:00:00", ""]
+    assert [clock.columns(Part(event.path))["time"] for event in events] == [
+        "2024-05-01T06:00:00",
+        "",
+    ]
     assert clock.files == 4
     # A file that crashed its decoder is not opened again for its time.
     assert clock.remarks()[0].endswith(f"1 of 4, such as {deadly}")
@@ -112,7 +116,7 @@ def test_events_have_the_first_frames_path_and_their_length(tmp_path):
     paths = [photo(tmp_path / f"{n}.jpg", f"06:00:{n:02}") for n in (5, 0, 30)]
     bursts = Bursts(Clock(), 0.5, top=1)
     (event,) = bursts([frame(path, [3.0, 0.0, 0.0]) for path in paths])
-    assert (event.path, event.start, event.end) == (paths[1], 0.0, 30.0)
+    assert (event.path, event.part.start, event.part.end) == (paths[1], 0.0, 30.0)
     assert [one.path for one in event.windows] == [paths[1], paths[0], paths[2]]
     assert len(event.top) == 1
     assert bursts.summary().startswith("1 event of 3 files: 1 answered, 0 unknown.")

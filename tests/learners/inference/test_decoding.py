@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from pathlib import Path
@@ -16,9 +15,9 @@ import soundfile
 from datasets.audio.settings import MelSettings
 from datasets.core import processes as _workers
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import Part
 from datasets.core.processes import CRASHED
-from datasets.images import decoded
-from datasets.spectrograms.pictures import Source
+from datasets.images import boxes
 from learners.inference.embedding import embed
 from learners.inference.predictor import Predictor
 from learners.predict import main
@@ -59,10 +58,10 @@ def test_a_decoder_that_dies_costs_one_answer(
     files = [picture(tmp_path / f"{n}.png") for n in range(9)]
     expected = list(Predictor(models / "picture").predict(files))
     files.insert(4, picture(tmp_path / f"{fault}.png"))
-    monkeypatch.setattr(decoded, "open_picture", fragile(decoded.open_picture))
+    monkeypatch.setattr(boxes, "open_picture", fragile(boxes.open_picture))
     monkeypatch.setattr(_workers, "TIMEOUT", 3.0)
     answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))
-    assert answers.pop(4)[:5] == (str(files[4]), "unknown", "", pytest.approx(np.nan, nan_ok=True),
+    assert answers.pop(4)[:5] == (Part(str(files[4])), "unknown", "", pytest.approx(np.nan, nan_ok=True),
                                   f"bad file: {CRASHED}")  # fmt: skip
     assert [(a.path, a.label, a.best) for a in answers] == [
         (e.path, e.label, e.best) for e in expected
@@ -98,7 +97,7 @@ def test_what_is_embedded_is_opened_apart_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = [picture(tmp_path / f"{name}.png") for name in ("a", "deadly", "b")]
-    monkeypatch.setattr(decoded, "open_picture", fragile(decoded.open_picture))
+    monkeypatch.setattr(boxes, "open_picture", fragile(boxes.open_picture))
     features, rejected = embed(files, backbone="embedded", size=64)
     assert [Path(item.path).name for item in rejected] == ["deadly.png"]
     assert rejected[0].reason == CRASHED
@@ -106,7 +105,7 @@ def test_what_is_embedded_is_opened_apart_too(
 
 
 def test_what_is_handed_over_can_be(models: Path) -> None:
-    opened = Predictor(models / "picture").open(Source("/nowhere/a.png"))
+    opened = Predictor(models / "picture").open(Part("/nowhere/a.png"))
     assert isinstance(opened, BadFile)
     assert opened.reason == "there is no such file"
 
@@ -126,10 +125,10 @@ def test_a_moment_of_a_sound(models: Path, tmp_path: Path, capsys) -> None:
     paths = [str(tmp_path / name) for name in ("a.wav", "short.wav", "bad.wav")]
     predictor = Predictor(models / "sound")
     (early,) = predictor.predict(paths[:1], at=0.5)
-    assert (early.reason, early.at) == ("no signal", 0.5), "seconds from its beginning"
+    assert (early.reason, early.part.at) == ("no signal", 0.5), "seconds from its beginning"
     full, _, bad = predictor.predict(paths)
     assert len(full.windows) > 5
-    assert math.isnan(full.at)
+    assert full.part.at is None
     assert main([str(models / "sound"), *paths, "--at", "4", "--format", "jsonl"]) == 3
     out, err = capsys.readouterr()
     first, second, third = map(json.loads, out.splitlines())
@@ -148,21 +147,21 @@ def test_strain_says_which_moment_was_judged(models: Path, tmp_path: Path) -> No
     predictor = Predictor(models / "strain")
     sources: list[Any] = [
         path,
-        Source(str(path), at=1126259457.5),
-        Source(str(path), start=9, end=11),
+        Part(str(path), at=1126259457.5),
+        Part(str(path), start=9, end=11),
     ]
     loudest, at_time, in_span = predictor.predict(sources)
-    assert loudest.at == predictor.spectrogram.read(path).trigger
-    assert at_time.at == 1126259457.5
-    assert 1126259455 <= in_span.at <= 1126259457
-    (again,) = predictor.predict([path], at=loudest.at)
-    assert (again.at, again.best) == (loudest.at, loudest.best)
+    assert loudest.part.at == predictor.spectrogram.read(path).trigger
+    assert at_time.part.at == 1126259457.5
+    assert 1126259455 <= in_span.part.at <= 1126259457
+    (again,) = predictor.predict([path], at=loudest.part.at)
+    assert (again.part.at, again.best) == (loudest.part.at, loudest.best)
     assert again.probability == pytest.approx(loudest.probability, abs=1e-5), "of the same picture"
     (outside,) = predictor.predict([path], at=99.0)
     assert outside.reason.startswith(
         "no such moment: GPS 99.000 is outside the file, which covers 1126259446.000"
     )
-    assert outside.at == 99.0
+    assert outside.part.at == 99.0
 
 
 def test_a_picture_has_no_moment(models: Path, tmp_path: Path) -> None:

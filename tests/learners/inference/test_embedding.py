@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.metrics import pairwise_distances
 
 from datasets.audio.settings import MelSettings
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.embedding import embed
 from tests.pictures import write_pictures
@@ -60,8 +60,8 @@ def test_a_recording_by_its_recipe_and_by_its_spans(tmp_path: Path) -> None:
     soundfile.write(path, np.concatenate([low, high]) / 2, rate)
     soundfile.write(silent, np.zeros(rate), rate)
     spectrogram = MelSettings(rate=rate, window=1.0)
-    spans = [Source(str(path), start, start + 1.0) for start in (0.2, 0.7, 2.2, 2.7)]
-    features, rejected = embed([*spans, Source(str(silent))], size=64, spectrogram=spectrogram)
+    spans = [Part(str(path), start, start + 1.0) for start in (0.2, 0.7, 2.2, 2.7)]
+    features, rejected = embed([*spans, Part(str(silent))], size=64, spectrogram=spectrogram)
     assert [item.reason for item in rejected] == ["no signal"]
     distances = pairwise_distances(features[:4])
     assert distances[0, 1] < distances[0, 2] / 2

@@ -15,7 +15,7 @@ import torch
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from learners.inference.predictions import (
     NO_SIGNAL,
     TOP_WINDOWS,
@@ -54,7 +54,7 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(7, 4)).astype(np.float32)
     features = rng.normal(size=(7, 5)).astype(np.float32)
-    blank = Prediction("x", "", "", 0.0, Reason(), [], 0.0)
+    blank = Prediction(Part("x"), "", "", 0.0, Reason(), [], 0.0)
     windows = [DetailedPrediction(blank, z, x) for z, x in zip(logits, features, strict=True)]
     windows.insert(2, DetailedPrediction(blank._replace(reason=NO_SIGNAL), None, None))
     joined, near, trained = pool_windows(windows)
@@ -76,17 +76,19 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
 def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Path) -> None:
     long, short = tone(tmp_path / "long.wav", 3.0), tone(tmp_path / "short.wav", 0.8)
     predictor = Predictor(model)
-    one, other, again = predictor.predict([long, short, Source(str(long), 0.5, 1.5)], bs=2)
-    assert [(w.start, w.end) for w in one.windows] == [(s / 2, s / 2 + 1) for s in range(5)]
-    assert np.isnan(one.start)
+    one, other, again = predictor.predict([long, short, Part(str(long), 0.5, 1.5)], bs=2)
+    assert [(w.part.start, w.part.end) for w in one.windows] == [
+        (s / 2, s / 2 + 1) for s in range(5)
+    ]
+    assert one.part.start is None
     assert one.path == str(long)
     assert other.windows == ()
     # A window's answer is that of the span alone.
     assert one.windows[1].best == again.best
     assert one.windows[1].probability == pytest.approx(again.probability, abs=1e-5)
-    assert (again.start, again.end) == (0.5, 1.5)
+    assert (again.part.start, again.part.end) == (0.5, 1.5)
     # The file's answer, computed from the logits of the spans.
-    spans = [Source(str(long), w.start, w.end) for w in one.windows]
+    spans = [Part(str(long), w.part.start, w.part.end) for w in one.windows]
     _, logits, _ = predictor.outputs(spans)
     joined = torch.from_numpy(logits).topk(TOP_WINDOWS, dim=0).values.mean(0)
     chance = (joined / predictor.confidence.calibrator.temperature.value).softmax(0)
@@ -97,15 +99,15 @@ def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Pat
 def test_a_long_span_keeps_its_own_place(model: Bundle, tmp_path: Path) -> None:
     long = tone(tmp_path / "long.wav", 4.0)
     span, again, full = Predictor(model).predict(
-        [Source(str(long), 0.5, 3.0), Source(str(long), 0.5, 3.0), long]
+        [Part(str(long), 0.5, 3.0), Part(str(long), 0.5, 3.0), long]
     )
-    assert (span.start, span.end) == (0.5, 3.0)
-    assert [w.start for w in span.windows] == [0.5, 1.0, 1.5, 2.0]
-    assert [w.end for w in span.windows] == [1.5, 2.0, 2.5, 3.0]
-    assert (again.start, again.probability) == (0.5, span.probability), (
+    assert (span.part.start, span.part.end) == (0.5, 3.0)
+    assert [w.part.start for w in span.windows] == [0.5, 1.0, 1.5, 2.0]
+    assert [w.part.end for w in span.windows] == [1.5, 2.0, 2.5, 3.0]
+    assert (again.part.start, again.probability) == (0.5, span.probability), (
         "asked twice, answered twice"
     )
-    assert np.isnan(full.start)
+    assert full.part.start is None
     assert len(full.windows) == 7
 
 
@@ -177,8 +179,8 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
 
 def test_an_answer_under_another_threshold_is_the_class_or_the_last_group_that_reaches_it():
     branch = (("pet", 0.9), ("cat", 0.6))
-    answer = Prediction("a.jpg", "pet", "cat", 0.6, Reason(), [], np.nan, branch=branch)
-    (row,) = pd.DataFrame([answer._asdict() | {"branch": json.dumps(branch)}]).itertuples()
+    answer = Prediction(Part("a.jpg"), "pet", "cat", 0.6, Reason(), [], np.nan, branch=branch)
+    (row,) = pd.DataFrame([answer.record() | {"branch": json.dumps(branch)}]).itertuples()
     for threshold, expected in ((0.6, "cat"), (0.7, "pet"), (0.95, "")):
         assert answer_at(answer, threshold) == answer_at(row, threshold) == expected
     for broken in ("", "nonsense", "[1]", '{"a": 1}'):

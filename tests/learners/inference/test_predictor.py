@@ -14,7 +14,8 @@ from PIL import Image
 
 from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.images import decoded
+from datasets.core.part import Part
+from datasets.images import boxes
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
 from learners.backbones.building import NetworkSpec, build
@@ -135,9 +136,9 @@ def test_what_is_kept_is_not_opened_again_and_answered_the_same(
     keep_decoded(
         PictureOpener(model.preprocessing, 0.35, store),
         [],
-        [(str(file), None) for file in pictures],
+        [Part(str(file)) for file in pictures],
     )
-    monkeypatch.setattr(decoded, "open_picture", None)
+    monkeypatch.setattr(boxes, "open_picture", None)
     assert str(list(Predictor(model, device="cpu", decoded=store).predict(pictures))) == expected
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.strain.frames import Stream, lists_to_scan, read_frames, source_path
 from datasets.strain.settings import QScanSettings
 from learners.inference.predictions import Prediction
@@ -39,10 +40,10 @@ def windows_of(folder: Path) -> list[tuple[str, float]]:
     lists, rejected = lists_to_scan(map(str, sorted(folder.rglob("*.hdf5"))), context=16.0)
     assert not rejected
     return [
-        (path, middle)
+        (path, window.at)
         for path in lists
-        for start, end in SETTINGS.spans(path)
-        if (middle := SETTINGS.middle(path, start, end)) is not None
+        for window in SETTINGS.spans(path)
+        if window.at is not None
     ]
 
 
@@ -65,12 +66,12 @@ def test_windows_cover_all_strain_once_and_show_what_a_trigger_there_shows(tmp_p
         path, middle = scanned[n]
         found = read_frames(str(frames)).find("H1", middle, 16.0)
         assert isinstance(found, Stream)
-        picture = SETTINGS.picture(path, at=middle)
-        trigger = SETTINGS.picture(source_path(found), at=middle)
+        picture = SETTINGS.picture(Part(path, at=middle))
+        trigger = SETTINGS.picture(Part(source_path(found), at=middle))
         np.testing.assert_array_equal(picture, trigger)
         if middle > START + 48:  # before, the whole file has more strain around it
-            np.testing.assert_array_equal(picture, SETTINGS.picture(whole, at=middle))
-            np.testing.assert_array_equal(picture, SETTINGS.picture(alone[middle], at=middle))
+            np.testing.assert_array_equal(picture, SETTINGS.picture(Part(whole, at=middle)))
+            np.testing.assert_array_equal(picture, SETTINGS.picture(Part(alone[middle], at=middle)))
 
 
 def test_a_row_per_window_has_gps_times_and_the_name_of_its_frame(
@@ -149,7 +150,7 @@ def window(path: str, middle: float, label: str) -> Prediction:
     top = [("A", 0.9), ("B", 0.1)]
     reason = Reason() if label != "unknown" else Reason(Why.AMBIGUOUS)
     return Prediction(
-        path, label, "A", 0.9, reason, top, 1.0, middle - 0.25, middle + 0.25, (), (), middle
+        Part(path, middle - 0.25, middle + 0.25, middle), label, "A", 0.9, reason, top, 1.0
     )
 
 
@@ -166,7 +167,7 @@ def test_an_event_across_pieces_is_one(gap: float) -> None:
     whole = [piece[0]._replace(windows=piece) for piece in pieces]
     strain = StrainFiles(SETTINGS, scan=True, gap=gap)
     events = Events(gap)
-    found = [(e.start, e.end) for p in strain(whole) for e in events.from_prediction(p)]
+    found = [(e.part.start, e.part.end) for p in strain(whole) for e in events.from_prediction(p)]
     expected = [(100.75, 101.75), (102.25, 104.75), (112.75, 113.25)]
     assert found == (expected if gap == 0 else [(100.75, 104.75), (112.75, 113.25)])
     # Across missing strain no event goes on, however long the gap may be.

@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 from PIL import Image
 
-from datasets.images.boxes import Box
+from datasets.core.part import Box, Part
 from datasets.items.clock import Clock
 from datasets.items.deployments import read_deployments
 from datasets.sources.base import ReadOptions, read_source
@@ -355,10 +355,12 @@ def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -
         for box, label in zip(boxes, labels, strict=False):
             refused = {"person": Reason(Why.NOT_ANIMAL, "person"), "unknown": Reason(Why.AMBIGUOUS)}
             shown = [] if label == "person" else top
-            part = answer(path, label if label in dict(top) else "unknown")
-            parts.append(part._replace(box=box, reason=refused.get(label, part.reason), top=shown))
+            one = answer(path, label if label in dict(top) else "unknown")
+            reason = refused.get(label, one.reason)
+            parts.append(one._replace(part=Part(path, box=box), reason=reason, top=shown))
         whole = answer(path, "Lynx lynx")._replace(top=top, detection=0.9)
-        return whole._replace(windows=tuple(parts), box=parts[0].box if len(parts) == 1 else None)
+        box = parts[0].part.box if len(parts) == 1 else None
+        return whole._replace(windows=tuple(parts), part=Part(path, box=box))
 
     blank = answer(files[3], "unknown", math.nan)
     blank = blank._replace(reason=Reason(Why.BLANK), best="", top=[], detection=0.0)

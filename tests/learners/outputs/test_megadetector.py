@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.images.boxes import Box
+from datasets.core.part import Box
+from datasets.images.boxes import crop_to
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.predict import main
@@ -88,7 +89,7 @@ def test_a_row_per_box_has_its_box_and_the_probabilities_of_its_crop(model, came
     assert all(reason.startswith("bad file") for reason in reasons[5:])
 
     with Image.open(camera / "two.jpg") as picture:
-        crops = [Box(*box).crop(picture) for box in (LEFT, RIGHT)]
+        crops = [crop_to(Box(*box), picture) for box in (LEFT, RIGHT)]
     for number, crop in enumerate(crops):
         crop.save(camera / f"{number}.png")
     expected = list(Predictor(model).predict([camera / "0.png", camera / "1.png"]))

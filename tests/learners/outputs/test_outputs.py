@@ -15,6 +15,7 @@ import pytest
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.core.processes import CRASHED
 from datasets.items.clock import TIME_AND_PLACE, Clock
 from datasets.items.deployments import read_deployments
@@ -36,9 +37,9 @@ NAN = math.nan
 
 def answer(path: object, label: str = "a", p: float = 0.8, *span: float) -> Prediction:
     reason = AMBIGUOUS if label == "unknown" else Reason()
-    start, end = span or (NAN, NAN)
+    start, end = span or (None, None)
     best = "b" if label == "unknown" else label
-    return Prediction(str(path), label, best, p, reason, [(best, p)], NAN, start, end)
+    return Prediction(Part(str(path), start, end), label, best, p, reason, [(best, p)], NAN)
 
 
 @pytest.fixture
@@ -91,13 +92,15 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
 
 
 def test_a_table_says_which_moment_of_strain_was_judged(capsys):
-    one = answer("H-H1_strain.hdf5")._replace(at=1126259462.391)
-    bad = one._replace(label="unknown", best="", at=NAN, reason=Reason(Why.BAD_FILE, "cut off"))
+    one = answer("H-H1_strain.hdf5")._replace(part=Part("H-H1_strain.hdf5", at=1126259462.391))
+    bad = one._replace(
+        label="unknown", best="", part=Part(one.path), reason=Reason(Why.BAD_FILE, "cut off")
+    )
     OUTPUTS["table"].write([one, bad], RowSettings(gps=True), None)
     first, last = capsys.readouterr().out.splitlines()
     assert "at GPS 1126259462.391 s" in first
     assert " at " not in last
-    OUTPUTS["table"].write([one._replace(at=2.5)], RowSettings(), None)
+    OUTPUTS["table"].write([one._replace(part=one.part._replace(at=2.5))], RowSettings(), None)
     assert "at 2.500 s" in capsys.readouterr().out
 
 
@@ -225,12 +228,12 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
     items = pd.DataFrame([row | {k: v + n for k, v in times.items()} for n, row in enumerate(rows)])
     items.to_csv(tmp_path / "items.csv", index=False)
     original = answer(file, "a", 0.8, times.get("start", NAN), times.get("end", NAN))
-    original = original._replace(label="b", at=times.get("gps", NAN))
+    original = original._replace(label="b", part=original.part._replace(at=times.get("gps")))
     out = tmp_path / "answers.csv"
     if writer == "predict":
         OUTPUTS["csv"].write([original], RowSettings(), out)
     else:
-        write_csv(out, pd.DataFrame([original._asdict()]).drop(columns="windows"))
+        write_csv(out, pd.DataFrame([original.record()]).drop(columns="windows"))
     (row,) = csv.DictReader(out.open())
     assert [float(row["at" if k == "gps" else k]) for k in times] == [*times.values()]
     table = load_table([str(tmp_path / "items.csv"), str(out)], check=False)
@@ -265,8 +268,8 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
     first = first._replace(branch=(("Café", 0.99), ("red", 0.6)))
     answers = [
         first._replace(label="Café", reason=AMBIGUOUS),
-        first._replace(path=new[1]),
-        first._replace(path=new[2], label="unknown", reason=OUT_OF_DISTRIBUTION),
+        first._replace(part=Part(new[1])),
+        first._replace(part=Part(new[2]), label="unknown", reason=OUT_OF_DISTRIBUTION),
     ]
     OUTPUTS["csv"].write(answers, RowSettings(hidden=("known",)), out)
     with pytest.raises(SecondhandError, match="no label was corrected"):
@@ -285,12 +288,16 @@ def test_no_spreadsheet_computes_a_name_and_each_is_read_as_it_was(tmp_path):
     labels = ["=SUM(A1)", "+1 more", "-cmd", "@home", "'=x", "-1.5", "plain"]
     paths = [f"{sign}{n}.jpg" for n, sign in enumerate(("=", "+", "-", "@", "\t", "'=", ""))]
     rows = [
-        answer(path, label)._replace(at=-1.5) for path, label in zip(paths, labels, strict=True)
+        answer(path, label)._replace(part=Part(path, at=-1.5))
+        for path, label in zip(paths, labels, strict=True)
     ]
     OUTPUTS["csv"].write(rows, RowSettings(classes=labels), tmp_path / "answers.csv")
-    listed = [{"path": r.path, "label": "", "guess": r.label, "at": r.at} for r in rows]
+    listed = [{"path": r.path, "label": "", "guess": r.label, "at": r.part.at} for r in rows]
     (tmp_path / "next.csv").write_text(as_text(["path", "label", "guess", "at"], listed))
-    write_csv(tmp_path / "predictions.csv", pd.DataFrame(rows).drop(columns="windows"))
+    write_csv(
+        tmp_path / "predictions.csv",
+        pd.DataFrame([row.record() for row in rows]).drop(columns="windows"),
+    )
     write_csv(tmp_path / "rejected.csv", zip(paths, labels, strict=True), ["path", "label"])
     items = pd.DataFrame({"path": paths, "label": labels})
     record_inputs(tmp_path, {"items.csv": items})

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from learners.cli import console
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor, group_by_round
@@ -46,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer(path: str, **fields: object) -> Prediction:
-    blank = Prediction(path, "a", "a", 0.5, Reason(), [("a", 0.5), ("b", 0.1)], float("nan"))
+    blank = Prediction(Part(path), "a", "a", 0.5, Reason(), [("a", 0.5), ("b", 0.1)], float("nan"))
     return blank._replace(**fields)
 
 
@@ -224,7 +225,7 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
 
 def test_an_answer_is_kept_to_the_last_bit(tmp_path):
     reason = Reason(Why.BAD_FILE, "cut off: \u2028 half")
-    window = answer("x\udcff.wav", start=0.1, end=1 / 3, probability=0.1 + 0.2)
+    window = answer("x\udcff.wav", part=Part("x\udcff.wav", 0.1, 1 / 3), probability=0.1 + 0.2)
     long = answer("x\udcff.wav", reason=reason, windows=(window, window), known=-1e-300)
     with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
         list(journal.pending(iter([long.path])))

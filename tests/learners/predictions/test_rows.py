@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictions import Prediction, merge_probabilities
 from learners.predictions.rows import Events
@@ -21,7 +22,7 @@ def window(start: float, end: float, label: str, *shares: float) -> Prediction:
     """Return a window whose classes have these probabilities; the rest is the background's."""
     top = sorted(zip(CLASSES, shares, strict=True), key=lambda pair: -pair[1])
     reason = AMBIGUOUS if label == UNKNOWN else Reason()
-    return Prediction("x", label, *top[0], reason, top, NAN, start, end)
+    return Prediction(Part("x", start, end), label, *top[0], reason, top, NAN)
 
 
 def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Prediction:
@@ -33,12 +34,12 @@ def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Predicti
         else window(n * hop, n * hop + length, UNKNOWN, 0.3, 0.3, 0.4)
         for n, c in enumerate(labels)
     )
-    return Prediction("x", "a", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+    return Prediction(Part("x"), "a", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
 
 
 def spans(labels: str, gap: float = 0, min_length: float = 0, **options: float) -> list[object]:
     rows = Events(gap, min_length).from_prediction(recording(labels, **options))
-    return [(row.label, row.start, row.end) for row in rows]
+    return [(row.label, row.part.start, row.part.end) for row in rows]
 
 
 def test_neighbours_of_one_class_are_one_event():
@@ -57,7 +58,10 @@ def test_a_group_of_classes_is_no_event():
     windows = [*of.windows]
     windows[1] = windows[1]._replace(label="letters", branch=(("letters", 0.95), ("a", 0.5)))
     rows = Events().from_prediction(of._replace(windows=tuple(windows)))
-    assert [(row.label, row.start, row.end) for row in rows] == [("a", 0.0, 1.5), ("a", 2.5, 4.0)]
+    assert [(row.label, row.part.start, row.part.end) for row in rows] == [
+        ("a", 0.0, 1.5),
+        ("a", 2.5, 4.0),
+    ]
 
 
 def test_each_of_several_labels_has_its_own_events():
@@ -67,9 +71,9 @@ def test_each_of_several_labels_has_its_own_events():
         window(n, n + 1, *one)
         for n, one in enumerate((s, *p) for s, p in zip(labels, each, strict=True))
     )
-    of = Prediction("x", "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+    of = Prediction(Part("x"), "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
     rows = Events(exclusive=False).from_prediction(of)
-    assert [(row.label, row.best, row.start, row.end, row.at) for row in rows] == [
+    assert [(row.label, row.best, row.part.start, row.part.end, row.part.at) for row in rows] == [
         ("a", "a", 0, 3, 0.5),
         ("b", "b", 0, 2, 1.5),
     ]
@@ -92,11 +96,11 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
         window(2, 4, "a", 0.7, 0.1, 0.1),
     )  # fmt: skip
     (row,) = Events().from_prediction(recording("")._replace(windows=windows))
-    assert row.at == 2.0
+    assert row.part.at == 2.0
     assert row.windows == ()
     assert row.probability < 0.9
     bad = Reason(Why.BAD_FILE, "cut off")
-    bad_file = Prediction("x", UNKNOWN, "", NAN, bad, [], NAN)
+    bad_file = Prediction(Part("x"), UNKNOWN, "", NAN, bad, [], NAN)
     assert Events().from_prediction(bad_file) == [bad_file]
     assert [r.label for r in Events().from_prediction(bad_file._replace(windows=windows))] == [
         UNKNOWN,
@@ -106,15 +110,15 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
 
 def test_a_recording_of_one_window_is_an_event_of_its_length(tmp_path):
     path = str(tone(tmp_path / "short.wav", 0.75))
-    short = window(NAN, NAN, "b", 0.1, 0.8, 0.1)._replace(path=path)
+    short = window(None, None, "b", 0.1, 0.8, 0.1)._replace(part=Part(path))
     (row,) = Events(min_length=0.75).from_prediction(short)
-    assert (row.label, row.start, row.end) == ("b", 0.0, 0.75)
-    assert row.at == 0.375
+    assert (row.label, row.part.start, row.part.end) == ("b", 0.0, 0.75)
+    assert row.part.at == 0.375
     assert row.probability == pytest.approx(0.8)
     events = Events(min_length=0.8)
     assert events.from_prediction(short) == []
     assert events.short == 1
-    assert [r.label for r in events.from_prediction(short._replace(path="gone.wav"))] == ["b"]
+    assert [r.label for r in events.from_prediction(short._replace(part=Part("gone.wav")))] == ["b"]
 
 
 def test_what_has_no_row_is_counted():
@@ -123,7 +127,7 @@ def test_what_has_no_row_is_counted():
         one, end = recording(labels, length=1.0), len(labels)
         silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
         events.from_prediction(one._replace(windows=(*one.windows, silent)))
-    bad = Prediction("x", UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
+    bad = Prediction(Part("x"), UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
     events.from_prediction(bad)
     assert events.summary() == (
         "1 event in 3 recordings: a 1. 2 recordings without events. 11 windows: 4 answered, 7 unknown (4 ambiguous, "
@@ -203,7 +207,7 @@ def test_twenty_events_in_two_hours_are_found_where_they_are():
     rows = Events(gap=1.0).from_prediction(recording("")._replace(windows=tuple(windows)))
     assert [row.label for row in rows] == [label for label, _, _ in known]
     for row, (_, start, end) in zip(rows, known, strict=True):
-        assert abs(row.start - start) <= 1.0
-        assert abs(row.end - end) <= 1.0
-        assert start - 1 <= row.at <= end + 1
+        assert abs(row.part.start - start) <= 1.0
+        assert abs(row.part.end - end) <= 1.0
+        assert start - 1 <= row.part.at <= end + 1
         assert row.probability > 0.9

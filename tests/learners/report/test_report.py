@@ -20,8 +20,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
-from datasets.items.checks import PART_COLUMNS
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import PART_COLUMNS, Part
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
@@ -496,20 +495,20 @@ def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path
     bundle.overlap = 0.0
     pictures = Pictures(Predictor(bundle))
     path = str(tmp_path / "long.wav")
-    windows = [Source(path, float(n), float(n + 1)) for n in range(3)]
+    windows = [Part(path, float(n), float(n + 1)) for n in range(3)]
     pixels = np.stack([pictures.predictor.open(window) for window in windows])
     logits, _ = pictures.predictor.forward(pixels)
     for c in range(3):
         expected = windows[int(logits[:, c].argmax())]
-        assert pictures.moment(Source(path), c) == expected
-        figure = pictures.figure(Source(path), "caption", c)
+        assert pictures.moment(Part(path), c) == expected
+        figure = pictures.figure(Part(path), "caption", c)
         assert f"{expected.start:.1f}–{expected.end:.1f} s" in figure.under  # noqa: RUF001
 
 
 def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):
     path = sites.tone(tmp_path / "<b>long.wav", "low", "high", "silence")
-    shots = [Shot(Source(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
-    missing = Shot(Source(str(tmp_path / "gone.wav")), "2", "was there")
+    shots = [Shot(Part(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
+    missing = Shot(Part(str(tmp_path / "gone.wav")), "2", "was there")
     folder = tmp_path / "next"
     file = write_sheet(
         folder, Predictor(sites.tones()), [*shots, missing], title="Next <s>", lead="So & so."
@@ -531,7 +530,7 @@ def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):
 
 def test_a_contact_sheet_replaces_the_last_one(tmp_path):
     Image.new("RGB", (30, 20), (200, 30, 30)).save(tmp_path / "a.png")
-    shot = Shot(Source(str(tmp_path / "a.png")), "1", "red")
+    shot = Shot(Part(str(tmp_path / "a.png")), "1", "red")
     (tmp_path / "next").mkdir()
     (tmp_path / "next" / "0001.flac").write_text("of the last one")
     page = write_sheet(tmp_path / "next", Predictor(sites.colours()), [shot], title="", lead="")

@@ -15,7 +15,8 @@ import yaml
 from safetensors.torch import load_file
 
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import infer_spectrogram, read_items
+from datasets.items.preparing import read_items
+from datasets.items.rendering import infer_spectrogram
 from datasets.items.table import ItemTable
 from learners.backbones.hub import mel_of
 from learners.cli.settings import SOUND_BACKBONE, Settings

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.stats import poisson
 
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictions import Prediction
 from learners.runs.event_counts import (
@@ -139,7 +140,7 @@ def window(start: float, p: float, reason: str = "") -> Prediction:
     """Return a window of 1 s whose best class is "cat"; most of the rest is the background's."""
     label = UNKNOWN if reason else "cat"
     top = [("cat", p), ("other", (1 - p) / 9)]
-    return Prediction("r", label, "cat", p, reason or Reason(), top, 0.5, start, start + 1)
+    return Prediction(Part("r", start, start + 1), label, "cat", p, reason or Reason(), top, 0.5)
 
 
 def test_a_lower_threshold_lifts_refusals_but_for_the_distance():
@@ -147,7 +148,7 @@ def test_a_lower_threshold_lifts_refusals_but_for_the_distance():
         window(0, 0.97), window(1, 0.6, AMBIGUOUS), window(2, 0.2, AMBIGUOUS),
         window(3, 0.55, AMBIGUOUS), window(4, 0.2, AMBIGUOUS), window(5, 0.99, OUT_OF_DISTRIBUTION),
     )  # fmt: skip
-    recording = Prediction("r", "cat", "cat", 0.97, Reason(), [], 0.5, windows=windows)
+    recording = Prediction(Part("r"), "cat", "cat", 0.97, Reason(), [], 0.5, windows=windows)
     truth = table(("r", "cat", 0, 2), ("r", "cat", 5, 6))
     events, figures = event_figures(
         [recording], truth, {"r": 2.0}, gap=0.0, exclusive=True, classes=["cat", "other"]

@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from app.panels import resembling
 from datasets.core import file_state
 from datasets.core.errors import SecondhandError
-from datasets.spectrograms.pictures import Source
+from datasets.core.part import Part
 from learners.cli.console import command_line
 from learners.cli.flags import make_parser, parse
 from learners.cli.settings import Settings
@@ -156,11 +156,11 @@ def test_an_answer_knows_the_training_files_that_it_resembles(finished, tmp_path
     items = pd.read_csv(finished / "items.csv")
     one = items.loc[items.split.eq("train")].iloc[3]
     near = Predictor(finished / "model").similar_files(one.path)
-    assert (near[0].source.path, near[0].label) == (one.path, one.label)
+    assert (near[0].part.path, near[0].label) == (one.path, one.label)
     assert near[0].cosine == pytest.approx(1, abs=1e-3)
-    assert len({item.source.path for item in near}) == 5
+    assert len({item.part.path for item in near}) == 5
     assert [item.cosine for item in near] == sorted((f.cosine for f in near), reverse=True)
-    cards = resembling(Predictor(finished / "model"), Source(one.path))
+    cards = resembling(Predictor(finished / "model"), Part(one.path))
     assert cards[0]["name"] == Path(one.path).name
     assert cards[0]["picture"].startswith("data:image")
     shutil.copytree(finished / "model", tmp_path / "model")

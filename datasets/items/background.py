@@ -1,0 +1,94 @@
+"""The background (negative) class: files of ``--background``, and what is between the calls of recordings."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from datasets.core.errors import Rejected, SecondhandError, counted
+from datasets.items.grouping import group_duplicates, named_groups
+from datasets.items.rehearsal import background_file, split, unchanged_items
+from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.table import ItemTable, load_unknown
+from datasets.sources.base import ReadOptions
+
+log = logging.getLogger(__name__)
+
+#: Least numbers of items and of files of a background from which each split gets one.
+LEAST_BACKGROUND, LEAST_BACKGROUND_FILES = 5, 3
+
+
+def load_background(
+    table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
+) -> None:
+    """Add the files of ``--background`` to the table, with a split of their own.
+
+    The splits and folds of the known items do not change. There is no test split: held-out background
+    files do not affect the metrics of known classes.
+    """
+    source = str(data.background)
+    if data.unknown and os.path.abspath(source) == os.path.abspath(data.unknown):
+        raise SecondhandError(
+            f"--background {source} is --unknown, too, but files that were trained on cannot measure how unknown "
+            "classes are refused. Name other files for one of the two"
+        )
+    frame, bad = items_of_no_class(source, table, data, "--background")
+    if data.from_ is not None and Path(source) == background_file(data.from_):
+        learnt, changed = unchanged_items(Path(source))
+        split_of = dict(learnt[["path", "split"]].to_numpy())
+        frame = frame.loc[frame["path"].isin(split_of)]
+        frame = frame.assign(split=frame["path"].map(split_of)).reset_index(drop=True)
+        bad += changed
+    apart, background_data = replace(table, frame=frame), replace(data, cv=None, fold=None)
+    if data.group_by:
+        try:
+            frame = apart.frame = named_groups(frame, data, table.clock)
+        except SecondhandError as error:  # background files may be named in another way
+            log.warning(
+                "--background %s: each file is a group by itself, because %s", source, error
+            )
+    try:
+        group_duplicates(apart, background_data, signal, seed)
+        table.background, moved = split(apart.frame, background_data, seed)
+    except SecondhandError as error:
+        count, files, why = len(apart.frame), apart.frame["path"].nunique(), str(error)
+        if count < LEAST_BACKGROUND or files < LEAST_BACKGROUND_FILES:
+            why = (
+                f"{counted(count, 'item')} of {counted(files, 'file')} cannot be divided into training, "
+                f"validation and calibration. At least {LEAST_BACKGROUND} items of {LEAST_BACKGROUND_FILES} files are "
+                "needed: add other files or recordings"
+            )
+        raise SecondhandError(f"--background {source}: {why}") from None
+    table.rejected += bad + moved
+
+
+def as_one_class(
+    background: pd.DataFrame, rows: pd.DataFrame, data: DataSettings, seed: int
+) -> pd.DataFrame:
+    """Background files for training: all of its train split, and of its valid split at most as many as a
+    class has there on average, because validation selects the epoch."""
+    trained, valid = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
+    if trained.empty:
+        where = f"--background {data.background}" if data.background else "--labelled-completely"
+        raise SecondhandError(
+            f"{where}: no training item without a call is left. Add files; the list of files left out says why"
+        )
+    most = max(1, rows["split"].eq("valid").sum() // rows["label"].nunique())
+    return pd.concat([trained, valid.sample(min(most, len(valid)), random_state=seed)])
+
+
+def items_of_no_class(
+    source: str, table: ItemTable, data: DataSettings, flag: str
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Items of a ``source`` of no known class, as `load_unknown`, without copies of those in the table."""
+    return load_unknown(
+        source,
+        ReadOptions(kind=table.kind, vectors=table.vectors, settings=vars(data)),
+        pd.concat([table.frame, table.unknown_items, table.background]),
+        flag=flag,
+        picture_info=table.picture_info,
+    )

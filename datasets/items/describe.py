@@ -1,0 +1,259 @@
+"""Says in words what is known of the items of a run: the one place where their facts become sentences."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from datasets.audio.band import are_outside, hertz, label_limits, labelled_band
+from datasets.audio.decode import ULTRASOUND
+from datasets.audio.recorders import time_expansion
+from datasets.audio.settings import MelSettings
+from datasets.core.errors import counted, one_line
+from datasets.images.exif import GAP_MINUTES
+from datasets.items.facts import NearDuplicates, Sessions
+from datasets.items.labels import label_counts
+from datasets.items.rehearsal import is_rehearsed
+from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.splits import SPLITS, are_named
+from datasets.items.table import ItemTable, summary
+
+#: Largest number of classes that the table of classes and splits lists by name.
+LISTED = 12
+DOMAIN_SHIFT_NOTE = "expect lower accuracy at other sites"
+#: A level of `logging`, and a line for the log.
+Line = tuple[int, str]
+
+
+def near_duplicates(found: NearDuplicates) -> str:
+    """How many near-duplicates there are, and which are not kept together."""
+    if not found.together:
+        text = "none found"
+    else:
+        clusters = counted(len(found.together), "cluster")
+        text = f"{sum(found.together)} files in {clusters}, the largest of {max(found.together)}"
+    return f"{text}; {_divided(found)}" if found.divided else text
+
+
+def _divided(found: NearDuplicates) -> str:
+    count, sizes = len(found.divided), ", ".join(map(str, found.divided[:5]))
+    each = "each of " * (count > 1)
+    return f"not kept together: {counted(count, 'cluster')} of {sizes} files, {each}which holds more than half of a class"
+
+
+def near_duplicates_found(found: NearDuplicates) -> Iterator[Line]:
+    """Lines for the log on near-duplicates."""
+    if found.together:
+        kept = near_duplicates(found._replace(divided=()))
+        yield logging.INFO, f"Near-duplicates stay in one split: {kept}"
+    if found.divided:
+        yield (
+            logging.WARNING,
+            f"near-duplicates {_divided(found)}, so the figures may be too good. Name groups with --group-by, or add "
+            "other files",
+        )
+
+
+def sessions(found: Sessions) -> str:
+    """How many photos are of capture sessions that are kept together, and of others."""
+    texts = []
+    if found.together:
+        texts.append(_in_sessions(found.files, found.together))
+    if found.divided:
+        why = "a session holds more than half of a class"
+        why = f"no split is possible ({found.error})" if found.error else why
+        count = _in_sessions(found.files_apart, found.divided)
+        texts.append(f"not kept together: {count}, because {why}, so the figures may be too good")
+    return "; ".join(texts)
+
+
+def _in_sessions(files: int, count: int) -> str:
+    return f"{files} files in {counted(count, 'session')}"
+
+
+def sessions_found(found: Sessions) -> Line:
+    """A line for the log on capture sessions."""
+    kept = "" if found.divided else " stay in one split"
+    return (
+        logging.WARNING if found.divided else logging.INFO,
+        f"Capture sessions (photos that one camera took less than {GAP_MINUTES} minutes apart){kept}: {sessions(found)}",
+    )
+
+
+def overview(table: ItemTable, windows: int) -> Iterator[Line]:
+    """Lines for the log on the data: classes by splits, unknown classes, background, what was left out."""
+    for line in described(table, windows):
+        yield logging.INFO, line
+    if table.multi_label:
+        yield logging.DEBUG, f"items of each label: {label_counts(table.frame['label'])}"
+    if table.note:
+        yield logging.INFO, table.note
+    if lines := summary(table.rejected):
+        yield logging.WARNING, "\n".join(lines)
+
+
+def described(table: ItemTable, windows: int = 0) -> list[str]:
+    """Lines of a small table of the items: a row for each class, a column for each split.
+
+    Parameters
+    ----------
+    windows : number of windows of the items; shown if there are more windows than items.
+    """
+    frame, extra = table.frame, []
+    splits = [name for name in SPLITS if frame["split"].eq(name).any()]
+    unit = "files" if frame["path"].is_unique else "items"
+    cut_into = f", cut into {windows} windows" if windows > len(frame) else ""
+    old = int(is_rehearsed(frame).sum())
+    origin = f" ({len(frame) - old} new, {old} of the earlier run)" if old else ""
+    classes = f"{len(table.classes)} classes{cut_into}"
+    head = f"Data: {table.source}, {len(frame)} {unit}{origin} of {classes}"
+    counts = pd.crosstab(frame["label"], frame["split"])
+    if table.multi_label or len(counts) > LISTED:
+        sizes = frame["label"].value_counts()
+        if not table.multi_label:
+            extra.append(f"Smallest class: {sizes.index[-1]}, {sizes.iloc[-1]} {unit}")
+        counts = counts.iloc[:0]
+    counts = counts.reindex(columns=splits, fill_value=0)
+    counts.loc["all"] = [int(frame["split"].eq(name).sum()) for name in splits]
+    counts[unit] = counts.sum(axis=1)
+    counts = counts.rename(columns={"valid": "validation", "train": "training"})
+    lines = counts.rename_axis(index=None, columns=None).to_string().splitlines()
+    if len(table.unknown_items):
+        extra.append(f"Unknown classes: {len(table.unknown_items)} {unit}, never trained on")
+    if len(table.background):
+        learnt = table.background["split"].eq("train").sum()
+        extra.append(f"Background: {len(table.background)} {unit}, {learnt} of them for training")
+    return [head, *(f"  {line}" for line in [*lines, *extra])]
+
+
+def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> str:
+    """Describe the evaluation protocol, as the text after "the figures rest on".
+
+    Parameters
+    ----------
+    table : the table after the split.
+    unsplit : its rows before the split.
+    data : the settings; ``cv`` without ``fold`` means all folds together.
+    """
+    old = is_rehearsed(unsplit)
+    if old.any():
+        if old.all():
+            return "the splits of the earlier run"
+        new = protocol_of(table, unsplit.loc[~old], data)
+        return f"the splits of the earlier run, and for new items on {new}"
+    frame, named_splits = table.frame, set(unsplit["split"]) - {""}
+    if data.cv is not None:
+        folds = frame["fold"].loc[frame["fold"].ne("")].nunique()
+        kind = "group" if str(data.cv) == "group" else "fold"
+        fold_text = (
+            f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
+        )
+        if kind == "group":
+            each = "" if data.fold is not None else "each "
+            return f"{fold_text}, {each}left out of training"
+        if str(data.cv) == "fold":
+            return f"{fold_text}, as named in the data"
+        return _random_protocol(table, f"{fold_text}, drawn at random")
+    if table.learnt_until:
+        return _random_protocol(
+            replace(table, groups=0),  # the same sites are recorded earlier and later
+            f"files recorded after {table.learnt_until}; trained on files until then, tested on later ones",
+        )
+    if data.fold is not None:
+        folds = unsplit["fold"].loc[unsplit["fold"].ne("")].nunique()
+        beside = " beside the data's own test split" if "test" in named_splits else ""
+        return f"fold {data.fold} of {folds}, as named in the data{beside}"
+    if {"valid", "calibration"} & named_splits:
+        return f"the splits that the data name ({', '.join(sorted(named_splits))})"
+    if "test" in named_splits:
+        return _random_protocol(
+            table, "the test split that the data name, and for the other files on a random split"
+        )
+    if table.groups and are_named(frame["group"]).all():
+        held_out = frame["group"].loc[frame["split"].ne("train")].nunique()
+        by_group = (
+            f"groups that were not in training ({held_out} of {table.groups}), drawn at random"
+        )
+        return _random_protocol(table, by_group, by_group=True)
+    return _random_protocol(table, f"a random split of {len(table.classes)} classes")
+
+
+def divided_groups(frame: pd.DataFrame) -> str:
+    """Names of the groups in two splits, which are validation and calibration; "" for none."""
+    named = frame.loc[are_named(frame["group"])]
+    splits = named.groupby("group")["split"].nunique()
+    names = [one_line(name) for name in splits.index[splits > 1]]
+    return ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])])
+
+
+def _random_protocol(table: ItemTable, protocol: str, *, by_group: bool = False) -> str:
+    """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
+    texts = [protocol]
+    shared = divided_groups(table.frame) if table.groups else ""
+    if table.groups and not by_group:
+        exception = f", except {shared}, which validation and calibration share" if shared else ""
+        texts.append(f"each of {table.groups} groups stays in one split{exception}")
+    elif shared:
+        texts.append(f"validation and calibration share {shared}")
+    if (found := table.near_duplicates) and (found.together or found.divided):
+        kept = " kept together" if found.together else ""
+        texts.append(f"near-duplicates{kept}: {near_duplicates(found)}")
+    if in_sessions := table.sessions:
+        kept = " kept together" if in_sessions.together else ""
+        texts.append(f"capture sessions{kept}: {sessions(in_sessions)}")
+    return "; ".join([*texts, *([] if table.groups else [DOMAIN_SHIFT_NOTE])])
+
+
+def frequencies(spectrogram: MelSettings, frame: pd.DataFrame) -> Iterator[Line]:
+    """Lines on which frequencies are shown where that is not the usual, which labels are outside, and what is slowed."""
+    low, high = label_limits(frame)
+    shown = f"the pictures show {hertz(spectrogram.fmin)} to {hertz(spectrogram.fmax)}"
+    band = labelled_band(low, high)
+    if band or spectrogram.rate > ULTRASOUND:
+        why = f"labels up to {hertz(band.high)}" if band else f"a rate of {hertz(spectrogram.rate)}"
+        yield (
+            logging.INFO,
+            f"Frequencies: {shown} ({why}); --spectrogram with fmin and fmax changes it",
+        )
+    if number := int((outside := are_outside(spectrogram, low, high)).sum()):
+        path, first, last = (cells[outside].iloc[0] for cells in (frame["path"], low, high))
+        yield (
+            logging.WARNING,
+            f"{number} of {counted(len(frame), 'label')} reach out of the frequencies that {shown}, such as "
+            f"{hertz(first)} to {hertz(last)} of {path}. Choose fmin and fmax with --spectrogram; at "
+            f"{hertz(spectrogram.rate)} at most {hertz(spectrogram.rate / 2)} can be shown",
+        )
+    expanded = {
+        path: factor for path in frame["path"].unique() if (factor := time_expansion(path)) > 1
+    }
+    if expanded:
+        path, factor = next(iter(expanded.items()))
+        mixed = len(expanded) < (files := frame["path"].nunique())
+        others = ". The others are not: one call has two pictures. Expand all or none"
+        yield (
+            logging.WARNING if mixed else logging.INFO,
+            f"Slowed recordings (time expansion): {len(expanded)} of {files}, such as {path}, {factor:g} times. "
+            f"Frequencies and times are those of the slowed sound{others * mixed}",
+        )
+
+
+def trained_settings(trained: Mapping[str, Any], signal: SignalSettings) -> Iterator[Line]:
+    """Lines on the spectrogram settings of a backbone's training, which the user may have changed."""
+    chosen = signal.of("sound")
+    adopted = ", ".join(f"{name} {value}" for name, value in trained.items() if name not in chosen)
+    yield logging.DEBUG, f"spectrogram settings of the backbone's training: {adopted}"
+    changed = [
+        f"{name} {chosen[name]} instead of {value}"
+        for name, value in trained.items()
+        if name in chosen
+    ]
+    if changed:
+        yield (
+            logging.WARNING,
+            f"spectrogram settings differ from the backbone's training: {', '.join(changed)}. Leave them out to use "
+            "those of the backbone",
+        )
