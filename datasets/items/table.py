@@ -1,11 +1,4 @@
-"""Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
-
-The columns are ``path, label, group, split, fold, deployment, time, sequence, complete`` (str, "" if unknown; time in
-ISO 8601; complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
-given), ``low_hz, high_hz`` (only where labels have frequency limits) and ``x, y, width, height`` of a box (fractions of
-the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
-trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
-"""
+"""Reads one or several sources into one item table; lists rejected files."""
 
 from __future__ import annotations
 
@@ -17,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -133,6 +127,7 @@ def load_table(
     *,
     check: bool = True,
     before: pd.DataFrame | None = None,
+    **more: Any,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -148,6 +143,7 @@ def load_table(
         - any other format of `datasets.sources`: labels of other programs, embeddings, ``demo:NAME``, or a public set,
           which is downloaded unless a folder or file has its name.
     options : how they are read.
+    more : fields of the options, by name.
     check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
 
@@ -160,6 +156,7 @@ def load_table(
     SecondhandError : there is no usable file, a column is missing, fewer than two classes have enough
         files, labels differ only in case or spaces, or a time is not a number.
     """
+    options = replace(options, **more)
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source, learned = " + ".join(sources), options.learned
     vectors = Vectors() if options.vectors is None else options.vectors
@@ -281,7 +278,8 @@ def load_unlabelled(
     name, kind = os.fspath(source), options.kind
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
-    read = read_source(name, replace(options, label=UNKNOWN, learned=False))
+    options = replace(options, learned=False, alone=True)
+    read = read_source(name, replace(options, label=UNKNOWN, label_column=None, labels=None))
     frame, short = with_parts(read.frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
     picture_info = {} if picture_info is None else picture_info

@@ -14,8 +14,14 @@ from PIL import Image
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import parts_of
+from datasets.core.store import PICTURE
 from datasets.images.opening import Preprocessing, pixels
-from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
+from datasets.loaders.blocks import (
+    SignalAugmentation,
+    SpectrogramBlock,
+    dataloaders,
+    labelled_items,
+)
 from datasets.sources import glitches, sounds
 from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.pictures import PictureCache
@@ -73,7 +79,7 @@ def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int
     mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (LOOK.mean, LOOK.std))
     expected = torch.as_tensor((np.stack(fitted) / 255.0 - mean) / std, dtype=torch.float32)
     dls = loaders(case, strength=1.0, workers=workers)
-    for loader in (dls.valid, dls.test_dl(parts_of(part), with_labels=True)):
+    for loader in (dls.valid, dls.test_dl(labelled_items(part), with_labels=True)):
         batch = torch.cat([torch.Tensor(x) for x, _ in loader])
         torch.testing.assert_close(batch, expected, atol=1e-6, rtol=1e-6)
 
@@ -96,9 +102,9 @@ def test_rows_that_cannot_be_rendered_are_left_out(case: Any) -> None:
     rendered, rejected = render_rows(frame, spectrogram, cache, workers=1)
     assert rendered["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
     assert [item.path for item in rejected] == [str(bad)]
-    assert cache.info()["pictures"] == 5
+    assert len(cache.store.sizes(PICTURE)) == 5
     loaders((rendered, spectrogram, cache)).train.one_batch()
-    assert cache.info()["pictures"] == 5  # all were there
+    assert len(cache.store.sizes(PICTURE)) == 5  # all were there
 
 
 def test_spectrograms_are_not_cropped(case: Any) -> None:

@@ -35,7 +35,8 @@ def test_a_folder_of_any_nesting_counts_whole(folder, known, tmp_path):
     (tmp_path / "strange" / "notes.txt").write_text("of another kind, so not an item")
     (tmp_path / "strange" / ".DS_Store").write_text("")
     (tmp_path / "strange" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    frame, rejected = load_unknown(tmp_path / "strange", ReadOptions(kind="picture"), known)
+    of_known = ReadOptions(kind="picture", labels="red,green", label_column="colour")
+    frame, rejected = load_unknown(tmp_path / "strange", of_known, known)
     assert sorted(Path(p).name for p in frame["path"]) == ["one.jpg", "two.jpg"]
     assert set(frame["label"]) == {"unknown"}
     assert list(frame.columns) == list(known.columns)
@@ -83,8 +84,8 @@ def test_to_judge_a_model_by_lone_files_stay_and_copies_count_once(folder, tmp_p
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "a.jpg")
     with pytest.raises(SecondhandError, match="at least two classes"):
         load_table(tmp_path)
-    assert len(load_table(tmp_path, ReadOptions(learned=False)).frame) == 1
+    assert len(load_table(tmp_path, learned=False).frame) == 1
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "b.jpg")
-    table = load_table(tmp_path, ReadOptions(learned=False))
+    table = load_table(tmp_path, learned=False)
     assert len(table.frame) == 1
     assert table.rejected == [(str(tmp_path / "red/b.jpg"), f"a copy of {tmp_path / 'red/a.jpg'}")]

@@ -27,8 +27,9 @@ from learners.active.listing import as_text
 from learners.cameras.when import WhenAndWhere
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction
-from learners.outputs.base import OUTPUTS, check_call
+from learners.outputs.base import OUTPUTS
 from learners.outputs.raven import write_raven
+from learners.predictions.checks import check_call
 from learners.predictions.rows import RowSettings, Windows
 from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
