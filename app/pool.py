@@ -25,7 +25,6 @@ from app.feedback import Corrections, check_label
 from app.panels import input_panels, panel_svg
 from app.serving import Served
 from app.views import UNKNOWN, Query, note_html, without_paths
-from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.scanning import some_files
@@ -189,7 +188,7 @@ class Labelling(Pool):
     def _find_bursts(self) -> list[list[int]]:
         if self.predictor.kind != "picture":
             return []
-        return events_of([suggestion.part.path for suggestion in self.order], Clock())
+        return events_of([suggestion.part.path for suggestion in self.order])
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))

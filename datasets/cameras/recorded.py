@@ -7,16 +7,46 @@ from datetime import UTC, datetime
 import pandas as pd
 
 from datasets.cameras.clock import Clock, is_zoned, iso
+from datasets.cameras.deployments import read_deployments
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.recorded import iso_time
 from datasets.items.labels import names_of
 from datasets.items.rehearsal import is_rehearsed
-from datasets.items.splits import are_named
+from datasets.items.settings import DataSettings
+from datasets.items.splits import are_named, groups_from_names
 from datasets.items.table import ItemTable
 
 #: Fraction of the items, the last ones, that ``--split-by time`` tests on.
 TESTED = 0.2
 BY_DEPLOYMENT = "deployment"
+
+
+def set_clock(table: ItemTable, data: DataSettings) -> None:
+    """Give a table the clock of its files, with ``--deployments`` and the events that the data name.
+
+    Raises
+    ------
+    SecondhandError : as `read_deployments`.
+    """
+    deployments = None if data.deployments is None else read_deployments(data.deployments)
+    named = table.frame.loc[table.frame["sequence"].ne("")]
+    table.clock = Clock(deployments)
+    table.clock.checked = table.picture_info
+    table.clock.sequences = dict(zip(named["path"], named["sequence"], strict=True))
+
+
+def clock_remarks(table: ItemTable, data: DataSettings) -> list[str]:
+    """Sentences on times and places that are missing or contradictory, if groups or splits follow them."""
+    follows = data.split_by is not None or data.group_by == BY_DEPLOYMENT
+    return table.clock.remarks() if follows else []
+
+
+def named_groups(table: ItemTable, data: DataSettings) -> pd.DataFrame:
+    """The items with the groups of ``--group-by``: their deployments, or what a pattern finds in their names."""
+    if data.group_by == BY_DEPLOYMENT:
+        return add_deployments(table.frame, table.clock)
+    frame = table.frame
+    return frame.assign(group=groups_from_names(frame["path"], str(data.group_by)))
 
 
 def add_deployments(frame: pd.DataFrame, clock: Clock) -> pd.DataFrame:

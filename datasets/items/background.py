@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from datasets.cameras.recorded import named_groups
 from datasets.core.errors import Rejected, SecondhandError, counted
-from datasets.items.grouping import group_duplicates, named_groups
+from datasets.items.grouping import group_duplicates
 from datasets.items.rehearsal import background_file, split, unchanged_items
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import ItemTable, load_unknown
@@ -46,7 +47,7 @@ def load_background(
     apart, background_data = replace(table, frame=frame), replace(data, cv=None, fold=None)
     if data.group_by:
         try:
-            frame = apart.frame = named_groups(frame, data, table.clock)
+            frame = apart.frame = named_groups(apart, data)
         except SecondhandError as error:  # background files may be named in another way
             log.warning(
                 "--background %s: each file is a group by itself, because %s", source, error

@@ -8,8 +8,6 @@ import time
 import numpy as np
 import pandas as pd
 
-from datasets.cameras.clock import Clock
-from datasets.cameras.recorded import BY_DEPLOYMENT, add_deployments
 from datasets.core.errors import SecondhandError
 from datasets.core.part import parts_of
 from datasets.images.exif import capture_sessions
@@ -20,18 +18,11 @@ from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.rehearsal import check_splits, is_rehearsed
 from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.splits import DETECTED_GROUP, groups_from_names
+from datasets.items.splits import DETECTED_GROUP
 from datasets.items.table import ItemTable
 from datasets.spectrograms.windows import cut_windows, render_rows
 
 log = logging.getLogger(__name__)
-
-
-def named_groups(frame: pd.DataFrame, data: DataSettings, clock: Clock) -> pd.DataFrame:
-    """The table with the groups of ``--group-by``."""
-    if data.group_by == BY_DEPLOYMENT:
-        return add_deployments(frame, clock)
-    return frame.assign(group=groups_from_names(frame["path"], str(data.group_by)))
 
 
 def group_duplicates(

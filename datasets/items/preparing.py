@@ -12,13 +12,11 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio.settings import MelSettings
-from datasets.cameras.clock import Clock
-from datasets.cameras.deployments import read_deployments
-from datasets.cameras.recorded import BY_DEPLOYMENT, hold_out_later
+from datasets.cameras.recorded import clock_remarks, hold_out_later, named_groups, set_clock
 from datasets.core.errors import SecondhandError
 from datasets.items import describe
 from datasets.items.background import as_one_class, items_of_no_class, load_background
-from datasets.items.grouping import group_duplicates, named_groups
+from datasets.items.grouping import group_duplicates
 from datasets.items.labels import MULTI, UNKNOWN
 from datasets.items.rehearsal import (
     check_groups,
@@ -80,9 +78,8 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
     table = load_grouped(data, signal, seed)
     if data.split_by is not None:
         hold_out_later(table)
-    if data.split_by or data.group_by == BY_DEPLOYMENT:
-        for line in table.clock.remarks():
-            log.warning("%s", line)
+    for line in clock_remarks(table, data):
+        log.warning("%s", line)
     table.unsplit = table.frame
     for line in split_remarks(table.unsplit, None if data.cv else data.fold, data.cv):
         log.info("%s", line)
@@ -171,10 +168,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
         settings=signal.given() | vars(signal) | vars(data),
     )
     table = load_table(data.sources, options, before=before)
-    deployments = None if data.deployments is None else read_deployments(data.deployments)
-    table = replace(table, clock=Clock(deployments))
-    named = table.frame.loc[table.frame["sequence"].ne("")]
-    table.clock.sequences = dict(zip(named["path"], named["sequence"], strict=True))
+    set_clock(table, data)
     table.rejected = changed + table.rejected
     if data.from_ and not earlier:
         log.warning(
@@ -189,7 +183,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     if earlier:
         mark_rehearsed(table, earlier, data, seed)
     if data.group_by:
-        table.frame = named_groups(table.frame, data, table.clock)
+        table.frame = named_groups(table, data)
         check_groups(table.frame, data)
     groups = table.frame["group"]
     sizes = groups.loc[are_named(groups)].value_counts()

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
@@ -138,8 +137,8 @@ def discover(
     paths = [one.path for one in predictions if one.label == UNKNOWN]
     together = np.unique(paths, return_inverse=True)[1]  # windows of one recording
     if predictor.kind == "picture":
-        names, clock = [*dict.fromkeys(paths)], Clock()
-        event_of = {names[n]: k for k, event in enumerate(events_of(names, clock)) for n in event}
+        names = [*dict.fromkeys(paths)]
+        event_of = {names[n]: k for k, event in enumerate(events_of(names)) for n in event}
         together = np.array([event_of[path] for path in paths], np.int64)
     return discoveries_of(confidence, predictions, features, fdr, together)
 

@@ -171,12 +171,15 @@ def _shows(box: Prediction, event: Prediction) -> bool:
     return box.part.box is not None and box.reason.why not in _EMPTY and not another
 
 
-def events_of(paths: Sequence[str], clock: Clock, gap: float = GAP) -> list[list[int]]:
+def events_of(
+    paths: Sequence[str], clock: Clock | None = None, gap: float = GAP
+) -> list[list[int]]:
     """Numbers of the files of each event: of one camera, with at most ``gap`` seconds between neighbours.
 
     What the source of the files names as one event is one, whatever its times. Another file without a time is an event
     by itself. Files in an event are ordered by time.
     """
+    clock = clock or Clock()
     groups: dict[tuple[str, str], list[tuple[datetime | None, int]]] = {}
     for path in paths:
         clock.of(path)  # all, before their times are settled

@@ -1,0 +1,164 @@
+"""An optional feature is named only in its own files, and in those that have a reason, which stands beside them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("app", "datasets", "learners", "secondhand")
+
+
+class Vocabulary(NamedTuple):
+    """The words of a feature, as a regular expression on code, and the files that may name it: why.
+
+    A name that ends with a slash is a folder: all of it is the feature.
+    """
+
+    words: str
+    files: dict[str, str]
+
+
+#: What other files know of a feature is a column that is carried along, a registered name, or nothing.
+FEATURES = {
+    "a cluster": Vocabulary(
+        r"\b(OnCluster|map_chunks|datasets\.cluster|inference\.cluster|(settings|options|how)\.cluster)\b|--cluster",
+        {
+            "datasets/cluster.py": "the feature: Dask",
+            "learners/inference/cluster.py": "the feature: prediction on it",
+            "datasets/spectrograms/pictures.py": "hands the files to render to it",
+            "datasets/render.py": "its flag",
+            "learners/predict.py": "chooses it by its flag",
+        },
+    ),
+    "events of pictures": Vocabulary(
+        r"\b(Bursts|bursts|bursts_\w+|fit_event_threshold|merge_frames)\b",
+        {
+            "learners/cameras/": "the feature",
+            "app/bursts.py": "the feature on the page",
+            "app/interface.py": "places that on the page",
+            "app/pool.py": "labels the photos of an event at once",
+            "learners/active/discovery.py": "counts an event once",
+            "learners/calls/pictures.py": "--events of pictures",
+            "learners/evaluation/held_out.py": "fits the threshold of a model for events",
+        },
+    ),
+    "events of recordings": Vocabulary(
+        r"learners\.events\.|\b(held_out_events|write_events|event_sentences)\b",
+        {
+            "learners/events/": "the feature",
+            "learners/cameras/bursts.py": "--gap in seconds, as of recordings",
+            "app/views.py": "events of a recording on the page",
+            "learners/calls/recordings.py": "--events of recordings",
+            "learners/calls/strain.py": "--events of strain",
+            "learners/evaluate.py": "its flag, and what it prints",
+            "learners/cli/result.py": "sentences on the figures",
+            "learners/report/report.py": "a report of the figures",
+            "learners/runs/stages.py": "hears the held-out recordings of a run",
+        },
+    ),
+    "time and place": Vocabulary(
+        r"\b([Cc]lock|[Dd]eployments?|TIME_AND_PLACE|WhenAndWhere|BY_DEPLOYMENT)\b",
+        {
+            "datasets/cameras/": "the feature",
+            "learners/cameras/": "its columns, and events by time",
+            "app/bursts.py": "photos of a page have one camera",
+            "datasets/audio/recorders.py": "the clock of a recorder, in its own notes",
+            "datasets/items/columns.py": "the column deployment of a table",
+            "datasets/items/settings.py": "its flag",
+            "datasets/items/table.py": "carries the clock from the settings to the stages",
+            "datasets/sources/camtrap.py": "a column of the format",
+            "datasets/sources/coco.py": "a column of the format",
+            "learners/calls/megadetector.py": "the JSON names the events",
+            "learners/calls/pictures.py": "its flag and columns",
+            "learners/calls/recordings.py": "its flag and columns",
+            "learners/cli/settings.py": "its flag",
+            "learners/evaluation/held_out.py": "columns of the predictions of a run",
+            "learners/outputs/camtrap_dp.py": "a table of the format",
+            "learners/tasks/single.py": "hands the clock to the calibration",
+        },
+    ),
+    "boxes of a detector": Vocabulary(
+        r"\b([Dd]etections|Box|NOT_ANIMAL|of_boxes|pool_boxes|boxes_of|min_box_confidence)\b|\.box\b",
+        {
+            "learners/cameras/": "the feature: prediction of boxes",
+            "learners/calls/megadetector.py": "the feature: a call with the JSON of a detector",
+            "datasets/core/part.py": "a field of Part",
+            "datasets/images/boxes.py": "opens the box of a picture",
+            "datasets/sources/coco.py": "a column of the format",
+            "datasets/sources/megadetector.py": "the format",
+            "datasets/items/checks.py": "columns that tell two items of a file apart",
+            "datasets/items/columns.py": "columns of a table",
+            "datasets/items/settings.py": "its flag",
+            "app/interface.py": "says that whole photos are not what the model was trained on",
+            "learners/calls/pictures.py": "says that whole photos are not what the model was trained on",
+            "learners/inference/predictor.py": "says so, too; and pools what Part names",
+            "learners/inference/predictions.py": "how boxes are pooled; columns of a table",
+            "learners/model/bundle.py": "whether a model was trained on boxes",
+            "learners/cli/settings.py": "its flag",
+            "learners/evaluation/held_out.py": "columns of the predictions of a run",
+            "learners/runs/run.py": "leaves empty columns of boxes out of items.csv",
+            "learners/outputs/camtrap_dp.py": "a column of the format",
+            "learners/outputs/jsonl.py": "an object of the format",
+            "learners/outputs/megadetector.py": "the format",
+            "learners/uncertainty/gates.py": "a reason",
+        },
+    ),
+}
+
+
+class _Code(ast.NodeTransformer):
+    """Leaves the code without docstrings and sentences: help and messages may name what they are about."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant("") if isinstance(node.value, str) and " " in node.value else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        shown = [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
+        return ast.Tuple([self.visit(one) for one in shown], ast.Load())
+
+
+@cache
+def code_of_files() -> dict[str, str]:
+    """The code of each file of the product."""
+    paths = sorted(path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py"))
+    return {
+        path.relative_to(ROOT).as_posix(): ast.unparse(
+            ast.fix_missing_locations(_Code().visit(ast.parse(path.read_text(encoding="utf-8"))))
+        )
+        for path in paths
+    }
+
+
+def named_in(words: str) -> set[str]:
+    return {name for name, code in code_of_files().items() if re.search(words, code)}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_is_named_in_its_own_files_alone(feature: str) -> None:
+    words, files = FEATURES[feature]
+    folders = tuple(name for name in files if name.endswith("/"))
+    others = {name for name in named_in(words) - files.keys() if not name.startswith(folders)}
+    assert not others, f"{feature}: let its room do this, or give the reason here"
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_no_file_is_listed_in_vain(feature: str) -> None:
+    words, files = FEATURES[feature]
+    found = named_in(words)
+    assert [
+        name
+        for name in files
+        if not any(one == name or (name.endswith("/") and one.startswith(name)) for one in found)
+    ] == []
+
+
+def test_a_sentence_names_no_feature() -> None:
+    code = ast.unparse(_Code().visit(ast.parse('x = f"the cluster {y}"\nz = "of a cluster"')))
+    assert "cluster" not in code
+    assert "y" in code
