@@ -17,8 +17,8 @@ import pandas as pd
 from datasets.core.errors import SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import files_below, kind_of
+from datasets.core.store import cache_root
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.spectrograms.pictures import cache_root
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")
 

@@ -28,7 +28,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_
 from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below, kind_of
-from datasets.spectrograms.pictures import cache_root
+from datasets.core.store import cache_root
 from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
 
 Span = tuple[float, float]

@@ -159,7 +159,7 @@ class Opener:
             or (spectrogram.kind == "strain" and part.at is None)
         ):
             return None
-        return _cache_at(store.cache).stored(part, spectrogram)
+        return _cache_at(store.store.root).stored(part, spectrogram)
 
 
 @cache
