@@ -6,18 +6,17 @@ and Timelapse. Paths are relative to the folder of the JSON, which is the folder
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
+from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
 from datasets.core.recorded import SEQUENCES
 from datasets.core.scanning import PACKAGE, in_any_form, kind_of
@@ -114,12 +113,7 @@ def is_detections(path: Path) -> bool:
 
 def has_detections(path: Path) -> bool:
     """Whether a file is the results of a detector, by its beginning: it may be large."""
-    if not is_detections(path):
-        return False
-    with suppress(OSError), path.open("rb") as file:
-        head = file.read(1 << 16)
-        return b'"images"' in head and b'"file"' in head
-    return False
+    return is_detections(path) and has_keys(path, "images", "file")
 
 
 def read_detections(file: Path, min_confidence: float | None = None) -> Detections:
@@ -211,14 +205,7 @@ def read_items(file: Path, options: ReadOptions) -> Rows:
 
 def _content(file: Path) -> dict[str, Any]:
     """The JSON, with a list of images that all have a file."""
-    try:
-        data = file.read_bytes()
-        # The names of files need not be UTF-8.
-        content = json.loads(data.decode(json.detect_encoding(data), "surrogateescape"))
-    except OSError as error:
-        raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadFile(file, f"not JSON ({one_line(str(error))[:100]})") from None
+    content = read_json(file)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not all(
         isinstance(image, dict) and isinstance(image.get("file"), str) for image in images
@@ -226,7 +213,7 @@ def _content(file: Path) -> dict[str, Any]:
         raise BadFile(
             file,
             "not MegaDetector's results: it needs a list 'images' of objects with 'file' and 'detections' "
-            "(https://lila.science/megadetector-output-format). Write the labels of other JSON, such as COCO's, into a "
+            "(https://lila.science/megadetector-output-format). Write the labels of other JSON into a "
             "table (CSV) with the columns path,label, and for boxes x,y,width,height in fractions of the picture",
         )
     return dict(content)

@@ -680,11 +680,13 @@ UNREAD = [
     ("metadata.csv", "file_name,label\n" + "".join(f"{n}.png,fox\n" for n in range(8)), "'file_name' .*rename it to path"),
     ("TimelapseData.csv", "File,RelativePath,Species\n0.png,,fox\n", "'File' .*to path.*--label-column"),
     ("truth.csv", "path,fox,deer,fold\n0.png,1,0,0\n1.png,0,1,1\n", "--labels fox,deer\\."),
-    ("metadata.jsonl", '{"file_name": "0.png"}\n', "CSV .*path,label"),
+    ("metadata.jsonl", '{"file_name": "0.png", "text": "fox"}', "'text'.*--label-column"),
+    ("labels.jsonl", '{"image": "0.png"}', "CSV .*path,label"),
+    ("labels.json", '{"0.png": "fox"}', "CSV .*path,label"),
     ("labels.xlsx", "PK", "CSV .*path,label"),
     ("labels.xml", "<annotation/>", "CSV .*path,label"),
     ("train.txt", "0.png fox\n", "CSV .*path,label"),
-    ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', "CSV .*path,label"),
+    ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', "the lists images, annotations, categories"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,39 @@
+"""Reads JSON files of other programs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from datasets.core.errors import BadFile, one_line
+
+#: Bytes at the beginning of a large file that show its format.
+_HEAD = 1 << 20
+
+
+def read_json(file: Path) -> Any:
+    """Content of a JSON file in any encoding of Unicode.
+
+    Raises
+    ------
+    BadFile : it cannot be read or is not JSON; the reason names line and column.
+    """
+    try:
+        data = file.read_bytes()
+        # The names of files need not be UTF-8.
+        return json.loads(data.decode(json.detect_encoding(data), "surrogateescape"))
+    except OSError as error:
+        raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadFile(file, f"not JSON ({one_line(str(error))[:100]})") from None
+
+
+def has_keys(file: Path, *keys: str, ending: str = ".json") -> bool:
+    """Whether a file has this ending, and all of the keys near its beginning: it may be large."""
+    if file.suffix.lower() == ending and file.is_file():
+        with suppress(OSError), file.open("rb") as stream:
+            head = stream.read(_HEAD)
+            return all(f'"{key}"'.encode() in head for key in keys)
+    return False

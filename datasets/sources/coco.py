@@ -1,0 +1,168 @@
+"""COCO's annotations (https://cocodataset.org/#format-data), also with the fields of COCO Camera Traps, as one JSON file.
+
+An annotation with a box is an item of its own; one without a box labels the whole picture, as those of camera traps do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from datasets.core.cells import file_named
+from datasets.core.errors import BadFile, Rejected, first_left_out, quoted
+from datasets.core.json_files import has_keys, read_json
+from datasets.images.boxes import Box, box_in_picture
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+
+#: Fields of an image that COCO Camera Traps adds, by the column that each becomes. Pictures of one place stay together.
+_OF_CAMERA = {
+    "group": "location",
+    "deployment": "location",
+    "sequence": "seq_id",
+    "time": "datetime",
+}
+_LISTS = ("images", "annotations", "categories")
+
+
+class _Annotation(NamedTuple):
+    """An annotation, its name in messages, and the image and category that it names; None if there is no such one."""
+
+    name: str
+    content: dict[str, Any]
+    image: dict[str, Any] | None
+    category: dict[str, Any] | None
+
+
+def read_annotations(file: Path, options: ReadOptions) -> Rows:
+    """One row per annotation, with path, label, and the box if it has one; and the pictures and annotations left out.
+
+    The label is the ``name`` of the category, or what ``label_column`` names, such as "supercategory".
+
+    Raises
+    ------
+    BadFile : it is not JSON, not COCO's, none of its pictures exists, or no annotation can be used.
+    """
+    content = read_json(file)
+    if not isinstance(content, dict) or not all(isinstance(content.get(n), list) for n in _LISTS):
+        raise BadFile(file, f"not COCO JSON: it needs the lists {', '.join(_LISTS)}")
+    images, rejected = _images(file, content["images"])
+    name = options.label_column or "name"
+    rows: list[dict[str, Any]] = []
+    without = dict(images)
+    for one in _annotations(file, content, images):
+        try:
+            label = options.label or _label(one, name)
+            box = _box(one)
+        except ValueError as error:
+            rejected.append(Rejected(one.name, str(error)))
+            continue
+        assert one.image is not None
+        without.pop(str(one.image["id"]), None)
+        rows.append(
+            {
+                "path": one.image["path"],
+                "label": label,
+                **{column: _text(one.image.get(key)) for column, key in _OF_CAMERA.items()},
+                **(box._asdict() if box else dict.fromkeys(Box._fields, float("nan"))),
+            }
+        )
+    rejected += [
+        Rejected(image["path"], "no annotation that can be used") for image in without.values()
+    ]
+    if not rows:
+        raise BadFile(file, f"no annotation can be used{first_left_out(rejected, 'one')}")
+    frame = pd.DataFrame(rows).drop_duplicates(["path", "label", *Box._fields])
+    several = frame.duplicated(["path", *Box._fields], keep=False)
+    for (path, *_), same in frame.loc[several].groupby(["path", *Box._fields], dropna=False):
+        labels = " and ".join(sorted(same["label"]))
+        rejected.append(Rejected(str(path), f"several labels, {labels}, but one is needed"))
+    frame = frame.loc[~several].reset_index(drop=True)
+    return Rows(frame, rejected)
+
+
+def _images(file: Path, listed: list[Any]) -> tuple[dict[str, dict[str, Any]], list[Rejected]]:
+    """Images by id, each with its path, and those left out."""
+    images: dict[str, dict[str, Any]] = {}
+    rejected: list[Rejected] = []
+    for number, image in enumerate(listed, 1):
+        is_named = isinstance(image, dict) and isinstance(image.get("file_name"), str)
+        if not is_named or image.get("id") is None:
+            rejected.append(Rejected(f"{file}, image {number}", "no id or file_name"))
+        elif str(image["id"]) in images:
+            rejected.append(Rejected(image["file_name"], f"the id {image['id']} a second time"))
+        else:
+            path = file_named(file.parent, image["file_name"])
+            images[str(image["id"])] = image | {"path": path}
+    if images and not any(Path(image["path"]).exists() for image in images.values()):
+        raise BadFile(
+            file,
+            f"none of its {len(images)} pictures exists, the first is {next(iter(images.values()))['path']}. Its names "
+            "are relative to its folder: move it beside the pictures",
+        )
+    return images, rejected
+
+
+def _annotations(
+    file: Path, content: dict[str, Any], images: dict[str, dict[str, Any]]
+) -> Iterator[_Annotation]:
+    """The annotations with what they refer to."""
+    categories = {
+        str(one["id"]): one
+        for one in content["categories"]
+        if isinstance(one, dict) and "id" in one
+    }
+    for number, one in enumerate(content["annotations"], 1):
+        one = one if isinstance(one, dict) else {}
+        image = images.get(str(one.get("image_id")))
+        category = categories.get(str(one.get("category_id")))
+        yield _Annotation(f"{file}, annotation {number}", one, image, category)
+
+
+def _label(one: _Annotation, key: str) -> str:
+    """Label of an annotation. Raises ValueError with the reason if it has none."""
+    if one.category is None:
+        raise ValueError(f"no category with the id {quoted(one.content.get('category_id'))}")
+    label = _text(one.category.get(key))
+    if not label:
+        raise ValueError(f"its category has no {key!r}. It has {', '.join(map(str, one.category))}")
+    return label
+
+
+def _box(one: _Annotation) -> Box | None:
+    """The box in fractions of the picture; None for all of it. Raises ValueError with the reason if it cannot be used."""
+    if one.image is None:
+        raise ValueError(f"no image with the id {quoted(one.content.get('image_id'))}")
+    pixels = one.content.get("bbox")
+    if pixels is None or pixels == []:
+        return None
+    width, height = one.image.get("width"), one.image.get("height")
+    try:
+        return box_in_picture(
+            [v / n for v, n in zip(pixels, (width, height, width, height), strict=True)]
+        )
+    except (TypeError, ValueError, ArithmeticError):
+        raise ValueError(
+            f"{quoted(pixels)} (x, y, width and height in pixels) is no box in a picture of width {quoted(width)} and "
+            f"height {quoted(height)}"
+        ) from None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+SOURCES.add(
+    Source(
+        name="coco",
+        order=28,
+        claims=lambda path, options: (
+            has_keys(path, "file_name") or has_keys(path, "image_id", "category_id")
+        ),
+        read=read_annotations,
+        reads=f"COCO JSON (with the lists {', '.join(_LISTS)})",
+        endings=(".json",),
+    )
+)
