@@ -15,9 +15,9 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from datasets.core.part import parts_of
 from datasets.images.opening import Preprocessing, pixels
+from datasets.kinds.base import KINDS
 from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
 from datasets.sources import glitches, sounds
-from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import render_rows
 
@@ -42,7 +42,7 @@ def table(kind: str, folder: Path) -> pd.DataFrame:
 @pytest.fixture(params=["sound", "strain"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     frame = table(request.param, tmp_path / "data")
-    spectrogram = SPECTROGRAM_KINDS[request.param].infer(frame["path"], size=(64, 80))
+    spectrogram = KINDS[request.param].settings().infer(frame["path"], size=(64, 80))
     return frame, spectrogram, PictureCache(tmp_path / "cache")
 
 
