@@ -51,15 +51,14 @@ from PIL import Image, ImageDraw, ImageFont
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware
 from datasets.audio.settings import MelSettings
+from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.core.scanning import files_below
-from datasets.items.checks import PART_COLUMNS
 from datasets.items.labels import UNKNOWN
 from datasets.items.table import load_table
 from datasets.sources.demos import write_demo
 from learners.active.discovery import benjamini_hochberg, discoveries_of
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures
-from learners.evaluation.held_out import sources
 from learners.inference.predictions import DetailedPrediction, stack_outputs
 from learners.inference.predictor import Predictor
 from learners.training.probe import fit_probe
@@ -104,7 +103,7 @@ class Run:
             keep_default_na=False,  # a class may be called "NA"
             na_values={name: [""] for name in PART_COLUMNS},
         )
-        answers = list(self.predictor.predict_detailed(sources(frame)))
+        answers = list(self.predictor.predict_detailed(parts_of(frame)))
         good = [n for n, answer in enumerate(answers) if answer.logits is not None]
         self.name = folder.name
         logits, self.features = stack_outputs([answers[n] for n in good])

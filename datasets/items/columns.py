@@ -1,4 +1,11 @@
-"""The columns of an item table, in their types: names of parts, paths, labels, times and boxes."""
+"""The columns of an item table, in their types.
+
+They are ``path, label, group, split, fold, deployment, time, sequence, complete`` (str, "" if unknown; time in
+ISO 8601; complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
+given), ``low_hz, high_hz`` (only where labels have frequency limits) and ``x, y, width, height`` of a box (fractions of
+the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
+trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Reads a folder, CSV, Parquet, ``demo:NAME``, embeddings or public set into one item table; lists rejected files.
-
-The columns are ``path, label, group, split, fold, deployment, time, sequence, complete`` (str, "" if unknown; time in
-ISO 8601; complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
-given), ``low_hz, high_hz`` (only where labels have frequency limits) and ``x, y, width, height`` of a box (fractions of
-the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
-trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
-"""
+"""Reads one or several sources into one item table; lists rejected files."""
 
 from __future__ import annotations
 
@@ -280,7 +273,8 @@ def load_unlabelled(
     name, kind = os.fspath(source), options.kind
     if not name.startswith("demo:") and not os.path.exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
-    read = read_source(name, replace(options, label=UNKNOWN, learned=False))
+    options = replace(options, learned=False, alone=True)
+    read = read_source(name, replace(options, label=UNKNOWN, label_column=None, labels=None))
     frame, short = with_parts(read.frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
     picture_info = {} if picture_info is None else picture_info

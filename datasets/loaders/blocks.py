@@ -58,6 +58,11 @@ class LabelledItem(NamedTuple):
     label: str
 
 
+def labelled_items(frame: pd.DataFrame) -> list[LabelledItem]:
+    """The rows of an item table as the input of the DataBlock."""
+    return [*map(LabelledItem, parts_of(frame), frame["label"])]
+
+
 class Normalised(Transform):
     """Convert a uint8 batch to float32, (x / 255 - mean) / std, bit-identical to prediction.
 
@@ -275,7 +280,7 @@ def dataloaders(
     trained = places.loc[rows["split"].eq("train")].tolist()
     n_train = len({*trained})
     dls = datablock.dataloaders(
-        [*map(LabelledItem, parts_of(rows), rows["label"])],
+        labelled_items(rows),
         path=path,
         bs=max(1, min(bs, n_train)),
         # Validation keeps no activations for a backward pass.

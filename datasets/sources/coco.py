@@ -14,7 +14,8 @@ import pandas as pd
 from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, Rejected, first_left_out, quoted
 from datasets.core.json_files import has_keys, read_json
-from datasets.images.boxes import Box, box_in_picture
+from datasets.core.part import Box
+from datasets.images.boxes import box_in_picture
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 #: Fields of an image that COCO Camera Traps adds, by the column that each becomes. Pictures of one place stay together.

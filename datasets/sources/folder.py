@@ -20,7 +20,6 @@ from datasets.core.scanning import LINK_LOOP, SYSTEM, files_below, is_link_loop,
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
-from datasets.sources.megadetector import has_detections
 from datasets.sources.table import column_named, read_rows
 
 log = logging.getLogger(__name__)
@@ -89,15 +88,15 @@ def _beside_class_folders(file: Path, *, learned: bool) -> list[Rejected]:
             _warn_of_unused_table(file)
         return []
     reason = "not in a class folder"
-    if learned and file.suffix.lower() in (".csv", ".tsv"):
+    if learned and file.suffix.lower() in ENDINGS:
         try:
             read_rows(file)
         except SecondhandError as error:
             reason += f", and not read as a table of labels: {error}"
-    if learned and has_detections(file):
+    elif learned and any(source.claims(file, ReadOptions()) for source in SOURCES.ours().values()):
         log.warning(
-            "%s has the boxes of a detector, but the whole photos are used, because --data names their "
-            "folder. To train on what is in the boxes: --data %s", file, file,
+            "%s is not read, because --data names its folder; the folder names are the labels. To use it: --data %s",
+            file, file,
         )  # fmt: skip
     return [Rejected(str(file), reason)]
 

@@ -82,13 +82,10 @@ def _cell(value: Any) -> str:
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
-    """A file of such lines, or a folder of which the first such file has labels: else its folders may be the classes."""
-    if path.is_file():
-        return has_keys(path, FILE, ending=".jsonl")
-    label = options.class_columns or (options.label_column or "label",)
-    first = next(iter(_files(path)), None) if path.is_dir() else None
-    keys = (FILE, *(() if options.label else label))
-    return first is not None and has_keys(first, *keys, ending=".jsonl")
+    """Whether there is such a file, and the first has labels: beside mere captions, folders may be the classes."""
+    labels = () if options.label else options.class_columns or (options.label_column or "label",)
+    first = next(iter(_files(path)), None)
+    return first is not None and has_keys(first, FILE, *labels, ending=".jsonl")
 
 
 SOURCES.add(
@@ -97,7 +94,7 @@ SOURCES.add(
         order=45,
         claims=_claims,
         read=read_metadata,
-        reads=f"JSON lines with {FILE!r} (Hugging Face's {NAME})",
+        reads=f"JSON lines with {FILE!r} and 'label', or the key that --label-column names (Hugging Face's {NAME})",
         endings=(".jsonl",),
         has_multi_label=Path.exists,
     )

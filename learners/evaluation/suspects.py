@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.core.part import Part
-from datasets.items.checks import PART_COLUMNS
+from datasets.core.part import PART_COLUMNS, Part
 from datasets.items.duplicates import correlation, duplicate_threshold, thumbnails_of
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation

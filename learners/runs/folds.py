@@ -23,7 +23,7 @@ import yaml
 from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items.checks import PART_COLUMNS
+from datasets.core.part import PART_COLUMNS
 from datasets.items.describe import protocol_of
 from datasets.items.preparing import load_grouped
 from datasets.items.rehearsal import check_splits, folds_of

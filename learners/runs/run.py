@@ -19,8 +19,8 @@ import pandas as pd
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
+from datasets.core.part import Box
 from datasets.embeddings.vectors import Vectors
-from datasets.images.boxes import Box
 from datasets.images.decoded import DecodedPictures
 from datasets.items.preparing import Loaded, read_items, render_items
 from datasets.items.settings import DataSettings, SignalSettings

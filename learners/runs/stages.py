@@ -12,7 +12,7 @@ from torch import nn
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
-from datasets.items.checks import PART_COLUMNS
+from datasets.core.part import PART_COLUMNS
 from datasets.items.labels import UNKNOWN
 from datasets.items.rehearsal import earlier_items, is_rehearsed
 from datasets.items.table import items_of_run

@@ -16,7 +16,12 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import parts_of
 from datasets.images.opening import Preprocessing, pixels
 from datasets.kinds.base import KINDS
-from datasets.loaders.blocks import SignalAugmentation, SpectrogramBlock, dataloaders
+from datasets.loaders.blocks import (
+    SignalAugmentation,
+    SpectrogramBlock,
+    dataloaders,
+    labelled_items,
+)
 from datasets.sources import glitches, sounds
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import render_rows
@@ -73,7 +78,7 @@ def test_validation_and_test_dl_see_what_prediction_sees(case: Any, workers: int
     mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (LOOK.mean, LOOK.std))
     expected = torch.as_tensor((np.stack(fitted) / 255.0 - mean) / std, dtype=torch.float32)
     dls = loaders(case, strength=1.0, workers=workers)
-    for loader in (dls.valid, dls.test_dl(parts_of(part), with_labels=True)):
+    for loader in (dls.valid, dls.test_dl(labelled_items(part), with_labels=True)):
         batch = torch.cat([torch.Tensor(x) for x, _ in loader])
         torch.testing.assert_close(batch, expected, atol=1e-6, rtol=1e-6)
 

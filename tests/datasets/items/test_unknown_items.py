@@ -35,7 +35,8 @@ def test_a_folder_of_any_nesting_counts_whole(folder, known, tmp_path):
     (tmp_path / "strange" / "notes.txt").write_text("of another kind, so not an item")
     (tmp_path / "strange" / ".DS_Store").write_text("")
     (tmp_path / "strange" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    frame, rejected = load_unknown(tmp_path / "strange", ReadOptions(kind="picture"), known)
+    of_known = ReadOptions(kind="picture", labels="red,green", label_column="colour")
+    frame, rejected = load_unknown(tmp_path / "strange", of_known, known)
     assert sorted(Path(p).name for p in frame["path"]) == ["one.jpg", "two.jpg"]
     assert set(frame["label"]) == {"unknown"}
     assert list(frame.columns) == list(known.columns)

@@ -13,9 +13,9 @@ import torch
 from torchvision.ops import box_convert
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.items.table import ItemTable, load_table
+from datasets.items.table import load_table
 from datasets.sources.base import ReadOptions
-from tests.datasets.files import picture
+from tests.datasets.files import picture, reasons
 
 CATEGORIES = [
     {"id": 0, "name": "empty", "supercategory": "none"},
@@ -43,10 +43,6 @@ def coco(folder: Path, images: list[Any], annotations: list[Any], **more: Any) -
     content = {"info": {}, "images": images, "annotations": annotations, "categories": CATEGORIES}
     file.write_text(json.dumps(content | more))
     return file
-
-
-def reasons(table: ItemTable) -> dict[str, str]:
-    return {Path(item.path).name: item.reason for item in table.rejected}
 
 
 def test_boxes_in_pixels_become_fractions_and_keep_their_labels(tmp_path: Path) -> None:

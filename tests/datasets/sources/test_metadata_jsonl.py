@@ -82,9 +82,7 @@ def test_captions_beside_class_folders_are_no_labels(tmp_path: Path) -> None:
     photos(tmp_path / "b")
     file = lines(tmp_path / "metadata.jsonl", rows)
     assert load_table(tmp_path).classes == ["a", "b"]
-    with pytest.raises(
-        SecondhandError, match=r"metadata\.jsonl: no column 'label'.*--label-column"
-    ):
+    with pytest.raises(SecondhandError, match=r"metadata\.jsonl: .*'label'.*--label-column"):
         load_table(file)
     named = load_table(tmp_path, ReadOptions(label_column="text", learned=False))
     assert named.classes[0] == "a caption, 0"
@@ -105,6 +103,6 @@ def test_several_labels_are_columns_or_joined(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_usable_line_is_an_error(tmp_path: Path) -> None:
-    file = write(tmp_path / "metadata.jsonl", '{"file_name": \n')
+    file = write(tmp_path / "metadata.jsonl", '{"file_name": "label"\n')
     with pytest.raises(SecondhandError, match=r"metadata\.jsonl: no line .*line 1: not JSON"):
         load_table(file)

@@ -13,10 +13,10 @@ from datasets.core.part import Part, parts_of
 from datasets.items.columns import with_columns
 from datasets.items.places import Spans, vary_places
 from datasets.items.table import ItemTable
-from datasets.loaders.blocks import OpenSpectrogram
+from datasets.loaders.blocks import OpenSpectrogram, labelled_items
 from datasets.spectrograms.pictures import PictureCache
 from learners.cli import result
-from learners.evaluation.held_out import as_predicted, sources
+from learners.evaluation.held_out import as_predicted
 from learners.inference.predictor import Predictor
 from learners.runs.held_out_events import held_out_events
 from tests.app import sites
@@ -39,11 +39,10 @@ def test_training_opens_what_a_prediction_opens(spans: pd.DataFrame, tmp_path: P
     opened = OpenSpectrogram(
         spectrogram, predictor.bundle.preprocessing, PictureCache(tmp_path / "cache"), None
     )
-    for item in parts_of(varied.rows):
-        trained = np.asarray(opened.encodes(item)).transpose(2, 0, 1)
-        start, end = spectrogram.shown(Part(item.path, start=item.start, end=item.end))
-        for source in (Part(item.path, start, end), Part(item.path, item.start, item.end)):
-            predicted = predictor.open(source)
+    for labelled in labelled_items(varied.rows):
+        item, trained = labelled.part, np.asarray(opened.encodes(labelled)).transpose(2, 0, 1)
+        for part in (spectrogram.shown(item), item):
+            predicted = predictor.open(part)
             assert isinstance(predicted, np.ndarray)
             assert np.array_equal(trained, predicted), item
         assert trained.max(axis=(0, 1)).min() > 0  # no column without sound
@@ -56,7 +55,7 @@ def test_a_held_out_span_has_the_answer_of_its_window_in_the_recording(spans: pd
     by_start = {w.prediction.part.start: w.logits for w in windows}
     shown = as_predicted(predictor, spans)
     for row, answer in zip(
-        spans.itertuples(), predictor.predict_detailed(sources(shown)), strict=True
+        spans.itertuples(), predictor.predict_detailed(parts_of(shown)), strict=True
     ):
         start = answer.prediction.part.start
         assert np.allclose(by_start[start], answer.logits, atol=1e-5)

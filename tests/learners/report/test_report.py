@@ -20,8 +20,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
-from datasets.core.part import Part
-from datasets.items.checks import PART_COLUMNS
+from datasets.core.part import PART_COLUMNS, Part
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points

@@ -1,0 +1,302 @@
+"""Tables of labels as programs and spreadsheets save them; what is left out has a reason."""
+
+from __future__ import annotations
+
+import logging
+import os
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.items.table import load_table
+from datasets.sources.base import ReadOptions
+from tests.datasets.files import picture, reasons, root, sound, write
+
+__all__ = ["root"]  # a fixture
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_of_each_format(root: Path, suffix: str) -> None:
+    names = [f"{label}/{i}.wav" for label in ("cat", "dog") for i in range(3)]
+    for name in names:
+        sound(root / name)
+    frame = pd.DataFrame(
+        {
+            " Path ": names,
+            "LABEL": [3, 3, 3, 4, 4, 4],
+            "group": ["g 1", "", "g2", "g2", "", "x"],
+            "split": ["train", "Val", "test", "", "validation", "calibration"],
+            "fold": [0, 1, 2, 0, 1, 2],
+            "start": [0, 1.5, np.nan, 0, 0, 0],
+            "unused": 1,
+        }
+    )
+    path = root / f"items{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="," if suffix == ".csv" else "\t")
+    rows_read = load_table(path).frame
+    assert rows_read["path"].tolist() == [str(root / name) for name in names]
+    assert rows_read["label"].tolist() == ["3", "3", "3", "4", "4", "4"]
+    assert rows_read["group"].tolist() == ["g 1", "", "g2", "g2", "", "x"]
+    assert rows_read["split"].tolist() == ["train", "valid", "test", "", "valid", "calibration"]
+    assert rows_read["fold"].tolist() == ["0", "1", "2", "0", "1", "2"]
+    np.testing.assert_array_equal(rows_read["start"], [0, 1.5, np.nan, 0, 0, 0])
+    assert "unused" not in rows_read
+
+
+def test_a_missing_label_column_is_replaced_only_beside_another_source(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [f"{label}/{n}.jpg,{label}" for label in ("cat", "dog") for n in range(3)]
+    one = write(root / "one.csv", "\n".join(["path,species", *rows[:4]]) + "\n")
+    two = write(root / "two.csv", "\n".join(["path,label", *rows[4:]]) + "\n")
+    with pytest.raises(SecondhandError, match=r"no column 'species'\. It has 'path', 'label'"):
+        load_table(two, ReadOptions(label_column="species"))
+    with caplog.at_level("INFO"):
+        assert len(load_table([str(one), str(two)], ReadOptions(label_column="species")).frame) == 6
+    assert "two.csv has no column 'species': its column label is used" in caplog.text
+    frame = load_table(
+        two, ReadOptions(label_column="species", warm_start=True, learned=False)
+    ).frame
+    assert frame["label"].tolist() == ["dog", "dog"]
+
+
+def test_whole_numbers_stay_whole_beside_a_gap_in_parquet(root: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "path": [f"{label}/{i}.jpg" for label in ("cat", "dog") for i in range(3)],
+            "label": [1, 1, 1, 2, 2, None],
+            "fold": [1, None, 2, 1, 2, 1],
+        }
+    )
+    frame.to_parquet(root / "items.parquet")
+    table = load_table(root / "items.parquet")
+    assert table.classes == ["1", "2"]
+    assert table.frame["fold"].tolist() == ["1", "", "2", "1", "2"]
+    assert reasons(table) == {"2.jpg": "no label (row 7 of items.parquet)"}
+
+
+def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> None:
+    listed = write(
+        root / "items.csv",
+        "path,label\n"
+        + "".join(f"{label}/{i}.jpg,{label}\n" for label in ("cat", "dog") for i in range(2))
+        + "cat/2.jpg, \ndog/2.jpg,\n,cat\ncat/gone.jpg,cat\n"
+        + f"cat/{'n' * 300}.jpg,cat\ncat/0.jpg/inside.jpg,cat\ncat\0.jpg,cat\n",
+    )
+    table = load_table(listed)
+    assert len(table.frame) == 4
+    rejected = {item.path: item.reason for item in table.rejected}
+    assert rejected["cat/2.jpg"] == "no label (row 6 of items.csv)"
+    assert rejected["dog/2.jpg"] == "no label (row 7 of items.csv)"
+    assert rejected[f"{listed}, row 8"] == "no path"
+    assert rejected[str(root / "cat/gone.jpg")] == "there is no such file"
+    assert rejected[str(root / "cat/0.jpg/inside.jpg")] == "there is no such file"
+    assert len(rejected) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "file,class\na.jpg,cat\n",
+            r"no column 'path' and no column 'label'. It has 'file', 'class'",
+        ),
+        ("path,class\na.jpg,cat\n", r"no column 'label'. It has"),
+        ("path,label\n", r"no row has both"),
+        ("path,label\n,cat\na.jpg, \n", r"no row has both"),
+        ("path,label,split\na.jpg,cat,dev\n", r"split 'dev' .*must be train, valid"),
+        ("path,label,start\na.wav,cat,soon\n", r"row 2: start 'soon' is not a number of seconds"),
+        (
+            "path,label,end\n,cat,\na.wav,cat,inf\n",
+            r"row 3: end 'inf' is not a number of seconds",
+        ),
+        (
+            "path,label,start,end\na.wav,cat,,\na.wav,cat,5,3\n",
+            r"row 3: start 5 is not before end 3",
+        ),
+        (
+            "Path,PATH,label\na.jpg,b.jpg,cat\n",
+            r"'Path' and 'PATH' could both be the column 'path'",
+        ),
+        ("", r"cannot be read as a table"),
+        ("path,label\na.jpg,cat,x\nb.jpg,dog,x\n", "rows with more cells than its first line"),
+        ("path,label\na.jpg,cat\nb.jpg,dog,x\n", "Expected 2 fields in line 3, saw 3"),
+        (f"path,label{',x' * 2000}\na.jpg,cat\n", r"2002 columns \(at most 1000\)"),
+        (f"path,label,gps\na.hdf5,cat,{'9' * 5000}z\n", "row 2: gps '999.* is not a number"),
+        ('path,label\n"a.jpg,cat\n', "EOF inside string"),
+        ("path,label\na.jpg,\0\nb.jpg,\0\n", "unprintable|no row has both"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
+    """Each gives one short error that names the file."""
+    path = write(tmp_path / "items.csv", text)
+    for name in ("a.jpg", "b.jpg"):
+        picture(tmp_path / name)
+    with pytest.raises(SecondhandError, match=message) as error:
+        load_table(path)
+    assert str(path) in str(error.value)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["items.parquet", "items.xlsx"])
+def test_files_that_are_no_tables(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("path,label\na.jpg,cat\n")
+    with pytest.raises(SecondhandError, match=f"{name}: (cannot be read as|neither) a table"):
+        load_table(tmp_path / name)
+
+
+#: Names that a reader, a normaliser or a spreadsheet might change.
+NASTY = ("nan", "None", "null", "NA", "N/A", "<NA>", "#N/A", "-inf", "1e3", "007", "1.0", "true",
+         "Café", "Ångström", "ﬁn", 'a "quoted", one', "semi;colon", "#no comment", "'", "=1+1",
+         "ohne  Zweifel", "Ünknown", "梨")  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_name_of_a_class_comes_back_from_every_kind_of_table(tmp_path: Path) -> None:
+    for label in NASTY:
+        for index in range(2):
+            # A class folder in a Mac's Unicode form, and file names of unusual characters.
+            folder = tmp_path / "data" / unicodedata.normalize("NFD", label.replace("/", "-"))
+            picture(folder / f" {index}, é e\u0301 \\ 'n\" .png")
+    from_folder = load_table(tmp_path / "data")
+    assert from_folder.classes == sorted(label.replace("/", "-") for label in NASTY)
+    frame = from_folder.frame
+    assert all(os.path.exists(path) for path in frame["path"])
+    frame.to_csv(tmp_path / "items.csv", index=False)
+    frame.to_csv(tmp_path / "items.tsv", index=False, sep="\t")
+    frame.to_parquet(tmp_path / "items.parquet")
+    for name in ("items.csv", "items.tsv", "items.parquet"):
+        again = load_table(tmp_path / name)
+        pd.testing.assert_frame_equal(again.frame, frame)
+        assert again.rejected == []
+
+
+def test_paths_are_found_however_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["data/c/0.png", "data/c/1.png", "home/c/2.png", "home/d/3.png", "data/d/4\\5.png",
+             "here/d/6.png"]  # fmt: skip
+    files = [str(picture(tmp_path / name)) for name in names]
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    text = (
+        "path,label\n c/0.png ,c\nc\\1.png,c\n~/c/2.png,c\n~\\d\\3.png,d\nd/4\\5.png,d\nd/6.png,d\n"
+    )
+    table = load_table(write(tmp_path / "data/items.csv", text))
+    paths = [os.path.abspath(path) for path in table.frame["path"]]
+    assert paths == files
+    write(tmp_path / "data/lost.csv", text + "~/gone.png,d\nc\\gone.png,c\n")
+    missing = load_table(tmp_path / "data/lost.csv").rejected
+    assert [item.reason for item in missing] == ["there is no such file"] * 2
+
+
+def test_the_column_that_is_called_so_wins_over_one_in_capitals(root: Path) -> None:
+    rows = [f"cat/{i}.jpg,nowhere,dog,cat" for i in range(3)]
+    rows += [f"dog/{i}.jpg,nowhere,cat,dog" for i in range(3)]
+    listed = write(root / "items.csv", "path,Path,LABEL,label\n" + "\n".join(rows))
+    frame = load_table(listed).frame
+    assert [Path(path).parent.name for path in frame["path"]] == frame["label"].tolist()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "Start (s),End (s)",
+        "start_time,end_time",
+        "onset,offset",
+        "Begin Time (s),End Time (s)",
+        "begin,end",
+        "start,stop",
+        "START,End(s)",
+        "startSec,endSec",
+        "time_start,time_end",
+        "tmin,tmax",
+        "start_seconds,end_seconds",
+        "Start Time,End Time",
+        "onset_s,offset_s",
+    ],
+)
+def test_spans_under_other_programs_names_are_read(tmp_path: Path, names: str) -> None:
+    text = f'path,{names},label\na.wav,0.5,1,wren\na.wav,1,"2,25",robin\nb.wav,0,1,robin\n'
+    frame = load_table(write(tmp_path / "t.csv", text + "c.wav,0,3,wren\n"), check=False).frame
+    assert frame[["start", "end", "label"]].to_numpy().tolist() == [
+        [0.5, 1, "wren"], [1, 2.25, "robin"], [0, 1, "robin"], [0, 3, "wren"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("OFFSET,DURATION", ["'OFFSET'", "'DURATION'"]),
+        ("StartSample,stop_ms", ["'StartSample'", "'stop_ms'"]),
+        ("start,onset", ["'onset'"]),
+        ("start,duration", ["'duration'"]),
+        ("start_ms,end_ms", ["'start_ms'", "'end_ms'"]),
+        ("onset,offset", ["'onset'", "'offset'"]),  # no numbers
+        ("friend,duration", []),
+        ("start,end", []),
+    ],
+)
+def test_columns_that_look_like_times_are_never_left_out_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: str, said: list[str]
+) -> None:
+    end = "x" if names == "onset,offset" else "3"
+    rows = "".join(f"{c}{n}.wav,{c},1,{end}\n" for c in "ab" for n in range(2))
+    load_table(write(tmp_path / "t.csv", f"path,label,{names}\n{rows}"), check=False)
+    messages = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert bool(messages) == bool(said)
+    assert all(name in messages[0] for name in said)
+
+
+@pytest.mark.parametrize("missing", ["", "NA", "NaN", "nan"])
+@pytest.mark.parametrize("names", ["start,end", "start_time,end_time"])
+def test_a_missing_time_is_the_whole_recording(tmp_path: Path, missing: str, names: str) -> None:
+    rows = f"a.wav,0.5,1,wren\nb.wav,{missing},{missing},wren\nc.wav,1,{missing},robin\n"
+    table = write(tmp_path / "t.csv", f"path,{names},label\n{rows}d.wav,0,3,robin\n")
+    frame = load_table(table, check=False).frame
+    nan = float("nan")
+    expected = [[0.5, 1], [nan, nan], [1, nan], [0, 3]]
+    np.testing.assert_array_equal(frame[["start", "end"]], expected)
+
+
+def test_the_labels_of_one_file_in_parquet_name_the_columns_of_times(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "t.parquet"
+    labels = {"path": ["a.wav"] * 2, "label": ["wren", "robin"], "start_ms": [0, 5]}
+    pd.DataFrame(labels).to_parquet(table)
+    with pytest.raises(SecondhandError, match=r"a\.wav has two labels.*'start_ms' to start"):
+        load_table(table, check=False)
+    assert "Windows-1252" not in caplog.text
+
+
+CLASSES = ("fox", "deer")
+
+
+def test_a_list_of_files_and_names_without_ending_get_a_remedy(tmp_path: Path) -> None:
+    for n in range(4):
+        picture(tmp_path / f"{n}.png")
+    listed = write(tmp_path / "train.txt", "".join(f"{n}.png {n % 2}\n" for n in range(4)))
+    with pytest.raises(
+        SecondhandError, match=r"train\.txt: .*CSV file with the columns path,label"
+    ):
+        load_table(listed)
+    bare = "path,label\n" + "".join(f"{n},{CLASSES[n % 2]}\n" for n in range(4))
+    with pytest.raises(SecondhandError, match=r"no ending\. .*, as in 0\.png"):
+        load_table(write(tmp_path / "train.csv", bare))
+
+
+def test_the_unicode_text_of_a_spreadsheet_is_a_table(tmp_path: Path) -> None:
+    files = [picture(tmp_path / f"{n}.png") for n in range(4)]
+    rows = ["path\tlabel", *(f"{n}.png\t{CLASSES[n % 2]}" for n in range(4))]
+    (tmp_path / "labels.txt").write_bytes("\r\n".join(rows).encode("utf-16"))
+    assert load_table(tmp_path / "labels.txt").frame["path"].tolist() == [*map(str, files)]
