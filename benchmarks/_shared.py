@@ -150,7 +150,7 @@ TRAINING = "--bs 32 --no-flip --min-scale 0.7 --threshold 0.8"
 
 def demo_run(small: bool) -> Path:
     """The run folder, in the cache folder; ``small`` is one that learnt next to nothing."""
-    from datasets.spectrograms.pictures import cache_root
+    from datasets.core.store import cache_root
     from learners.finetune import main
 
     run = cache_root() / "benchmarks" / ("digits-small" if small else "digits")

@@ -26,7 +26,7 @@ import psutil
 from PIL import Image
 
 from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware
-from learners.predictions.journal import journal_file
+from learners.outputs.journal import journal_file
 
 SAMPLE = 500
 DAMAGED_EVERY = 1000

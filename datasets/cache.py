@@ -26,7 +26,7 @@ def readable(size: int) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
-    from datasets.images.decoded import decoded_store
+    from datasets.core.store import FAILURE, PICTURE, PIXELS
     from datasets.spectrograms.pictures import PictureCache
 
     parser = plain_parser("python -m datasets.cache", str(__doc__))
@@ -38,21 +38,24 @@ def main(argv: list[str] | None = None) -> int:
         help="Cache folder. Default: $SECONDHAND_CACHE, or your cache folder (~/.cache/secondhand on Linux).",
     )
     options = parser.parse_args(argv)
-    store = PictureCache(options.cache_dir)
+    cache = PictureCache(options.cache_dir)
+    store = cache.store
     if options.action == "info":
-        figures = store.info()
-        sizes = {
-            "size": int(figures.pop("bytes")),
-            "limit": int(figures.pop("limit")),
-            "decoded pictures": sum(decoded_store(store.root).sizes()),
+        figures = {
+            "root": store.root,
+            "pictures": len(store.sizes(PICTURE)),
+            "failures": len(store.sizes(FAILURE)),
+            "size": readable(sum(store.sizes())),
+            "limit": readable(store.max_bytes),
+            "decoded pictures": readable(sum(store.sizes(PIXELS))),
         }
-        figures |= {name: readable(size) for name, size in sizes.items()}
         print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")
     elif options.action == "clear":
-        print(f"removed {counted(store.clear(), 'picture')} from {store.root}")
-        decoded_store(store.root).clear()
+        pictures = len(store.sizes(PICTURE))
+        store.clear()
+        print(f"removed {counted(pictures, 'picture')} from {store.root}")
     else:
-        intact, damaged = store.verify()
+        intact, damaged = cache.verify()
         for path in damaged:
             print(f"removed: {path}", file=sys.stderr)
         print(f"pictures: {intact} intact, {len(damaged)} damaged and removed")

@@ -176,7 +176,7 @@ def _shape(
     from datasets.items.clock import Clock
     from datasets.items.deployments import read_deployments
     from learners.inference.predictions import check_moment
-    from learners.outputs.base import check_call
+    from learners.predictions.jobs import check_call
     from learners.predictions.rows import RowSettings
 
     exclusive = predictor.confidence.exclusive

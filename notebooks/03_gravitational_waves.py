@@ -30,7 +30,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from datasets.sources.glitches import CLASSES, detector_density, simulate
 from datasets.strain.files import Strain
 from datasets.strain.qscan import QGram, qtransform, spectral_density, whiten
@@ -279,7 +278,7 @@ assert off[2] < off[0]
 
 # %%
 try:
-    events = load_table("gwosc:GW150914", ReadOptions(learned=False)).frame
+    events = load_table("gwosc:GW150914", learned=False).frame
 except SecondhandError as error:
     events = None
     print(f"not shown here, for this was run offline ({str(error)[:60]}…)")

@@ -1,4 +1,4 @@
-"""A size-limited store of derived files, named by a hash of their source."""
+"""A size-limited store of derived files: spectrograms, decoded pixels and why a file could not be rendered."""
 
 from __future__ import annotations
 
@@ -15,10 +15,24 @@ from pathlib import Path
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.file_state import QuickState
 from datasets.core.files import write_beside
+from datasets.core.part import AnyPath
 
 MAX_BYTES = 20 * 2**30
+#: What is derived from a file: a rendered spectrogram, decoded pixels, and the reason why it cannot be rendered.
+PICTURE, PIXELS, FAILURE = ".png", ".rgb", ".bad"
 STALE = 600.0  # seconds; a temporary file older than this was left by a killed process
 TICK = 0.05  # seconds; a file system's clock stands still for some hundredths
+#: When this process began. What it has used since then is in use.
+STARTED = time.time() - TICK
+
+
+def cache_root() -> Path:
+    """Cache folder: $SECONDHAND_CACHE, else the user's cache folder."""
+    if folder := os.environ.get("SECONDHAND_CACHE"):
+        return Path(folder)
+    import pooch
+
+    return Path(pooch.os_cache("secondhand"))
 
 
 def digest_of(path: str) -> str:
@@ -104,40 +118,45 @@ class CacheError(SecondhandError):
 
 
 class Store:
-    """A folder of files named by hashes, from which the least recently used ones are removed.
+    """A folder of files named by a hash of what they are made from, from which the least recently used are removed.
 
-    Several processes may share it, because files are written atomically. Files that were used since this
-    object was created are never removed.
+    The ending of a file, one of `PICTURE`, `PIXELS` and `FAILURE`, says how it is made. Several processes may share the
+    store, because files are written atomically. Files that were used since this process began are never removed, and
+    other files in the folder are left alone.
 
     Parameters
     ----------
-    root : the folder; created when the first file is added.
-    suffix : suffix of the files. Other files in the folder are left alone.
-    max_bytes : size limit in bytes. The caller counts what it adds and calls `make_room`.
+    root : the folder; created when the first file is added. None: `cache_root()`.
+    max_bytes : size limit in bytes of all files together. The caller counts what it adds and calls `make_room`.
+
+    Attributes
+    ----------
+    sources : hashes of the files that something was made from.
 
     Raises
     ------
     SecondhandError : ``max_bytes`` is not above 0.
     """
 
-    def __init__(self, root: Path, suffix: str, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, root: AnyPath | None = None, max_bytes: int = MAX_BYTES) -> None:
         if max_bytes <= 0:
             raise SecondhandError(f"max_bytes={max_bytes}: must be above 0")
-        self.root, self.suffix, self.max_bytes = root, suffix, max_bytes
-        self._started = time.time() - TICK
+        self.root = cache_root() if root is None else Path(root)
+        self.max_bytes, self.sources = max_bytes, Hashes(self.root / "sources.jsonl")
+        self._started = STARTED
 
-    def path_of(self, key: str) -> Path:
+    def path_of(self, key: str, ending: str) -> Path:
         """Path of the file with this name, whether it exists or not. `key` : SHA-256 (hex)."""
-        return self.root / key[:2] / f"{key}{self.suffix}"
+        return self.root / key[:2] / f"{key}{ending}"
 
-    def add(self, key: str, data: bytes) -> Path:
+    def add(self, key: str, ending: str, data: bytes) -> Path:
         """Write a file, through the folder ``tmp``, which `sweep` clears.
 
         Raises
         ------
         CacheError : the disk is full, or the folder is not writable.
         """
-        file, beside = self.path_of(key), self.root / "tmp"
+        file, beside = self.path_of(key, ending), self.root / "tmp"
         try:
             for folder in (beside, file.parent):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -158,15 +177,16 @@ class Store:
             return file.is_file()
         return True
 
-    def files(self) -> Iterator[Path]:
-        """The files, in arbitrary order."""
-        for file in self.root.glob(f"[0-9a-f][0-9a-f]/*{self.suffix}"):
-            if len(file.stem) == 64:
-                yield file
+    def files(self, *endings: str) -> Iterator[Path]:
+        """The files with these endings, by default all, in arbitrary order."""
+        for ending in endings or (PICTURE, PIXELS, FAILURE):
+            for file in self.root.glob(f"[0-9a-f][0-9a-f]/*{ending}"):
+                if len(file.stem) == 64:
+                    yield file
 
-    def sizes(self) -> list[int]:
-        """Size of each file in bytes."""
-        return [size for _, size, _ in self._entries()]
+    def sizes(self, *endings: str) -> list[int]:
+        """Size of each file with these endings in bytes."""
+        return [size for _, size, _ in self._entries(*endings)]
 
     def make_room(self, limit: int) -> int:
         """Remove the least recently used files down to `limit` bytes, but none that is in use.
@@ -191,17 +211,17 @@ class Store:
                 if time.time() - file.stat().st_mtime >= age:
                     file.unlink()
 
-    def clear(self) -> int:
-        """Remove all files, including temporary ones; returns the number of files removed."""
-        files = list(self.files())
-        for file in files:
+    def clear(self) -> None:
+        """Remove all files, including temporary ones, and the hashes of sources."""
+        for file in [*self.files()]:
             file.unlink(missing_ok=True)
         self.sweep(0.0)
-        return len(files)
+        self.sources.path.unlink(missing_ok=True)
+        self.sources = Hashes(self.sources.path)
 
-    def _entries(self) -> Iterator[tuple[float, int, Path]]:
+    def _entries(self, *endings: str) -> Iterator[tuple[float, int, Path]]:
         """Yield (time of last use, bytes, file) of each file."""
-        for file in self.files():
+        for file in self.files(*endings):
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 status = file.stat()
                 yield status.st_mtime, status.st_size, file

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from datasets.core.cells import column_names, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
-from datasets.spectrograms.pictures import cache_root
+from datasets.core.store import cache_root
 
 if TYPE_CHECKING:
     import pandas as pd

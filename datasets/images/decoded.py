@@ -24,9 +24,9 @@ from PIL import Image
 
 from datasets.core.errors import BadFile
 from datasets.core.file_state import QuickState
-from datasets.core.part import FileOrPart, Part, as_part
+from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import in_parallel
-from datasets.core.store import MAX_BYTES, CacheError, Store
+from datasets.core.store import PIXELS, CacheError, Store
 from datasets.images.boxes import crop_name, open_part
 from datasets.images.opening import Preprocessing
 from datasets.images.standalone import fit
@@ -41,15 +41,14 @@ CHUNK = 16  # pictures handed to a process at a time
 
 
 class DecodedPictures:
-    """Size-limited store of decoded pictures, in the folder ``decoded`` of the cache.
+    """Decoded pictures, in the `Store` of a folder.
 
     The least recently used pictures are removed when a run begins and needs space, never during a run:
     pictures beyond the limit are decoded each time. Concurrent runs count separately.
 
     Parameters
     ----------
-    root : the cache folder, `datasets.spectrograms.pictures.cache_root()`.
-    max_bytes : size limit of the pixels; at most half of the free disk space is used.
+    root, max_bytes : as in `Store`; at most half of the free disk space is used.
     expected : bytes that the run is expected to add.
 
     Raises
@@ -57,16 +56,15 @@ class DecodedPictures:
     SecondhandError : ``max_bytes`` is not above 0.
     """
 
-    def __init__(self, root: Path, *, max_bytes: int, expected: int = 0) -> None:
+    def __init__(self, root: AnyPath | None = None, *, max_bytes: int, expected: int = 0) -> None:
         import torch
 
-        self._kept = decoded_store(root, max_bytes)
-        self.cache, self.root = root, self._kept.root
-        self._kept.sweep()
-        total = sum(self._kept.sizes())
-        self.max_bytes = min(max_bytes, total + _free(self.root) // 2)
+        self.store = Store(root, max_bytes)
+        self.store.sweep()
+        total = sum(self.store.sizes())
+        self.max_bytes = min(max_bytes, total + _free(self.store.root) // 2)
         if total + expected > self.max_bytes:
-            total = self._kept.make_room(self.max_bytes - expected)
+            total = self.store.make_room(self.max_bytes - expected)
         #: Whether the expected bytes fit.
         self.fits = total + expected <= self.max_bytes
         # Shared with the loaders' workers. Two simultaneous additions may lose the count of one picture.
@@ -100,7 +98,7 @@ class DecodedPictures:
         self, source: str, variant: str, make: Callable[[], Image.Image], *, keep: bool
     ) -> Image.Image:
         key = hashlib.sha256(f"{source}\n{variant}\nPillow {PIL.__version__}".encode()).hexdigest()
-        picture_in_store = self._read(self._kept.path_of(key))
+        picture_in_store = self._read(self.store.path_of(key, PIXELS))
         if picture_in_store is not None:
             return picture_in_store
         picture = make()
@@ -110,7 +108,7 @@ class DecodedPictures:
 
     def recount(self) -> None:
         """Recount the stored bytes after processes other than the loaders' have written."""
-        self._bytes[0] = sum(self._kept.sizes())
+        self._bytes[0] = sum(self.store.sizes())
 
     def __getstate__(self) -> dict[str, Any]:
         # A tensor in shared memory is pickled as a file descriptor, so the number is pickled instead. The
@@ -126,7 +124,7 @@ class DecodedPictures:
                 width, height = _size(content[:HEAD])
                 if len(content) != HEAD + 3 * width * height:
                     return None
-                self._kept.touch(file)
+                self.store.touch(file)
                 with memoryview(content) as pixels, pixels[HEAD:] as only:
                     return Image.frombytes("RGB", (width, height), only)
         except (OSError, ValueError):  # missing or truncated
@@ -135,7 +133,7 @@ class DecodedPictures:
     def _write(self, key: str, picture: Image.Image) -> None:
         data = _head(picture.width, picture.height) + picture.tobytes()
         try:
-            self._kept.add(key, data)
+            self.store.add(key, PIXELS, data)
         except CacheError as error:  # also a full disk: training works without the cache
             log.warning("decoded pictures are no longer cached, so training is slower: %s", error)
             self._bytes[0] = self.max_bytes
@@ -258,11 +256,6 @@ def _open_all(prepared: PictureOpener, files: list[tuple[Part, bool]]) -> list[N
         with contextlib.suppress(BadFile):
             prepared.keep(part, training)
     return [None] * len(files)
-
-
-def decoded_store(root: Path, max_bytes: int = MAX_BYTES) -> Store:
-    """The files of decoded pictures in a cache folder."""
-    return Store(root / "decoded", ".rgb", max_bytes)
 
 
 def _free(folder: Path) -> int:

@@ -195,8 +195,8 @@ class SignalSettings:
     )
     cache_limit: float = option(
         20.0,
-        "Maximum size in GiB of the spectrogram cache, and of the cache of decoded pictures; the least recently "
-        "used files are deleted first.",
+        "Maximum size in GiB of the cache of spectrograms and decoded pictures; the least recently used files are deleted "
+        "first.",
         limits=Limits(above=0),
     )
 

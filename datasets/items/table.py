@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,6 +126,7 @@ def load_table(
     *,
     check: bool = True,
     before: pd.DataFrame | None = None,
+    **more: Any,
 ) -> ItemTable:
     """Read the item table that ``--data`` names.
 
@@ -140,6 +142,7 @@ def load_table(
         - any other format of `datasets.sources`: labels of other programs, embeddings, ``demo:NAME``, or a public set,
           which is downloaded unless a folder or file has its name.
     options : how they are read.
+    more : fields of the options, by name.
     check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
     before : rows of an earlier run from `read_rows`; they precede the other sources.
 
@@ -152,6 +155,7 @@ def load_table(
     SecondhandError : there is no usable file, a column is missing, fewer than two classes have enough
         files, labels differ only in case or spaces, or a time is not a number.
     """
+    options = replace(options, **more)
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source, learned = " + ".join(sources), options.learned
     vectors = Vectors() if options.vectors is None else options.vectors

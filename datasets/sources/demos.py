@@ -17,9 +17,9 @@ import pandas as pd
 from datasets.core.errors import SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.scanning import files_below
+from datasets.core.store import cache_root
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.spectrograms.pictures import cache_root
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.store import cache_root
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.download import RemoteFile, fetch_file
-from datasets.spectrograms.pictures import cache_root
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile
 from datasets.core.files import folder_beside
+from datasets.core.store import cache_root
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.download import RemoteFile, fetch_file, require_space, unpack
-from datasets.spectrograms.pictures import cache_root
 from datasets.strain.formats import find_dataset
 
 if TYPE_CHECKING:

@@ -22,7 +22,15 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import QuickState
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, in_parallel
-from datasets.core.store import MAX_BYTES, CacheError, Hashes, Store, digest_of, hash_shared
+from datasets.core.store import (
+    FAILURE,
+    MAX_BYTES,
+    PICTURE,
+    CacheError,
+    Store,
+    digest_of,
+    hash_shared,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -85,16 +93,16 @@ def render_picture(
     span = span_of(item)
     text = spectrogram.to_json()
     key = key_of(digest, hashlib.sha256(text.encode()).hexdigest(), span)
-    pictures, failures = Store(root, ".png"), Store(root, ".bad")
-    target = pictures.path_of(key)
-    if pictures.touch(target):
+    store = Store(root)
+    target = store.path_of(key, PICTURE)
+    if store.touch(target):
         return target, 0
-    raise_stored_failure(failures, item.path, key)
+    raise_stored_failure(store, item.path, key)
     try:
         signal = spectrogram.read(item)
         image = spectrogram.image(signal)
     except BadFile as error:
-        failures.add(key, error.reason.encode())
+        store.add(key, FAILURE, error.reason.encode())
         raise
     quiet, offset = str(int(spectrogram.no_signal(signal))), f"{spectrogram.offset(signal):.6f}"
     texts = {
@@ -105,7 +113,7 @@ def render_picture(
         "offset": offset,
     }
     data = encode(image, texts)
-    return pictures.add(key, data), len(data)
+    return store.add(key, PICTURE, data), len(data)
 
 
 def render_sources(
@@ -139,10 +147,10 @@ def _render_one(
         return Outcome(reason=f"unexpected {type(error).__name__}: {error}")
 
 
-def raise_stored_failure(failures: Store, path: str, key: str) -> None:
+def raise_stored_failure(store: Store, path: str, key: str) -> None:
     """Raise the BadFile that is stored under this name, if there is one."""
     with contextlib.suppress(FileNotFoundError):
-        raise BadFile(path, failures.path_of(key).read_text(errors="replace"))
+        raise BadFile(path, store.path_of(key, FAILURE).read_text(errors="replace"))
 
 
 def is_intact(picture: Path) -> bool:
@@ -161,22 +169,17 @@ def is_intact(picture: Path) -> bool:
 
 
 class PictureCache:
-    """Cache of rendered spectrograms on disk.
+    """Rendered spectrograms, in the `Store` of a folder.
 
     Parameters
     ----------
-    root : the folder; created when the first picture is stored. None: `cache_root()`.
-    max_bytes : size limit; the least recently used pictures are removed. None: 20 GiB. Pictures that
-        this object has returned stay, even above the limit.
+    root, max_bytes : as in `Store`. Pictures that this object has returned stay, even above the limit.
     """
 
-    def __init__(self, root: AnyPath | None = None, *, max_bytes: int | None = None) -> None:
-        self.root = Path(root) if root is not None else cache_root()
-        self.max_bytes = MAX_BYTES if max_bytes is None else max_bytes
-        self._pictures = Store(self.root, ".png", self.max_bytes)
-        self._failures = Store(self.root, ".bad")
-        self._sources = Hashes(self.root / "sources.jsonl")
-        self._sources.refresh()
+    def __init__(self, root: AnyPath | None = None, *, max_bytes: int = MAX_BYTES) -> None:
+        self.store = Store(root, max_bytes)
+        self.root = self.store.root
+        self.store.sources.refresh()
         self._bytes: int | None = None  # in the store; counted when first needed
         self._warned = False
 
@@ -193,7 +196,7 @@ class PictureCache:
             return stored_picture
         state = QuickState.of(item.path)
         digest = digest or digest_of(item.path)
-        self._sources.add(item.path, state, digest)
+        self.store.sources.add(item.path, state, digest)
         picture, added = render_picture(self.root, item, spectrogram, digest)
         self._grow(added)
         return picture
@@ -204,7 +207,7 @@ class PictureCache:
         with contextlib.suppress(BadFile):  # reported when the file is read
             picture, digest = self._find(item, fingerprint)
             if digest is None:  # another process may have rendered it
-                self._sources.refresh()
+                self.store.sources.refresh()
                 picture, _ = self._find(item, fingerprint)
             return picture
         return None
@@ -237,8 +240,8 @@ class PictureCache:
         sources = [as_part(item) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = spectrogram.fingerprint()
-        self._sources.refresh()
-        self._pictures.sweep()
+        self.store.sources.refresh()
+        self.store.sweep()
         for index, item in enumerate(sources):
             try:
                 picture, digest = self._find(item, fingerprint)
@@ -252,7 +255,7 @@ class PictureCache:
                 if digest:
                     digests[item.path] = digest
         for path, state, digest in hash_shared((sources[i].path for i in missing), digests):
-            self._sources.add(path, state, digest)
+            self.store.sources.add(path, state, digest)
             digests[path] = digest
         finished = len(outcomes)
         if progress:
@@ -279,7 +282,7 @@ class PictureCache:
             for index, outcome in zip(chunks[number], chunk_outcomes, strict=True):
                 outcomes[index] = outcome
                 if outcome.state:
-                    self._sources.add(sources[index].path, outcome.state, outcome.digest)
+                    self.store.sources.add(sources[index].path, outcome.state, outcome.digest)
                 self._grow(outcome.added)
             finished += len(chunk_outcomes)
             if progress:
@@ -292,14 +295,6 @@ class PictureCache:
         ]
         return [outcome.picture for outcome in ordered], rejected
 
-    def clear(self) -> int:
-        """Remove all pictures, failures and hashes; returns the number of pictures removed."""
-        self._failures.clear()
-        self._sources.path.unlink(missing_ok=True)
-        self._sources = Hashes(self._sources.path)
-        self._bytes = None
-        return self._pictures.clear()
-
     def verify(self) -> tuple[int, list[Path]]:
         """Decode every picture and recompute its name; remove those that fail.
 
@@ -308,36 +303,25 @@ class PictureCache:
         The number of intact pictures, and the paths of the removed ones.
         """
         intact, damaged = 0, []
-        for path in self._pictures.files():
+        for path in self.store.files(PICTURE):
             if is_intact(path):
                 intact += 1
             else:
                 damaged.append(path)
                 path.unlink(missing_ok=True)
-        self._pictures.sweep()
+        self.store.sweep()
         return intact, damaged
-
-    def info(self) -> dict[str, str | int]:
-        """Folder and contents of the cache: pictures, bytes, limit, failures."""
-        sizes = self._pictures.sizes()
-        return {
-            "root": str(self.root),
-            "pictures": len(sizes),
-            "bytes": sum(sizes),
-            "limit": self.max_bytes,
-            "failures": sum(1 for _ in self._failures.files()),
-        }
 
     def _find(self, item: Part, fingerprint: str) -> tuple[Path | None, str | None]:
         """Cached picture and hash of a file, as far as known without reading the file; else None."""
-        digest = self._sources.get(item.path, QuickState.of(item.path))
+        digest = self.store.sources.get(item.path, QuickState.of(item.path))
         if digest is None:
             return None, None
         key = key_of(digest, fingerprint, span_of(item))
-        picture = self._pictures.path_of(key)
-        if self._pictures.touch(picture):
+        picture = self.store.path_of(key, PICTURE)
+        if self.store.touch(picture):
             return picture, digest
-        raise_stored_failure(self._failures, item.path, key)
+        raise_stored_failure(self.store, item.path, key)
         return None, digest
 
     def _grow(self, added: int) -> None:
@@ -345,28 +329,19 @@ class PictureCache:
         if not added:
             return
         if self._bytes is None:
-            self._bytes = sum(self._pictures.sizes())
+            self._bytes = sum(self.store.sizes())
         else:
             self._bytes += added
-        if self._bytes <= self.max_bytes:
+        if self._bytes <= self.store.max_bytes:
             return
-        self._bytes = self._pictures.make_room(int(0.9 * self.max_bytes))
-        if self._bytes > self.max_bytes and not self._warned:
+        self._bytes = self.store.make_room(int(0.9 * self.store.max_bytes))
+        if self._bytes > self.store.max_bytes and not self._warned:
             self._warned = True
             log.warning(
                 "the spectrograms in use take more than the cache's limit of %d bytes and stay until the run "
                 "ends: raise --cache-limit (GiB)",
-                self.max_bytes,
+                self.store.max_bytes,
             )
-
-
-def cache_root() -> Path:
-    """Cache folder: $SECONDHAND_CACHE, else the user's cache folder."""
-    if folder := os.environ.get("SECONDHAND_CACHE"):
-        return Path(folder)
-    import pooch
-
-    return Path(pooch.os_cache("secondhand"))
 
 
 def no_signal(picture: str | os.PathLike[str]) -> bool:

@@ -28,8 +28,8 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_
 from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below
+from datasets.core.store import cache_root
 from datasets.kinds.base import find_kind
-from datasets.spectrograms.pictures import cache_root
 from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
 
 Span = tuple[float, float]

@@ -158,7 +158,7 @@ class Opener:
             or (KINDS[spectrogram.kind].gps and part.at is None)
         ):
             return None
-        return _cache_at(store.cache).stored(part, spectrogram)
+        return _cache_at(store.store.root).stored(part, spectrogram)
 
 
 @cache

@@ -31,7 +31,7 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
     name = os.fspath(name)
     if not name.startswith(PREFIX):
         return Path(name)
-    from datasets.spectrograms.pictures import cache_root
+    from datasets.core.store import cache_root
     from learners.backbones.hub import offline_if_unreachable
 
     repository, _, revision = checked(name.removeprefix(PREFIX)).partition("@")

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from datasets.core.cells import check_not_spreadsheet
-from datasets.core.errors import SecondhandError
-from datasets.core.files import file_beside, is_replaceable
+from datasets.core.files import file_beside
 from datasets.core.registry import Registry
 from learners.inference.predictions import Prediction
-from learners.predictions.journal import journal_file
-from learners.predictions.provenance import check_record
 from learners.predictions.rows import RowSettings
 
 
@@ -84,39 +80,3 @@ def as_text(
             finish(beside)
 
     return to_file
-
-
-def check_call(
-    output: Output, shape: RowSettings, kind: str, out: Path | None, *, overwrite: bool
-) -> None:
-    """Check what a format shall write, and where.
-
-    Raises
-    ------
-    SecondhandError : the rows, the ``kind`` of data or ``out`` do not suit it, or ``out`` exists without ``overwrite``
-        and is not an unfinished job.
-    """
-    if problem := output.check(shape, kind):
-        raise SecondhandError(f"--format {output.name} {problem}")
-    if out is None:
-        if output.needs_out:
-            raise SecondhandError(f"--format {output.name} writes {output.needs_out} as --out")
-        return
-    if not output.folder and out.is_dir():
-        raise SecondhandError(
-            f"--out {out} is a folder. Give a file, such as {out / 'predictions.csv'}"
-        )
-    if output.folder and out.exists() and not out.is_dir():
-        raise SecondhandError(
-            f"--out {out} is a file, but --format {output.name} writes a folder. Give a folder"
-        )
-    if not out.is_dir() and not is_replaceable(out):
-        raise SecondhandError(f"--out {out} is a pipe or a device. Give a file")
-    if not output.folder:
-        check_not_spreadsheet(out)
-    occupied = any(out.iterdir()) if out.is_dir() else out.exists()
-    if occupied and not overwrite and not journal_file(out).exists():
-        raise SecondhandError(
-            f"--out {out} already exists. Choose another name or give --overwrite"
-        )
-    check_record(out, overwrite=overwrite)

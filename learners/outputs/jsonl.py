@@ -1,31 +1,86 @@
-"""JSON lines: an object for each row."""
+"""JSON lines: an object for each row. The journal of a job consists of them, too."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import TextIO
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TextIO
 
+from datasets.core.part import Box, Part
 from learners.files.checked import jsonable
-from learners.inference.predictions import Prediction
+from learners.inference.predictions import NAN, Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
+from learners.uncertainty.gates import Reason
 
 
 def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write one JSON object per line; NaN becomes null."""
     for prediction in predictions:
         for row in shape.rows(prediction):
-            more = {name: jsonable(value) for name, value in shape.more(row).items()}
-            line = json.dumps(_as_json(row, shape.hidden) | more, ensure_ascii=False)
-            stream.write(f"{line}\n")
+            stream.write(f"{write_line(row, shape.more(row), shape.hidden)}\n")
 
 
-def _as_json(row: Prediction, hidden: Sequence[str]) -> dict[str, object]:
-    windows = [_as_json(window, hidden) for window in row.windows]
-    box = row.part.box
-    known = row.record() | {"windows": windows, "box": box and box._asdict()}
-    return {name: jsonable(value) for name, value in known.items() if name not in hidden}
+def write_line(
+    prediction: Prediction, more: Mapping[str, object], hidden: Collection[str] = ()
+) -> str:
+    """A prediction without its ``hidden`` fields, and what there is ``more`` by name, as a line without its end.
+
+    `read_line` restores a prediction without hidden fields to the last bit.
+    """
+    values = _to_json(prediction, hidden) | {n: jsonable(value) for n, value in more.items()}
+    return json.dumps(values, ensure_ascii=False)
+
+
+def read_line(line: str) -> tuple[Prediction, dict[str, Any]]:
+    """The prediction of a line without hidden fields, and what there is more.
+
+    Raises
+    ------
+    ValueError, TypeError, KeyError : it is no such line.
+    """
+    values = json.loads(line)
+    return _from_json(values), values
+
+
+def _to_json(prediction: Prediction, hidden: Collection[str]) -> dict[str, object]:
+    box = prediction.part.box
+    nested = {
+        "windows": [_to_json(window, hidden) for window in prediction.windows],
+        "box": box and box._asdict(),
+    }
+    values = (prediction.record() | nested).items()
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values
+        if name not in hidden
+    }
+
+
+def _from_json(values: dict[str, Any]) -> Prediction:
+    """The prediction whose fields are taken out of ``values``."""
+    take = values.pop
+
+    def number(name: str) -> float:
+        value = take(name)
+        return NAN if value is None else value
+
+    box = take("box")
+    return Prediction(
+        Part(take("path"), take("start"), take("end"), take("at"), box and Box(**box)),
+        label=take("label"),
+        best=take("best"),
+        probability=number("probability"),
+        reason=Reason.of(take("reason")),
+        top=[(name, p) for name, p in take("top")],
+        distance_p=number("distance_p"),
+        windows=tuple(map(_from_json, take("windows"))),
+        known=number("known"),
+        branch=tuple((name, p) for name, p in take("branch")),
+        detection=number("detection"),
+        offset=number("offset"),
+    )
 
 
 OUTPUTS.add(Output("jsonl", as_text(write_jsonl), lists_classes=True))

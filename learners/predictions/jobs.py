@@ -1,4 +1,4 @@
-"""The work of ``learners.predict``: predicts files and writes a table; reads class subsets and thresholds."""
+"""The work of ``learners.predict``: checks the call, predicts files and writes them; reads class subsets and thresholds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core import progress
-from datasets.core.cells import read_csv, read_text, with_points
+from datasets.core.cells import check_not_spreadsheet, read_csv, read_text, with_points
 from datasets.core.errors import SecondhandError, counted, quoted
+from datasets.core.files import is_replaceable
 from datasets.core.options import flag
 from datasets.core.scanning import skipped_line
 from datasets.items.labels import UNKNOWN
@@ -25,8 +26,9 @@ from datasets.kinds.finding import find_files, some_files
 from learners.inference.cluster import model_digest
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import group_by_round
+from learners.outputs.journal import Journal, journal_file
 from learners.predictions.boxes import with_detections
-from learners.predictions.journal import Journal
+from learners.predictions.provenance import check_record
 from learners.predictions.rows import RowSettings, refusals
 from learners.uncertainty.gates import Why
 
@@ -43,6 +45,42 @@ EMBEDDINGS = 256
 _FREE = (
     "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster", "deployments",
 )  # fmt: skip
+
+
+def check_call(
+    output: Output, shape: RowSettings, kind: str, out: Path | None, *, overwrite: bool
+) -> None:
+    """Check what a format shall write, and where.
+
+    Raises
+    ------
+    SecondhandError : the rows, the ``kind`` of data or ``out`` do not suit it, or ``out`` exists without ``overwrite``
+        and is not an unfinished job.
+    """
+    if problem := output.check(shape, kind):
+        raise SecondhandError(f"--format {output.name} {problem}")
+    if out is None:
+        if output.needs_out:
+            raise SecondhandError(f"--format {output.name} writes {output.needs_out} as --out")
+        return
+    if not output.folder and out.is_dir():
+        raise SecondhandError(
+            f"--out {out} is a folder. Give a file, such as {out / 'predictions.csv'}"
+        )
+    if output.folder and out.exists() and not out.is_dir():
+        raise SecondhandError(
+            f"--out {out} is a file, but --format {output.name} writes a folder. Give a folder"
+        )
+    if not out.is_dir() and not is_replaceable(out):
+        raise SecondhandError(f"--out {out} is a pipe or a device. Give a file")
+    if not output.folder:
+        check_not_spreadsheet(out)
+    occupied = any(out.iterdir()) if out.is_dir() else out.exists()
+    if occupied and not overwrite and not journal_file(out).exists():
+        raise SecondhandError(
+            f"--out {out} already exists. Choose another name or give --overwrite"
+        )
+    check_record(out, overwrite=overwrite)
 
 
 def predict_files(

@@ -38,7 +38,6 @@ from datasets.loaders.blocks import (
     VectorBlock,
     dataloaders,
 )
-from datasets.spectrograms.pictures import cache_root
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones.building import (
@@ -335,7 +334,7 @@ def decoded_pictures(
         other_files = len(items.rows) + len(items.table.unknown_items)
     prepared = PictureOpener(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
-        settings.signal.cache_dir or cache_root(),
+        settings.signal.cache_dir,
         max_bytes=int(settings.signal.cache_limit * 2**30),
         expected=prepared.bytes_for(train, other_files),
     )

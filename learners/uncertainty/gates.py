@@ -79,6 +79,12 @@ class Reason(str):
         reason.why, reason.detail = why, detail
         return reason
 
+    @classmethod
+    def of(cls, text: str) -> Reason:
+        """The reason with this text; raises ValueError if none has it."""
+        why, _, detail = text.partition(": ")
+        return cls(Why(why), detail)
+
     def __getnewargs__(self) -> tuple[Why, str]:  # type: ignore[override]
         # For pickling: the workers of a cluster send predictions.
         return self.why, self.detail

@@ -18,7 +18,6 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.items.splits import groups_from_names
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from learners.inference.predictions import Prediction
 from learners.uncertainty.gates import AMBIGUOUS
 from tests.app.sites import strain
@@ -167,7 +166,7 @@ def test_a_label_is_spelt_as_the_class_or_the_earlier_label(tmp_path, pictures, 
     key = feedback.key(feedback.rows()[1])
     assert feedback.change(key, written, ["Apple", "pear"]) == saved
     feedback.save(pictures[4], "kiwi", kind="picture")
-    table = load_table(feedback.table, ReadOptions(learned=False))
+    table = load_table(feedback.table, learned=False)
     assert {*table.classes} <= {"Apple", "pear", "kiwi"}
 
 

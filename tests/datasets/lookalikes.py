@@ -20,7 +20,7 @@ import soundfile
 from PIL import Image
 
 from datasets import catalog
-from datasets.spectrograms.pictures import cache_root
+from datasets.core.store import cache_root
 
 Members = dict[str, bytes]
 

@@ -177,17 +177,16 @@ def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("datasets.sources.demos._PER_CLASS", {"glitches": 4})
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
     from datasets.items.table import load_table
-    from datasets.sources.base import ReadOptions
 
-    table = load_table("demo:glitches", ReadOptions(settings={"strain": own[0]["path"]}))
+    table = load_table("demo:glitches", settings={"strain": own[0]["path"]})
     assert "SIMULATED glitches" in table.note
     assert own[0]["path"] in table.note
     # The events are in that strain, at its times.
     assert (table.frame["gps"] - own[0]["gps"]).abs().max() <= 32
     with pytest.raises(SecondhandError, match=r"--strain .*: no strain file"):
-        load_table("demo:glitches", ReadOptions(settings={"strain": str(tmp_path / "nothing")}))
+        load_table("demo:glitches", settings={"strain": str(tmp_path / "nothing")})
     with pytest.raises(SecondhandError, match="--strain"):
-        load_table("demo:sounds", ReadOptions(settings={"strain": own[0]["path"]}))
+        load_table("demo:sounds", settings={"strain": own[0]["path"]})
 
 
 def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from PIL import Image, ImageEnhance
 from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
-from datasets.images import boxes, decoded
+from datasets.images import boxes
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing, open_picture
 from datasets.loaders.augment import Lighting
@@ -73,7 +73,7 @@ def decoded_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def files(store: DecodedPictures) -> list[Path]:
-    return [path for path in store.root.rglob("*") if path.is_file()]
+    return [path for path in store.store.root.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("shape", [(200, 300), (41, 37), (20, 700)])
@@ -170,7 +170,7 @@ def _fill(root: Path, photos: list[str]) -> None:
     while True:
         for photo in photos:
             opener.open_for_training(photo)
-        for file in opener.store.root.rglob("*.rgb"):  # type: ignore[union-attr]
+        for file in opener.store.store.root.rglob("*.rgb"):  # type: ignore[union-attr]
             file.unlink(missing_ok=True)
 
 
@@ -194,10 +194,10 @@ def test_killed_workers_leave_no_half_of_a_picture(tmp_path, store):
             worker.join()
         assert decoded_bytes == expected
         assert [stored.open_for_training(photo).tobytes() for photo in photos] == expected
-    for part in (tmp_path / "cache/decoded/tmp").glob("*"):
+    for part in (tmp_path / "cache/tmp").glob("*"):
         old(part, 3600)
     DecodedPictures(tmp_path / "cache", max_bytes=MIB)
-    assert not list((tmp_path / "cache/decoded/tmp").glob("*")), "what was left is swept"
+    assert not list((tmp_path / "cache/tmp").glob("*")), "what was left is swept"
 
 
 def test_beyond_the_limit_pictures_are_decoded_each_time(tmp_path, decoded_paths):
@@ -228,7 +228,7 @@ def test_what_was_not_used_for_long_makes_room(tmp_path):
 
     def later() -> None:
         for file in (tmp_path / "cache").rglob("*.rgb"):
-            old(file, 10 * (time.time() - file.stat().st_mtime + 1))
+            old(file, 3600 + 10 * (time.time() - file.stat().st_mtime))
 
     first = run("ab")
     later()
@@ -254,7 +254,7 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, decoded_p
     keep_decoded(prepared, [*parts[:30], Part(bad)], [Part(bad), *parts[30:]])
     assert decoded_paths == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
-    assert store._bytes[0] == sum(decoded.decoded_store(tmp_path / "cache").sizes()) > 0
+    assert store._bytes[0] == sum(store.store.sizes()) > 0
     plain = PictureOpener(LOOK, 0.5, None)
     for number, file in enumerate(photos):
         openers = [one.open_for_training if number < 30 else one.open_for_validation

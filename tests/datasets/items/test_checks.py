@@ -14,7 +14,6 @@ import pytest
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.checks import apply_corrections, corrected_by_hand
 from datasets.items.table import load_table, summary
-from datasets.sources.base import ReadOptions
 from tests.datasets.files import picture, reasons, root, sound, write
 
 __all__ = ["root"]  # a fixture
@@ -286,7 +285,7 @@ def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: P
     reason = "labelled by a model and not corrected"
     assert reasons(table) == {"0.png": reason, "1.png": reason}
     # For evaluation, all rows count as labels.
-    assert len(load_table(answers, ReadOptions(learned=False)).frame) == 3
+    assert len(load_table(answers, learned=False).frame) == 3
 
 
 def test_the_rows_of_a_model_are_counted_without_a_warning(
@@ -339,7 +338,7 @@ def test_a_source_that_brings_nothing_is_an_error(root: Path, tmp_path: Path) ->
     with pytest.raises(
         SecondhandError, match=r"sounds\.csv: no usable picture file in it. .*a\.wav"
     ):
-        load_table([str(root), str(other)], ReadOptions(kind="picture"))
+        load_table([str(root), str(other)], kind="picture")
 
 
 def test_times_that_a_program_has_rounded_are_those_of_the_item(

@@ -13,7 +13,6 @@ from datasets.core.errors import SecondhandError
 from datasets.items.labels import names_of, targets_of
 from datasets.items.splits import assign_splits, missing_split
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 
 
 def write(folder: Path, text: str) -> Path:
@@ -25,7 +24,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def labels(file: Path, labels_flag: str = "multi") -> dict[str, str]:
-    frame = load_table(file, ReadOptions(kind="sound", labels=labels_flag), check=False).frame
+    frame = load_table(file, kind="sound", labels=labels_flag, check=False).frame
     return dict(zip(frame["path"].map(lambda path: Path(path).name), frame["label"], strict=True))
 
 
@@ -33,7 +32,7 @@ TEXT = "path,label\na.wav, rain | bird\nb.wav,bird\nc.wav,\nd.wav,?bird|rain\ne.
 
 
 def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
-    table = load_table(write(tmp_path, TEXT), ReadOptions(labels="multi"), check=False)
+    table = load_table(write(tmp_path, TEXT), labels="multi", check=False)
     assert table.frame["label"].tolist() == ["bird|rain", "bird", "", "rain|?bird"]
     assert (table.classes, len(table.unknown_items)) == (["bird", "rain"], 1)
     assert targets_of("bird|rain", table.classes) == [1, 1]
@@ -42,7 +41,7 @@ def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
     assert known[1] == 1
     # A run's items.csv is read back unchanged.
     table.frame.to_csv(tmp_path / "again.csv", index=False)
-    again = load_table(tmp_path / "again.csv", ReadOptions(labels="multi"), check=False).frame
+    again = load_table(tmp_path / "again.csv", labels="multi", check=False).frame
     assert again["label"].tolist() == table.frame["label"].tolist()
 
 
@@ -51,7 +50,7 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
     file = write(tmp_path, text)
     expected = {"a.wav": "Bird", "b.wav": "Rain|?Bird", "c.wav": "", "e.wav": "Bird|Rain"}
     assert labels(file, "Bird,Rain") == expected
-    table = load_table(file, ReadOptions(labels="Bird,Rain"), check=False)
+    table = load_table(file, labels="Bird,Rain", check=False)
     assert [item.reason for item in table.rejected] == ["all labels are empty (row 5 of items.csv)"]
     with pytest.raises(
         SecondhandError, match=r"no column 'Snow' of --labels\. It has 'path', 'Bird'"
@@ -88,14 +87,14 @@ def test_what_cannot_be_meant_is_an_error(
     tmp_path: Path, text: str, labels_flag: str | None, message: str
 ) -> None:
     with pytest.raises(SecondhandError, match=message):
-        load_table(write(tmp_path, text), ReadOptions(labels=labels_flag), check=False)
+        load_table(write(tmp_path, text), labels=labels_flag, check=False)
 
 
 def test_a_label_of_one_item_is_taken_out_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "path,label\na.wav,bird|rain\nb.wav,bird|snow\nc.wav,rain\nd.wav,?snow\n"
-    table = load_table(write(tmp_path, text), ReadOptions(labels="multi"), check=False)
+    table = load_table(write(tmp_path, text), labels="multi", check=False)
     assert table.frame["label"].tolist() == ["bird|rain", "bird", "rain", ""]
     assert table.classes == ["bird", "rain"]
     assert "'snow' (1 usable file; a class needs 2" in caplog.text
@@ -111,7 +110,7 @@ def test_folders_have_one_label_a_file(tmp_path: Path) -> None:
     with pytest.raises(
         SecondhandError, match=f"--labels with --data {tmp_path}: multi-label items need a table"
     ):
-        load_table(tmp_path, ReadOptions(labels="multi"))
+        load_table(tmp_path, labels="multi")
 
 
 def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> None:
@@ -144,19 +143,19 @@ def test_a_span_in_which_birdnet_found_nothing_has_no_class(tmp_path: Path, word
     cells = ["a", "b", word, "a|b", f"b|{word}"]
     rows = [f"{n}.wav,{n},{n + 3},{label}" for n, label in enumerate(cells)]
     file = write(tmp_path, "\n".join(["path,start,end,label", *rows]))
-    multi = load_table(file, ReadOptions(kind="sound", labels="multi"), check=False)
+    multi = load_table(file, kind="sound", labels="multi", check=False)
     assert multi.frame["label"].tolist() == ["a", "b", "", "a|b", "b"]
     single = [*rows[:2], rows[2], "5.wav,1,2,a", "6.wav,1,2,b"]
     file = write(tmp_path, "\n".join(["path,start,end,label", *single]))
-    learned = load_table(file, ReadOptions(kind="sound"), check=False)
+    learned = load_table(file, kind="sound", check=False)
     assert (learned.classes, len(learned.frame)) == (["a", "b"], 4)
     (rejected,) = learned.rejected
     assert rejected.path.endswith("2.wav")
     assert "--background" in rejected.reason
-    heard = load_table(file, ReadOptions(kind="sound", learned=False), check=False)
+    heard = load_table(file, kind="sound", learned=False, check=False)
     assert heard.classes == ["a", "b"]
     assert heard.unknown_items["path"].str.endswith("2.wav").tolist() == [True]
     files = "\n".join(["path,label", f"0.wav,{word}", f"1.wav,{word}", "2.wav,a", "3.wav,a"])
-    assert load_table(
-        write(tmp_path, files), ReadOptions(kind="sound"), check=False
-    ).classes == sorted(["a", word])
+    assert load_table(write(tmp_path, files), kind="sound", check=False).classes == sorted(
+        ["a", word]
+    )

@@ -14,7 +14,6 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items.table import load_table, summary
-from datasets.sources.base import ReadOptions
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import render_rows
 from tests.datasets.files import picture, reasons, root, sound, write
@@ -162,7 +161,7 @@ def test_a_span_may_have_several_classes_where_nothing_is_learnt(tmp_path: Path)
         f"{other},cat,0,0.05", f"{tmp_path / 'copy.wav'},dog,0,0.05",
     ]  # fmt: skip
     source = write(tmp_path / "t.csv", "\n".join(["path,label,start,end", *rows]))
-    table = load_table(source, ReadOptions(learned=False))
+    table = load_table(source, learned=False)
     assert table.frame[["label", "start"]].to_numpy().tolist() == [
         ["cat", 0.0], ["dog", 0.0], ["dog", 0.05],
     ]  # fmt: skip
@@ -215,7 +214,7 @@ def test_spans_of_a_recording_that_was_cut_off_are_used_as_far_as_it_goes(tmp_pa
         "path,label,start,end\na.wav,x,0,0.4\na.wav,y,0.5,0.9\na.wav,y,1.2,1.6\n"
         "b.wav,x,,\nc.wav,x,0.1,0.5\nc.wav,y,1,1.4\n"
     )
-    table = load_table(tmp_path / "t.csv", ReadOptions(learned=False))
+    table = load_table(tmp_path / "t.csv", learned=False)
     assert sorted(Path(path).stem for path in table.frame["path"]) == [*"aaacc"]
     assert "the last 1 of 2 s are missing" in reasons(table)["b.wav"]
     rows, bad = render_rows(
@@ -244,7 +243,7 @@ def test_what_phones_save(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(m4a(rng.uniform(-0.5, 0.5, 8000), 8000))
     file.write_bytes(file.read_bytes()[:500])
-    table = load_table(tmp_path / "calls", ReadOptions(learned=False))
+    table = load_table(tmp_path / "calls", learned=False)
     assert (table.kind, len(table.frame)) == ("sound", 3)
     assert "truncated" in reasons(table)["3.m4a"]
     cache = PictureCache(tmp_path / "cache")

@@ -84,8 +84,8 @@ def test_to_judge_a_model_by_lone_files_stay_and_copies_count_once(folder, tmp_p
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "a.jpg")
     with pytest.raises(SecondhandError, match="at least two classes"):
         load_table(tmp_path)
-    assert len(load_table(tmp_path, ReadOptions(learned=False)).frame) == 1
+    assert len(load_table(tmp_path, learned=False).frame) == 1
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "b.jpg")
-    table = load_table(tmp_path, ReadOptions(learned=False))
+    table = load_table(tmp_path, learned=False)
     assert len(table.frame) == 1
     assert table.rejected == [(str(tmp_path / "red/b.jpg"), f"a copy of {tmp_path / 'red/a.jpg'}")]

@@ -11,7 +11,6 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from tests.datasets.files import picture, reasons, sound, write
 
 MEDIA = "mediaID,deploymentID,timestamp,filePath,fileMediatype\n"
@@ -56,7 +55,7 @@ def test_camtrap_dp_of_pictures(tmp_path: Path) -> None:
         f"o7,south,m7,{at},blank,,human\n",
         f"o8,south,m8,{at},blank,,human\n",
     ])  # fmt: skip
-    table = load_table(package(folder, media, observations), ReadOptions(learned=False))
+    table = load_table(package(folder, media, observations), learned=False)
     rows = {Path(r.path).name: (r.label, r.group) for r in table.frame.itertuples()}
     assert rows == {
         "0.jpg": ("Vulpes vulpes", "north"),
@@ -86,7 +85,7 @@ def test_camtrap_dp_of_sound(tmp_path: Path) -> None:
         f"1,here,a,{at.format('00.010')},{at.format('00.030')},animal,Parus major,human\n",
         f"3,here,b,{whole_span},animal,Parus major,human\n",
     ])  # fmt: skip
-    table = load_table(package(folder, media, observations), ReadOptions(learned=False))
+    table = load_table(package(folder, media, observations), learned=False)
     times = {(Path(r.path).name, r.label): (r.start, r.end) for r in table.frame.itertuples()}
     assert times["a.wav", "Parus major"] == pytest.approx((0.01, 0.03))
     assert np.isnan(times["b.wav", "Parus major"]).all()
@@ -138,7 +137,7 @@ def test_camtrap_dp_as_its_description_says(
             resource |= {"encoding": encoding, "dialect": {"delimiter": separator}}
         resources.append(resource)
     write(folder / "datapackage.json", json.dumps({"resources": resources}))
-    table = load_table(folder, ReadOptions(learned=False))
+    table = load_table(folder, learned=False)
     labels = {Path(path).name: label for path, label in zip(table.frame["path"], table.frame["label"], strict=True)}  # fmt: skip
     assert labels == {f"{n}.jpg": name or kind for n, (kind, name) in enumerate(kinds)}
     assert table.rejected == []
@@ -168,7 +167,7 @@ def test_camtrap_dp_of_other_shapes(
     write(tmp_path / "datapackage.json", json.dumps({"resources": resources}))
     for n in range(2):
         picture(tmp_path / f"{n}.jpg")
-    table = load_table(tmp_path, ReadOptions(learned=False))
+    table = load_table(tmp_path, learned=False)
     assert [*table.frame["label"]] == ["Lynx0", "Lynx1"]
     assert table.rejected == []
 
@@ -180,7 +179,7 @@ def test_media_without_an_id_have_no_events(tmp_path: Path) -> None:
         picture(folder / f"{n}.jpg")
     media = "NA,a,2024-05-01T06:00:00Z,0.jpg,\nm1,b,2024-05-01T06:00:00Z,1.jpg,\n"
     event = "o,b,NA,2024-05-01T06:00:00Z,2024-05-01T06:00:00Z,animal,Lynx,human\n"
-    table = load_table(package(folder, media, event), ReadOptions(learned=False))
+    table = load_table(package(folder, media, event), learned=False)
     assert [Path(path).name for path in table.frame["path"]] == ["1.jpg"]
     assert [item.reason for item in table.rejected] == ["no mediaID of '0.jpg'"]
     assert table.rejected[0].path.endswith("media.csv, row 2")
@@ -205,12 +204,12 @@ def test_times_with_and_without_a_zone_are_not_compared(tmp_path: Path) -> None:
     seen = "o{0},d,,2024-05-01T0{0}:00:00{2},2024-05-01T0{0}:30:00{2},animal,{1},human\n"
     names = ("Lynx lynx", "Sus scrofa", "Ovis")
     zoned = "".join(seen.format(n, name, "Z") for n, name in enumerate(names))
-    table = load_table(package(folder, media, zoned), ReadOptions(learned=False))
+    table = load_table(package(folder, media, zoned), learned=False)
     assert [Path(path).name for path in table.frame["path"]] == ["2.jpg"]
     assert reasons(table).keys() == {"0.jpg", "1.jpg"}
     assert all("time zone" in reason for reason in reasons(table).values())
     local = "".join(seen.format(n, name, "") for n, name in enumerate(names))
-    table = load_table(package(folder, media.replace("Z", ""), local), ReadOptions(learned=False))
+    table = load_table(package(folder, media.replace("Z", ""), local), learned=False)
     assert [*table.frame["label"]] == [*names]
 
 

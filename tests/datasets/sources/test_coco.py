@@ -92,9 +92,7 @@ def test_camera_traps_say_place_sequence_and_time(tmp_path: Path) -> None:
     assert frame["sequence"].tolist() == ["s0", "s0", "s1", "s1", "s2", "s2"]
     assert frame["time"].tolist() == [one["datetime"] for one in images]
     assert frame[BOX].isna().all(axis=None)
-    kinds = load_table(
-        tmp_path / "annotations.json", ReadOptions(label_column="supercategory", learned=False)
-    )
+    kinds = load_table(tmp_path / "annotations.json", label_column="supercategory", learned=False)
     assert {*kinds.frame["label"]} == {"none", "animal"}
 
 
@@ -127,7 +125,7 @@ def test_what_cannot_be_used_is_listed_with_its_place(tmp_path: Path) -> None:
         annotation(2, 9),
         *wrong.values(),
     ]
-    table = load_table(coco(tmp_path, images, annotations), ReadOptions(learned=False))
+    table = load_table(coco(tmp_path, images, annotations), learned=False)
     listed = reasons(table)
     first = len(annotations) - len(wrong) + 1
     for number, part in enumerate(wrong, first):

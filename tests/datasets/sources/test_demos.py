@@ -10,10 +10,11 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part, parts_of
+from datasets.core.store import cache_root
 from datasets.items.table import load_table
 from datasets.kinds.base import KINDS
 from datasets.sources import demos, glitches, sounds
-from datasets.spectrograms.pictures import PictureCache, cache_root
+from datasets.spectrograms.pictures import PictureCache
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,6 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from tests.datasets.files import picture, reasons, root, write
 
 __all__ = ["root"]  # a fixture
@@ -74,7 +73,7 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
         f"it: --data {root / 'notes.csv'}"
     )
     caplog.clear()
-    load_table(root, ReadOptions(learned=False))
+    load_table(root, learned=False)
     assert not caplog.records  # an evaluation makes no splits
     # The suggested flag works.
     assert load_table(file).frame["group"].ne("").all()
@@ -134,7 +133,7 @@ def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
     with pytest.raises(SecondhandError, match=r"--data .*nowhere: there is no such"):
         load_table(root / "nowhere")
     with pytest.raises(SecondhandError, match=r"--kind 'film' \(must be auto, "):
-        load_table(root, ReadOptions(kind="film"))
+        load_table(root, kind="film")
 
 
 def test_a_folder_one_level_too_high_names_the_one_below(root: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from tests.datasets.files import picture, sound, write
 
 
@@ -84,7 +83,7 @@ def test_captions_beside_class_folders_are_no_labels(tmp_path: Path) -> None:
     assert load_table(tmp_path).classes == ["a", "b"]
     with pytest.raises(SecondhandError, match=r"metadata\.jsonl: .*'label'.*--label-column"):
         load_table(file)
-    named = load_table(tmp_path, ReadOptions(label_column="text", learned=False))
+    named = load_table(tmp_path, label_column="text", learned=False)
     assert named.classes[0] == "a caption, 0"
 
 
@@ -94,11 +93,8 @@ def test_several_labels_are_columns_or_joined(tmp_path: Path) -> None:
         for n, row in enumerate(photos(tmp_path))
     ]
     lines(tmp_path / "metadata.jsonl", rows)
-    assert (
-        load_table(tmp_path, ReadOptions(labels="multi")).frame["label"].tolist()
-        == ["deer|fox"] * 6
-    )
-    labels = load_table(tmp_path, ReadOptions(labels="owl,hare")).frame["label"]
+    assert load_table(tmp_path, labels="multi").frame["label"].tolist() == ["deer|fox"] * 6
+    labels = load_table(tmp_path, labels="owl,hare").frame["label"]
     assert labels.tolist() == ["hare", "hare|owl"] * 3
 
 

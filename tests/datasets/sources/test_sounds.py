@@ -10,7 +10,6 @@ from scipy import signal
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.sources import sounds
-from datasets.sources.base import ReadOptions
 from datasets.sources.sounds import CLASSES, simulate, write_demo
 
 RATE = 22050
@@ -131,7 +130,7 @@ def test_it_is_a_table_of_several_labels_that_says_it_is_simulated(
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
     monkeypatch.setattr(sounds.write_scenes, "__kwdefaults__", {"count": 14, "seed": 0})
     monkeypatch.setattr(sounds, "SOUND_COUNTS", (0.1, 0.0, 0.3, 0.6))
-    table = load_table("demo:scenes", ReadOptions(labels="multi"))
+    table = load_table("demo:scenes", labels="multi")
     assert table.classes == sorted(sounds.CLASSES)
     assert table.note.startswith("SIMULATED")
     assert len(table.frame) + len(table.rejected) == 14

@@ -13,7 +13,6 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from tests.datasets.files import picture, reasons, root, sound, write
 
 __all__ = ["root"]  # a fixture
@@ -58,13 +57,11 @@ def test_a_missing_label_column_is_replaced_only_beside_another_source(
     one = write(root / "one.csv", "\n".join(["path,species", *rows[:4]]) + "\n")
     two = write(root / "two.csv", "\n".join(["path,label", *rows[4:]]) + "\n")
     with pytest.raises(SecondhandError, match=r"no column 'species'\. It has 'path', 'label'"):
-        load_table(two, ReadOptions(label_column="species"))
+        load_table(two, label_column="species")
     with caplog.at_level("INFO"):
-        assert len(load_table([str(one), str(two)], ReadOptions(label_column="species")).frame) == 6
+        assert len(load_table([str(one), str(two)], label_column="species").frame) == 6
     assert "two.csv has no column 'species': its column label is used" in caplog.text
-    frame = load_table(
-        two, ReadOptions(label_column="species", warm_start=True, learned=False)
-    ).frame
+    frame = load_table(two, label_column="species", warm_start=True, learned=False).frame
     assert frame["label"].tolist() == ["dog", "dog"]
 
 

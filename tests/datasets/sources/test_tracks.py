@@ -10,7 +10,6 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import ItemTable, load_table
-from datasets.sources.base import ReadOptions
 from tests.datasets.files import reasons, sound, write
 
 RAVEN = (
@@ -88,7 +87,7 @@ def test_ravens_columns_may_be_in_any_case(field: Path) -> None:
     for changed in (header.lower(), header.upper(), header.title()):
         write(table, f"{changed}\n{rows}")
         assert spans(load_table(field)) == expected
-    named = load_table(table, ReadOptions(label_column="annotation", learned=False))
+    named = load_table(table, label_column="annotation", learned=False)
     assert spans(named) == {row for row in expected if row[0] == "a.wav"}
 
 
@@ -105,15 +104,15 @@ def test_the_column_of_the_labels_is_chosen(tmp_path: Path) -> None:
     sound(tmp_path / "a.wav")
     rows = [(0.01 * n, 0.01 * n + 0.01, "AB"[n % 2]) for n in range(4)]
     file = raven(tmp_path / "a.selections.txt", *rows, column="Call type")
-    assert load_table(file, ReadOptions(label_column="Call type")).classes == ["A", "B"]
+    assert load_table(file, label_column="Call type").classes == ["A", "B"]
     with pytest.raises(SecondhandError, match=r"It has Selection, .*Call type.*--label-column"):
         load_table(file)
     with pytest.raises(SecondhandError, match=r"no column Kind\. It has Selection"):
-        load_table(file, ReadOptions(label_column="Kind"))
+        load_table(file, label_column="Kind")
     csv = write(tmp_path / "a.csv", "path,start,end,species\n" + "".join(
         f"a.wav,{start},{end},{label}\n" for start, end, label in rows
     ))  # fmt: skip
-    assert load_table(csv, ReadOptions(label_column="species")).classes == ["A", "B"]
+    assert load_table(csv, label_column="species").classes == ["A", "B"]
 
 
 def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
@@ -135,7 +134,7 @@ def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
         assert reason in listed[f"a.selections.txt, line {line}"]
     assert listed["a.wav"] == "0 to 0.04 s is labelled 'A' and 'B'"
     assert sorted(table.spans["label"]) == [*"AAABBB"]  # no window shows them beside another call
-    judged = load_table(file, ReadOptions(learned=False))
+    judged = load_table(file, learned=False)
     assert sorted(judged.frame["label"]) == [*"AAABBB"]
     assert "a.wav" not in reasons(judged)
 

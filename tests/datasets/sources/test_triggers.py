@@ -11,7 +11,6 @@ import pytest
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from datasets.sources.trigger_tables import check_table, read_triggers, strain_files_of, write_table
 from datasets.strain.frames import Stream, read_frames
 from tests.datasets.files import write
@@ -214,8 +213,7 @@ def test_labelled_triggers_are_items(frames: Path, tmp_path: Path) -> None:
         f"{START + 20},L1,8,a8,,0.9",
     ]
     table = load_table(
-        write(tmp_path / "t.csv", CSV + "\n".join(rows)),
-        ReadOptions(settings={"strain": str(frames)}),
+        write(tmp_path / "t.csv", CSV + "\n".join(rows)), settings={"strain": str(frames)}
     )
     assert table.kind == "strain"
     items = zip(table.frame["path"], table.frame["label"], table.frame["gps"], strict=True)
@@ -251,7 +249,7 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
         f"{START + 40},L1,Blip,0.9,Tomte,",
     ]
     answers = write(tmp_path / "all.csv", head + "\n".join(predictions + changed))
-    table = load_table(answers, ReadOptions(settings={"strain": str(frames)}))
+    table = load_table(answers, settings={"strain": str(frames)})
     rows = zip(table.frame["label"], table.frame["gps"], strict=True)
     assert sorted(rows) == [
         ("Blip", START + 30), ("Blip", START + 70), ("Tomte", START + 40), ("Tomte", START + 40)
@@ -260,26 +258,26 @@ def test_of_predicted_triggers_the_labels_changed_by_hand_are_taken(
     with pytest.raises(SecondhandError, match=r"predictions\.csv: .*no label was corrected"):
         load_table(
             write(tmp_path / "predictions.csv", head + "\n".join(predictions)),
-            ReadOptions(settings={"strain": str(frames)}),
+            settings={"strain": str(frames)},
         )
 
 
 def test_a_call_that_names_no_triggers_is_said(frames: Path, tmp_path: Path) -> None:
     bad = write(tmp_path / "t.csv", "time_of_day;ifo\n1.5;H1\n")
     with pytest.raises(SecondhandError, match=r"no column of GPS times .*It has time_of_day, ifo"):
-        load_table(bad, ReadOptions(settings={"strain": str(frames)}))
+        load_table(bad, settings={"strain": str(frames)})
     good = write(tmp_path / "g.csv", f"gps,ifo,kind\n{START + 20},H1,Blip\n")
     with pytest.raises(
         SecondhandError, match=r"no column label or ml_label\. It has gps, ifo, kind"
     ):
-        load_table(good, ReadOptions(settings={"strain": str(frames)}))
+        load_table(good, settings={"strain": str(frames)})
     file = write(tmp_path / "t.txt", good.read_text())
     with pytest.raises(SecondhandError, match=rf"^{file}: not a table of triggers"):
         read_triggers(file)
     with pytest.raises(SecondhandError, match="a table of triggers, add --strain"):
         load_table(good)
     with pytest.raises(SecondhandError, match="is neither a table of triggers"):
-        load_table(frames, ReadOptions(settings={"strain": str(frames)}))
+        load_table(frames, settings={"strain": str(frames)})
 
 
 TABLE = pd.DataFrame({

@@ -22,10 +22,9 @@ from datasets.cache import main, readable
 from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part, as_part
-from datasets.core.store import Store
+from datasets.core.store import MAX_BYTES, PICTURE, Store, cache_root
 from datasets.kinds.base import spectrogram_from_dict
-from datasets.spectrograms import pictures as cache_module
-from datasets.spectrograms.pictures import PictureCache, cache_root, no_signal
+from datasets.spectrograms.pictures import PictureCache, no_signal
 
 RATE = 8000
 SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=0.5, size=(64, 64))
@@ -309,7 +308,7 @@ class TestProcesses:
             stdout=subprocess.PIPE,
         )
         assert run.stdout.readline() == b"ready\n"
-        while len(list(Store(root, ".png").files())) < 20:
+        while len(list(Store(root).files(PICTURE))) < 20:
             assert run.poll() is None, "it ended before it could be killed"
             time.sleep(0.005)
         children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
@@ -321,7 +320,7 @@ class TestProcesses:
         while any(is_running(child) for child in children):
             assert time.monotonic() < deadline, "its workers outlived it"
             time.sleep(0.02)
-        stored = list(Store(root, ".png").files())
+        stored = list(Store(root).files(PICTURE))
         assert 20 <= len(stored) < 400
         for path in stored:
             with Image.open(path) as image:
@@ -351,7 +350,7 @@ class TestLimit:
         assert pictures[0].exists()
         assert not pictures[1].exists()
         assert pictures[-1].exists()
-        assert small.info()["bytes"] <= size // 2
+        assert sum(small.store.sizes()) <= size // 2
         assert [p.exists() for p in pictures[1:]] == sorted(p.exists() for p in pictures[1:])
 
     def test_pictures_in_use_stay(self, tmp_path, caplog):
@@ -431,4 +430,4 @@ class TestUpkeep:
         monkeypatch.delenv("SECONDHAND_CACHE")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
         assert cache_root().name == "secondhand"
-        assert PictureCache(tmp_path).max_bytes == cache_module.MAX_BYTES
+        assert PictureCache(tmp_path).store.max_bytes == MAX_BYTES

@@ -13,7 +13,6 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.part import Part
 from datasets.items.splits import overlap_groups
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from datasets.strain.formats import Wanted, open_file
 from datasets.strain.frames import (
     Stream,
@@ -136,8 +135,7 @@ def test_neighbours_that_share_strain_are_never_divided(tmp_path: Path) -> None:
     rows = [(40.0, "A"), (50.0, "B"), (90.0, "A"), (123.5, "B"), (127.9, "A")]
     text = "".join(f"{START + gps},H1,{label},{n}\n" for n, (gps, label) in enumerate(rows))
     table = load_table(
-        write(tmp_path / "t.csv", "gps,ifo,label,group\n" + text),
-        ReadOptions(settings={"strain": str(folder)}),
+        write(tmp_path / "t.csv", "gps,ifo,label,group\n" + text), settings={"strain": str(folder)}
     )
     assert table.frame["gps"].tolist() == [START + gps for gps, _ in rows]
     assert table.frame["path"].nunique() == 5
@@ -198,9 +196,7 @@ def test_triggers_are_found_in_frames_of_several_detectors_by_their_channel(tmp_
     rows = [("H1", H1), ("L1", ""), ("H1", "GDS-CALIB_STRAIN"), ("H1", DARM), ("V1", "")]
     text = "".join(f"{START + 20.0 + n},{ifo},{name},A\n" for n, (ifo, name) in enumerate(rows))
     file = write(tmp_path / "t.csv", "gps,ifo,channel,label\n" + text)
-    table = load_table(
-        file, ReadOptions(learned=False, settings={"strain": str(tmp_path)}), check=False
-    )
+    table = load_table(file, learned=False, settings={"strain": str(tmp_path)}, check=False)
     channels: dict[float, str] = {}
     for path, gps in zip(table.frame["path"], table.frame["gps"], strict=True):
         try:
@@ -212,9 +208,7 @@ def test_triggers_are_found_in_frames_of_several_detectors_by_their_channel(tmp_
         "no strain of the detector 'V1'; there is strain of HL"
     ]
     chosen = load_table(
-        file,
-        ReadOptions(learned=False, settings={"strain": str(tmp_path), "channel": "LSC-DARM"}),
-        check=False,
+        file, learned=False, settings={"strain": str(tmp_path), "channel": "LSC-DARM"}, check=False
     )
     readable = []
     for path, gps in zip(chosen.frame["path"], chosen.frame["gps"], strict=True):
@@ -245,7 +239,7 @@ def test_moments_of_whole_seconds_are_refused(tmp_path: Path) -> None:
     for name in ("peak_time", "end_time"):
         file = write(tmp_path / "t.csv", f"{name},ifo,label\n{rows}")
         with pytest.raises(SecondhandError, match=rf"{name} has whole seconds, .* no {name}_ns"):
-            load_table(file, ReadOptions(learned=False, settings={"strain": str(tmp_path)}))
+            load_table(file, learned=False, settings={"strain": str(tmp_path)})
     assert len(read_frames(str(tmp_path)).files) == 1
     assert isinstance(read_frames(str(tmp_path)).find("V1", START), Rejected)
 

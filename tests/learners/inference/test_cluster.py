@@ -17,8 +17,8 @@ from learners.inference.cluster import predict_on
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle, save_bundle
+from learners.outputs.journal import Journal
 from learners.predict import main
-from learners.predictions.journal import Journal
 from tests.cluster import here, kill_when, scheduler_and_workers
 from tests.learners.confidences import settings
 from tests.pictures import write_pictures
@@ -88,9 +88,9 @@ def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
         patch.setattr(Journal, "finish", lambda self: open_files.append(self.file.read_bytes()))
         main([*call, str(reference)])
     assert len(reference.read_text().splitlines()) == 16
-    lines = open_files[0].splitlines(keepends=True)
-    assert len(lines) == 1 + 8  # the question, and one line per chunk
-    (tmp_path / "out.csv.part").write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    *rounds, rest = open_files[0].split(b"\n\n")
+    assert (len(rounds), rest) == (8, b"")  # one per chunk
+    (tmp_path / "out.csv.part").write_bytes(b"\n\n".join([*rounds[:3], rounds[3][:30]]))
     assert main([*call, str(out)]) == 0
     assert out.read_bytes() == reference.read_bytes()
 

@@ -23,8 +23,9 @@ from datasets.items.table import load_table
 from datasets.sources.base import ReadOptions, read_source
 from learners.active.listing import as_text
 from learners.inference.predictions import Prediction
-from learners.outputs.base import OUTPUTS, check_call
+from learners.outputs.base import OUTPUTS
 from learners.outputs.raven import write_raven
+from learners.predictions.jobs import check_call
 from learners.predictions.rows import Events, RowSettings
 from learners.runs.folder import record_inputs, write_csv
 from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why

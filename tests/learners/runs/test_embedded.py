@@ -15,7 +15,6 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
-from datasets.sources.base import ReadOptions
 from learners import audit, evaluate, finetune, predict, search, suggest
 from learners.inference.embedding import embed
 from learners.model.bundle import load_bundle
@@ -213,7 +212,7 @@ def test_embeddings_without_labels_are_an_error_only_alone(world, tmp_path):
         tmp_path / "labels.csv", index=False
     )
     sources = [str(tmp_path / "some.parquet"), str(tmp_path / "labels.csv")]
-    table = load_table(sources, ReadOptions(learned=False))
+    table = load_table(sources, learned=False)
     assert len(table.frame) == 12
     assert [(Path(item.path).name, item.reason) for item in table.rejected] == [
         ("other.jpg", "has no embedding in the files given")

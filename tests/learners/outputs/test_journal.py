@@ -15,8 +15,10 @@ from learners.cli import console
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor, group_by_round
 from learners.model.bundle import save_bundle
+from learners.outputs.base import OUTPUTS
+from learners.outputs.journal import Journal
 from learners.predict import main
-from learners.predictions.journal import Journal
+from learners.predictions.rows import RowSettings
 from learners.uncertainty.gates import Reason, Why
 from tests.forks import Program, until
 from tests.learners.inference.test_predictions import SPECTROGRAM_SETTINGS, tone
@@ -55,7 +57,7 @@ def answer(path: str, **fields: object) -> Prediction:
 def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
     kind, models, files, tmp_path, monkeypatch
 ):
-    """Wherever the line: in the header, the middle or the end of a round."""
+    """In the header, a line, between two lines of a round, at the end of a round or of the job."""
     monkeypatch.setattr("learners.inference.predictor.ROUND", 1)
     lengths = []
     monkeypatch.setattr(Journal, "finish", lambda self: lengths.append(self.file.read_bytes()))
@@ -72,16 +74,16 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
         return real(self, (predicted.append(path) or path for path in paths), **options)
 
     monkeypatch.setattr(Predictor, "predict", predict)
-    places = [10, len(lines[0]) + 5, len(lines[0] + lines[1]), len(lengths[0]) - 1]
-    for pending in places if kind == "pictures" else places[2:3]:
+    start, first_round = len(lines[0]), lengths[0].index(b"\n\n") + 2
+    places = [10, start + 5, start + len(lines[1]), first_round, len(lengths[0]) - 1]
+    for pending in places if kind == "pictures" else places[3:4]:
         predicted.clear()
         out.unlink(missing_ok=True)
         (tmp_path / "out.csv.part").write_bytes(lengths[0][:pending])
         main([*call, str(out)])
         assert out.read_bytes() == full.read_bytes()
-        assert len(predicted) < len(full.read_text().splitlines()) - 1 or pending < 2 * len(
-            lines[0]
-        )
+        files_left = len(full.read_text().splitlines()) - 1
+        assert (len(predicted) < files_left) == (pending >= first_round)
 
 
 def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch):
@@ -169,7 +171,7 @@ def test_a_full_disk_stops_it_in_order_and_with_room_it_goes_on(
 
 def test_two_at_work_on_one_answer_keep_out_of_each_others_way(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom learners.predictions.journal import Journal\n"
+        "import sys, time\nfrom pathlib import Path\nfrom learners.outputs.journal import Journal\n"
         "with Journal(Path(sys.argv[1]), {}):\n    print('there', flush=True)\n    time.sleep(60)\n"
     )
     program = Program("-c", code, str(tmp_path / "answers.csv"))
@@ -235,4 +237,9 @@ def test_an_answer_is_kept_to_the_last_bit(tmp_path):
     assert repr(restored) == repr(long)
     assert restored.reason.why is Why.BAD_FILE
     assert restored.windows[0].probability == 0.1 + 0.2
-    assert json.loads((tmp_path / "a.csv.part").read_text().splitlines()[0])[1] == {"a": 1}
+    call, line = (tmp_path / "a.csv.part").read_text(errors="surrogateescape").split("\n")[:2]
+    assert json.loads(call)["call"] == {"a": 1}
+    in_lines = tmp_path / "a.jsonl"
+    OUTPUTS["jsonl"].write([long], RowSettings(), in_lines)
+    written = json.loads(in_lines.read_text(errors="surrogateescape"))
+    assert json.loads(line) == written | {"state": None}

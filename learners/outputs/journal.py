@@ -1,10 +1,11 @@
 """Journal of a long prediction job, so that a job killed at any moment resumes.
 
-The journal ``OUT.part`` holds JSON lines: first the settings, then for each round
-(`learners.inference.predictor.ROUND`) the predictions and the `FileState` of their files, written to disk
-before the next round. A line without a line end was cut off by a kill and is predicted again. A line with
-only a number revokes the prediction of that number, whose file has changed. The output at ``OUT`` is
-written from the journal at the end, so it is complete and does not depend on interruptions.
+The journal ``OUT.part`` holds JSON lines (`learners.outputs.jsonl`): first what the call was, then a line for each
+prediction, with the `FileState` of its file as ``state``. An empty line ends a round
+(`learners.inference.predictor.ROUND`), which is on the disk before the next one begins; lines after the last end were
+cut off by a kill, and their files are predicted again. A line with only a number revokes the prediction of that
+number, whose file has changed. The output at ``OUT`` is written from the journal at the end, so it is complete and does
+not depend on interruptions.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from typing import IO, Any, Self
 
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.file_state import FileState, is_same
-from datasets.core.part import Box, Part
 from learners.files.lock import acquire_lock
-from learners.inference.predictions import Prediction
-from learners.uncertainty.gates import Reason, Why
+from learners.inference.predictions import FIELDS, Prediction
+from learners.outputs.jsonl import read_line, write_line
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class Journal:
         first = b"" if overwrite else next(self._reader(), b"")
         if first.endswith(b"\n"):
             self._check(first, json.loads(json.dumps(job_settings)))
-            self._remove_incomplete_line()
+            self._remove_incomplete_round()
         else:
             self._stream.truncate(0)
-            self._append([Prediction._fields, job_settings])
+            self._append(json.dumps({"call": job_settings, "fields": FIELDS}))
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +95,7 @@ class Journal:
                     self.before += 1
                     self.done += 1
                     continue
-                self._append(number)
+                self._append(str(number))
                 self._changed.add(number)
                 changed += 1
             # Before the file is read, because it may change meanwhile.
@@ -110,9 +110,8 @@ class Journal:
     def add(self, rounds: Iterable[list[Prediction]]) -> Iterator[int]:
         """Write rounds of predictions for the files of `pending`, in its order; yield the files done so far."""
         for predictions in rounds:
-            self._append(
-                [[_to_json(prediction), self._file_states.popleft()] for prediction in predictions]
-            )
+            lines = [write_line(one, {"state": self._file_states.popleft()}) for one in predictions]
+            self._append("\n".join([*lines, ""]))
             self.done += len(predictions)
             yield self.done
 
@@ -126,17 +125,19 @@ class Journal:
         end = self._stream.seek(0, os.SEEK_END)
         number = 0
         while lines.tell() < end:
+            line = lines.readline()
+            if _ends_round(line):
+                continue
             try:
-                values = json.loads(lines.readline())
-                entries = [] if isinstance(values, int) else [_read_entry(*one) for one in values]
-            except (ValueError, TypeError) as error:
+                prediction, more = read_line(line.decode("utf-8", "surrogateescape"))
+                state = None if more["state"] is None else FileState(*more["state"])
+            except (ValueError, TypeError, KeyError) as error:
                 raise SecondhandError(
                     f"{self.file}: damaged ({quoted(str(error))}); --overwrite begins anew"
                 ) from None
-            for prediction, state in entries:
-                if number not in self._changed:
-                    yield number, prediction, state
-                number += 1
+            if number not in self._changed:
+                yield number, prediction, state
+            number += 1
 
     def finish(self) -> None:
         """Delete the journal, once everything is written to ``out``."""
@@ -158,13 +159,15 @@ class Journal:
         except OSError:  # the file system has no locks
             pass
 
-    def _remove_incomplete_line(self) -> None:
-        """Remove an incomplete last line, and read which predictions were revoked."""
-        whole = 0
-        for line in self._reader():
-            if line.endswith(b"\n"):
-                whole += len(line)
-                if line.strip().isdigit():
+    def _remove_incomplete_round(self) -> None:
+        """Remove the lines of an incomplete last round, and read which predictions were revoked."""
+        lines = self._reader()
+        place = whole = len(next(lines))
+        for line in lines:
+            place += len(line)
+            if _ends_round(line):
+                whole = place
+                if line.strip():
                     self._changed.add(int(line))
         self._stream.truncate(whole)
 
@@ -173,13 +176,14 @@ class Journal:
         prefix = f"--out {self.out}: the unfinished job {self.file.name} was started with"
         remedy = "Use the same settings, choose another --out, or start again with --overwrite"
         try:
-            fields, before = json.loads(first)
+            read = json.loads(first)
+            fields, before = read["fields"], read["call"]
             names = [*before, *(name for name in job_settings if name not in before)]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, KeyError):
             raise SecondhandError(
                 f"{self.file} is not an unfinished job, so it is not continued. Choose another --out"
             ) from None
-        if fields != [*Prediction._fields]:
+        if fields != [*FIELDS]:
             raise SecondhandError(f"{prefix} another version of Secondhand. {remedy}")
         for name in names:
             recorded, current = before.get(name), job_settings.get(name)
@@ -188,10 +192,10 @@ class Journal:
                     f"{prefix} {name} {recorded}, but this call has {current}. {remedy}"
                 )
 
-    def _append(self, values: object) -> None:
-        """Append a line and wait until it is on the disk."""
+    def _append(self, text: str) -> None:
+        """Append lines and wait until they are on the disk."""
         try:
-            self._stream.write(json.dumps(values).encode() + b"\n")
+            self._stream.write(f"{text}\n".encode("utf-8", "surrogateescape"))
             self._stream.flush()
             os.fsync(self._stream.fileno())
         except OSError as error:
@@ -204,25 +208,6 @@ def journal_file(out: Path) -> Path:
     return out.with_name(f"{out.name}.part")
 
 
-def _to_json(prediction: Prediction) -> list[Any]:
-    """A prediction as JSON; `_from_json` restores it to the last bit."""
-    reason = [str(prediction.reason.why), prediction.reason.detail]
-    windows = [_to_json(window) for window in prediction.windows]
-    return [*prediction._replace(reason=reason, windows=windows)]  # type: ignore[arg-type]
-
-
-def _read_entry(values: list[Any], state: list[Any] | None) -> tuple[Prediction, FileState | None]:
-    return _from_json(values), None if state is None else FileState(*state)
-
-
-def _from_json(values: list[Any]) -> Prediction:
-    prediction = Prediction(*values)
-    why, detail = prediction.reason
-    path, start, end, at, box = prediction.part
-    return prediction._replace(
-        part=Part(path, start, end, at, None if box is None else Box(*box)),
-        reason=Reason(Why(why), detail),
-        top=[(name, p) for name, p in prediction.top],
-        windows=tuple(map(_from_json, prediction.windows)),  # type: ignore[arg-type]
-        branch=tuple((name, p) for name, p in prediction.branch),
-    )
+def _ends_round(line: bytes) -> bool:
+    """Whether nothing before the end of this line is incomplete: it is empty, or revokes a prediction."""
+    return line.endswith(b"\n") and (not line.strip() or line.strip().isdigit())
