@@ -15,6 +15,8 @@ from datasets.core.errors import Rejected, one_line
 PACKAGE = "datapackage.json"
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
+#: Why a file is not read whose name tables cannot hold.
+NOT_UTF8 = "its name is not valid UTF-8: rename it"
 SYSTEM = "hidden folder, or one of the system"
 #: Files and folders of operating systems and network drives, in lower case; others begin with a dot.
 _OF_SYSTEM = {
@@ -62,12 +64,16 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
     bad: list[Rejected] = []
     files = []
     for path in sorted(walk(root, bad), key=Path):
-        name = path.encode("utf-8", "replace").decode()
-        if name == path:
+        if (name := in_unicode(path)) == path:
             files.append(path)
         else:
-            bad.append(Rejected(name, "its name is not valid UTF-8: rename it"))
+            bad.append(Rejected(name, NOT_UTF8))
     return files, bad
+
+
+def in_unicode(text: str) -> str:
+    """The text with ``?`` for each byte that is not UTF-8, which tables cannot hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def below(path: str, names: Sequence[str]) -> str:

@@ -296,6 +296,6 @@ def iso(time: datetime | None, seconds: float = 0.0) -> str:
         return ""
     # Wall clock and UTC advance alike but for a change to summer time, which Python's sums leave out.
     moment = time.astimezone(UTC) if time.tzinfo else time
-    moment += timedelta(milliseconds=round(1000 * seconds) if seconds == seconds else 0)
+    moment += timedelta(milliseconds=round(1000 * seconds))
     moment = moment.astimezone(time.tzinfo) if time.tzinfo else moment
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")

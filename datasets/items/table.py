@@ -163,25 +163,17 @@ def load_table(
     for one in SOURCES.ours().values():
         one.check([*map(Path, sources)], options)
     read = [_read_labelled(name, options) for name in sources]
-    names, rows = [*sources], [one.frame for one in read]
+    rows = [*zip(sources, (one.frame for one in read), strict=True)]
     if before is not None:
-        names, rows = ["the earlier run", *names], [before, *rows]
-    rejected = [bad for one in read for bad in one.rejected]
-    kind = _kind_of_items(rows, options, source)
-    for number, name in enumerate(names):
-        timed, bad = with_parts(rows[number], kind, name)
-        if learned or options.multi_label:
-            _check_repeated_rows(timed, name, multi_label=options.multi_label)
-        when = timed[LABELLED].to_numpy() if LABELLED in timed else ""
-        rows[number] = with_columns(timed).assign(source=number, **{LABELLED: when})
-        rejected += bad
-    frame = pd.concat(rows, ignore_index=True)
+        rows.insert(0, ("the earlier run", before))
+    kind = _kind_of_items([frame for _, frame in rows], options, source)
+    frame, cut = _joined(rows, kind, options)
     picture_info: dict[str, PictureInfo] = {}
     frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=vectors)
-    rejected += bad
-    filled = set(frame["source"])
-    empty = [name for n, name in enumerate(names) if n not in filled and name in sources]
-    if learned and len(names) > 1 and empty and not vectors:
+    rejected = [*(one for some in read for one in some.rejected), *cut, *bad]
+    filled = {rows[number][0] for number in frame["source"].unique()}
+    empty = [name for name in sources if name not in filled]
+    if learned and len(rows) > 1 and empty and not vectors:
         raise SecondhandError(
             f"--data {empty[0]}: no usable {kind} file in it{first_left_out(bad)}"
         )
@@ -296,6 +288,21 @@ def _read_labelled(name: str, options: ReadOptions) -> Rows:
     frame, nothing = without_nocall(frame, learned=learned, multi_label=multi_label)
     frame, predicted = corrected_by_hand(frame, name) if learned else (frame, [])
     return rows._replace(frame=frame, rejected=[*rows.rejected, *nothing, *predicted])
+
+
+def _joined(
+    rows: Sequence[tuple[str, pd.DataFrame]], kind: str, options: ReadOptions
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """One table of the rows of all sources, each with the number of its source; and rejected rows."""
+    frames, rejected = [], []
+    for number, (name, frame) in enumerate(rows):
+        frame, bad = with_parts(frame, kind, name)
+        if options.learned or options.multi_label:
+            _check_repeated_rows(frame, name, multi_label=options.multi_label)
+        when = frame[LABELLED].to_numpy() if LABELLED in frame else ""
+        frames.append(with_columns(frame).assign(source=number, **{LABELLED: when}))
+        rejected += bad
+    return pd.concat(frames, ignore_index=True), rejected
 
 
 def _kind_of_items(rows: Sequence[pd.DataFrame], options: ReadOptions, source: str) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
@@ -77,7 +77,7 @@ def read_track(
         return [], []
     track = _format_of(lines)
     if track is None:
-        raise BadFile(path, "neither a Raven selection table nor an Audacity label track")
+        raise BadFile(path, f"neither {', nor '.join(track.reads for track in _formats())}")
     spans: list[Selection] = []
     rejected: list[Rejected] = []
     for span, cells in track.parse(path, lines, label_column):
@@ -90,8 +90,11 @@ def read_track(
 
 def _format_of(lines: list[Line]) -> TrackSource | None:
     """The format that the first line is of."""
-    tracks = (source for source in in_order() if isinstance(source, TrackSource))
-    return next((track for track in tracks if lines and track.starts(lines[0][1])), None)
+    return next((track for track in _formats() if lines and track.starts(lines[0][1])), None)
+
+
+def _formats() -> Iterator[TrackSource]:
+    return (source for source in in_order() if isinstance(source, TrackSource))
 
 
 def _lines(text: str) -> list[Line]:
