@@ -18,14 +18,12 @@ import pandas as pd
 from datasets.core.cells import read_cells
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
-from datasets.core.scanning import SUFFIXES, kind_of
 from datasets.embeddings.vectors import Vectors
 from datasets.items.checks import (
     CORRECTION_COLUMNS,
     LABELLED,
     NOT_CORRECTED,
     PREDICTION_COLUMNS,
-    PictureInfo,
     apply_corrections,
     corrected_by_hand,
     drop_copies,
@@ -45,6 +43,7 @@ from datasets.items.labels import (
     names_of,
     without_nocall,
 )
+from datasets.kinds.base import KINDS, PictureInfo, kind_of, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.table import read_rows, time_columns
@@ -67,7 +66,7 @@ class ItemTable:
     unknown_items : items labelled ``unknown``, which are not trained on.
     background : files of the background (negative) class, labelled ``unknown``, with their splits.
     rejected : files that were left out, and why.
-    kind : "picture", "sound", "strain" or "embedding".
+    kind : name of the kind of all files, a key of `datasets.kinds.base.KINDS`.
     source : what the user named; several sources are joined by " + ".
     multi_label : an item may have several labels, or none (see `datasets.items.labels`).
     picture_info : what the check of each picture has read, by path.
@@ -315,19 +314,19 @@ def _kind_of_items(rows: Sequence[pd.DataFrame], options: ReadOptions, source: s
     """
     kind = options.kind
     if options.vectors:
-        if kind not in ("auto", "embedding"):
+        if kind not in ("auto", unopened_kind().name):
             raise SecondhandError(
                 f"--data {source} holds embeddings, not files of kind {kind}. Name files of that kind"
             )
-        return "embedding"
-    if kind == "embedding":
-        raise SecondhandError(f"--data {source}: no embeddings in it: {NEEDED}")
+        return unopened_kind().name
     if kind == "auto":
         return _most_common_kind((path for frame in rows for path in frame["path"]), source)
-    if kind not in SUFFIXES:
+    if kind not in KINDS:
         raise SecondhandError(
-            f"invalid settings: --kind {kind!r} (must be auto, {', '.join(SUFFIXES)})"
+            f"invalid settings: --kind {kind!r} (must be auto, {', '.join(KINDS)})"
         )
+    if not KINDS[kind].opened:
+        raise SecondhandError(f"--data {source}: no embeddings in it: {NEEDED}")
     return kind
 
 
@@ -354,7 +353,7 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
     kinds = [kind_of(path) for path in paths]
     counts = Counter(filter(None, kinds))
     if not counts:
-        endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
+        endings = " ".join(suffix for kind in KINDS.values() for suffix in kind.suffixes)
         bare = next((path for path in paths if not Path(path).suffix), "")
         named = [*Path(bare).parent.glob(f"{glob.escape(Path(bare).name)}.*")] if bare else []
         remedy = f". {quoted(bare)} has no ending. Add it to the names" if bare else ""

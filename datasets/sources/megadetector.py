@@ -19,8 +19,9 @@ from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, qu
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
 from datasets.core.recorded import SEQUENCES
-from datasets.core.scanning import NOT_UTF8, PACKAGE, in_any_form, in_unicode, kind_of
+from datasets.core.scanning import NOT_UTF8, PACKAGE, in_any_form, in_unicode
 from datasets.images.boxes import box_in_picture
+from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     for number, image in enumerate(content["images"]):
         name = image["file"].replace("\\", "/")
         path = in_any_form(os.path.join(os.path.dirname(file), name))
-        if kind_of(name) != "picture":
+        if not ((kind := find_kind(name)) and kind.photo):
             rejected.append(Rejected(path, "not a picture by its ending"))
         elif path in frames:
             rejected.append(Rejected(path, "listed twice"))

@@ -20,7 +20,8 @@ import pandas as pd
 
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
-from datasets.core.scanning import files_below, is_user_file, kind_of, walk
+from datasets.core.scanning import files_below, is_user_file, walk
+from datasets.kinds.base import find_kind
 from datasets.sources.base import ReadOptions, Rows, Source, in_order
 
 Line = tuple[int, list[str]]
@@ -210,7 +211,7 @@ def read(path: Path, options: ReadOptions) -> Rows:
         beside = filter(is_user_file, sorted(path.parent.iterdir()))
         files = [str(file) for file in beside if file.is_file()]
         tables, rejected = [path], []
-    sounds = [file for file in files if kind_of(file) == "sound"]
+    sounds = [file for file in files if (kind := find_kind(file)) and kind.recordings]
     recordings, rows, unlabelled = Recordings(sounds), list[Row](), dict[str, str]()
     for table in tables:
         try:
