@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -88,11 +87,9 @@ class Call:
         return flag(name) if isinstance(value, bool) else f"{flag(name)} {value}"
 
     def _check(self) -> None:
-        others = {name for call in CALLS.ours().values() for name in call.flags}
-        others -= {*self.flags}
+        others = {name for call in in_order() for name in call.flags} - {*self.flags}
         for name in filter(self.has, (name for name in _DEFAULTS if name in others)):
-            owners = [call for call in CALLS.ours().values() if name in call.flags]
-            titles = " or ".join(call.title for call in sorted(owners, key=attrgetter("order")))
+            titles = " or ".join(call.title for call in in_order() if name in call.flags)
             raise SecondhandError(
                 f"{self._given(name)} is for {titles}, but this call predicts {self.title}. Leave it out"
             )
@@ -125,17 +122,12 @@ class Call:
 CALLS: Registry[type[Call]] = Registry("learners.calls")
 
 
-def in_order() -> Iterator[type[Call]]:
-    """All calls in their order, ours before those of other packages, which are looked up last."""
-    for group in CALLS.in_turn():
-        yield from sorted(group, key=attrgetter("order"))
+def in_order() -> list[type[Call]]:
+    """The calls in their order. The last one claims what is left, so those of other packages are not looked for."""
+    return sorted(CALLS.ours().values(), key=attrgetter("order"))
 
 
 def call_of(settings: Any, bundle: Bundle, output: Output) -> Call:
     """The way in which these settings call a model; raises SecondhandError for flags that do not suit it."""
-    for call in in_order():
-        if call.claims(settings, bundle):
-            return call(settings, bundle, output)
-    raise SecondhandError(
-        f"{settings.model} is a model for {bundle.kind}, which learners.predict does not know"
-    )
+    call = next(call for call in in_order() if call.claims(settings, bundle))
+    return call(settings, bundle, output)

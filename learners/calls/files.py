@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from datasets.core import progress
 from datasets.core.options import flag
-from datasets.core.scanning import find_files, skipped_line, some_files
+from datasets.core.scanning import skipped_line
+from datasets.kinds.finding import find_files, some_files
 from learners.calls.base import Call
 from learners.cli.settings import FREE_OF_PREDICTION
 from learners.inference.machines import Machines

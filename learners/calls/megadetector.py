@@ -12,6 +12,7 @@ from typing import Any
 
 from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS
 from datasets.sources.megadetector import Detections, is_detections, read_detections
 from learners.calls.base import CALLS
 from learners.calls.files import Count
@@ -46,7 +47,7 @@ class MegaDetectorCall(PictureCall):
             raise SecondhandError(
                 f"{file} names its pictures itself. Give it alone, and call once for each such file"
             )
-        if self.bundle.kind != "picture":
+        if not KINDS[self.bundle.kind].photo:
             raise SecondhandError(
                 f"{file} lists pictures, but {settings.model} is for {self.bundle.kind}"
             )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from datasets.cameras.clock import Clock
+from datasets.kinds.base import KINDS
 from datasets.sources.megadetector import has_detections
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
@@ -36,7 +37,7 @@ class PictureCall(FileCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return bundle.kind == "picture"
+        return KINDS[bundle.kind].photo
 
     @property
     def lists_all(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
 from learners.cameras.when import WhenAndWhere, clock_of_call
@@ -23,7 +24,7 @@ class RecordingCall(FileCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return bundle.kind == "sound"
+        return KINDS[bundle.kind].in_windows and not KINDS[bundle.kind].gps
 
     @property
     def lists_all(self) -> bool:
@@ -31,6 +32,7 @@ class RecordingCall(FileCall):
 
     def options(self) -> dict[str, Any]:
         in_windows = self.in_windows or self.has("events")
+        in_windows = in_windows and KINDS[self.bundle.kind].recordings
         return {"allow_truncated": self.settings.allow_truncated or in_windows}
 
     def merge(self, predictor: Predictor) -> Merge:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datasets.core.options import flag
+from datasets.kinds.base import KINDS
 from datasets.strain.settings import QScanSettings
 from learners.calls.base import CALLS
 from learners.calls.files import Count, FileCall
@@ -32,7 +33,7 @@ class StrainCall(FileCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return bundle.kind == "strain"
+        return KINDS[bundle.kind].gps
 
     @property
     def lists_all(self) -> bool:

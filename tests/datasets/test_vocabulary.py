@@ -76,6 +76,7 @@ FEATURES = {
             "datasets/sources/coco.py": "a column of the format",
             "learners/calls/megadetector.py": "the JSON names the events",
             "learners/calls/pictures.py": "its flag and columns",
+            "learners/calls/other.py": "its flag and columns",
             "learners/calls/recordings.py": "its flag and columns",
             "learners/cli/settings.py": "its flag",
             "learners/evaluation/held_out.py": "columns of the predictions of a run",
