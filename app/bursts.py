@@ -13,6 +13,7 @@ from markupsafe import Markup
 from app.views import Rule, explanation, headline
 from datasets.core.cells import write_rows
 from datasets.items.clock import Clock
+from datasets.kinds.base import KINDS
 from learners.inference.bursts import Bursts
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
@@ -36,7 +37,7 @@ def bursts_html(answers: Sequence[Prediction], rule: Rule, predictor: Predictor)
     """
     fitted = predictor.confidence.events
     every = predictor.top == len(predictor.classes)
-    if predictor.kind != "picture" or not answers or fitted is None or not every:
+    if not KINDS[predictor.kind].photo or not answers or fitted is None or not every:
         return Markup("")
     bursts = Bursts(_OneCamera(), fitted.value if rule.of_model else rule.threshold)
     events = [*bursts(answers)]

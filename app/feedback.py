@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from datasets.core.cells import csv_bytes, read_csv, write_rows
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.files import file_beside, write_beside
-from datasets.core.scanning import SUFFIXES
 from datasets.items.labels import clean_label, label_error, spelling_key
+from datasets.kinds.base import KINDS
 from learners.files.lock import acquire_lock
 
 if TYPE_CHECKING:
@@ -264,9 +264,9 @@ def check_label(label: object, known: Iterable[str] = ()) -> str:
 
 def _file_name(name: str, kind: str) -> str:
     """A visitor's name of a file with letters, digits and harmless signs only, and a suffix of the kind."""
-    ends = sorted(SUFFIXES[kind], key=len, reverse=True)
+    ends = sorted(KINDS[kind].suffixes, key=len, reverse=True)
     suffix = next((end for end in ends if name.lower().endswith(end)), "")
     bare = unicodedata.normalize("NFC", name[: len(name) - len(suffix)])
     plain = re.sub(r"[^\w .,()+-]", "_", bare)
     stem = plain.encode()[:MAX_NAME].decode(errors="ignore").strip(". ")
-    return f"{stem or 'file'}{suffix or SUFFIXES[kind][0]}"
+    return f"{stem or 'file'}{suffix or KINDS[kind].suffixes[0]}"

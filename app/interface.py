@@ -29,7 +29,7 @@ from app.views import (
     without_paths,
 )
 from datasets.core.errors import SecondhandError
-from datasets.core.scanning import SUFFIXES
+from datasets.kinds.base import KINDS
 from learners.cli.console import as_typed
 from learners.inference.predictor import WHOLE
 from learners.templates import render
@@ -123,15 +123,16 @@ def classes_words(classes: list[str]) -> str:
 
 def _input(served: Served, number: int) -> Any:
     shared: dict[str, Any] = {"elem_id": f"file-{number}", "type": "filepath"}
-    if served.kind == "picture":
+    kind = KINDS[served.kind]
+    if kind.media == "image":
         ways = ["upload", "clipboard", "webcam"]
         shared |= {"label": "Picture", "sources": ways, "buttons": ["fullscreen"]}
         return raw(gr.Image(height=320, **shared))
-    if served.kind == "sound":
+    if kind.media == "audio":
         shared |= {"label": "Sound", "sources": ["upload", "microphone"], "buttons": ["download"]}
         return raw(gr.Audio(**shared))
-    ends = ", ".join(end for end in SUFFIXES["strain"] if end not in (".gwf", ".frames"))
-    return raw(gr.File(label=f"Strain file ({ends})", **shared))
+    ends = ", ".join(end for end in kind.suffixes if end not in (".gwf", ".frames"))
+    return raw(gr.File(label=f"{kind.name.capitalize()} file ({ends})", **shared))
 
 
 class Rules(NamedTuple):
@@ -155,7 +156,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
             at = gr.Number(
-                label="GPS time of the moment (s)", value=None, visible=served.kind == "strain",
+                label="GPS time of the moment (s)", value=None, visible=KINDS[served.kind].gps,
                 info="0 or empty: the loudest moment of the file.",
             )  # fmt: skip
             button = gr.Button("Predict", variant="primary")
@@ -238,10 +239,10 @@ def _examples(site: Site, name: str, file: Any, at: Any) -> None:
     chosen = small[:5] + [item for item in small[5:] if item.label == "unknown"]
     if not chosen:
         return
-    strain = site.models[name].kind == "strain"
+    by_gps = KINDS[site.models[name].kind].gps
     gr.Examples(
-        [[item.path, item.gps] if strain else [item.path] for item in chosen],
-        [file, at] if strain else [file],
+        [[item.path, item.gps] if by_gps else [item.path] for item in chosen],
+        [file, at] if by_gps else [file],
         example_labels=[item.label for item in chosen],
         label="Examples that training did not use",
         api_visibility="private",
@@ -254,7 +255,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     label = f"Up to {served.limits.files} {served.kind} files"
     file_id = f"files-{list(site.models).index(name)}"
     files = raw(gr.File(elem_id=file_id, file_count="multiple", label=label))
-    also = " and GPS time" if served.kind == "strain" else ""
+    also = " and GPS time" if KINDS[served.kind].gps else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
     button = gr.Button("Predict", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
@@ -312,7 +313,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         try:
             label = _spelt(site, name, label)
             if site.feedback is not None:
-                gps = answer.part.at if served.kind == "strain" else None
+                gps = answer.part.at if KINDS[served.kind].gps else None
                 rule = rules.dial.rule(None if by_model else threshold)
                 _save(site, name, Query(answer.path, gps, answer), label, rule)
         except SecondhandError as error:

@@ -27,10 +27,11 @@ from app.serving import Served
 from app.views import UNKNOWN, Query, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
-from datasets.core.scanning import some_files
 from datasets.images.opening import open_picture
 from datasets.items.clock import Clock
-from learners.active.auditing import TIMES, read_audit
+from datasets.kinds.base import KINDS
+from datasets.kinds.finding import some_files
+from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cli.console import as_typed
@@ -169,7 +170,7 @@ class Labelling(Pool):
         log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
 
     def _open_table(self, kind: str, folder: Path) -> Corrections:
-        columns = ("path", "label", *TIMES[kind], "predicted", "model", "time")
+        columns = ("path", "label", *KINDS[kind].times, "predicted", "model", "time")
         return Corrections(folder / f"{self.folder.name}-labels.csv", columns)
 
     def next_command(self, name: Callable[[Path], str]) -> str:
@@ -187,7 +188,7 @@ class Labelling(Pool):
             self.failed = "Every file of the pool has a label."
 
     def _find_bursts(self) -> list[list[int]]:
-        if self.predictor.kind != "picture":
+        if not KINDS[self.predictor.kind].photo:
             return []
         return events_of([suggestion.part.path for suggestion in self.order], Clock())
 
@@ -444,7 +445,7 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
     """Fill the tab *Label*; ``rendering`` is a context that is entered while a file is rendered."""
     turn = gr.State(Turn(), time_to_live=3600)
     small: dict[str, Any] = {"min_width": 130, "size": "sm"}
-    bursts = labelling.predictor.kind == "picture"
+    bursts = KINDS[labelling.predictor.kind].photo
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             shown = gr.HTML(note_html("Loading."), elem_id="label-shown", elem_classes="sh-page")

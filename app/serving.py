@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 from app.about import Evidence, RuleEffect
 from app.feedback import Feedback
 from app.views import Rule, model_rule, without_paths
-from datasets.audio.decode import probe
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import call_isolated
-from datasets.core.scanning import kind_of
+from datasets.kinds.base import KINDS, kind_of
 from learners.inference.predictions import refused_prediction
 from learners.model.hub import model_folder
 from learners.uncertainty.gates import Reason
@@ -221,7 +220,7 @@ def load(
     names = chain([name], (f"{name} {i}" for i in count(2)))
     unused = next(other for other in names if other not in taken)
     predictor = Predictor(folder, top=5, device=device)
-    if predictor.kind == "embedding":
+    if not KINDS[predictor.kind].opened:
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
         )
@@ -415,7 +414,7 @@ class Site:
         if (reason := await asyncio.to_thread(refusal, file, served.kind)) is not None:
             return refused_prediction(Part(file), BadFile(file, reason))
         future = served.submit(
-            Part(file, at=None if served.kind == "picture" else at), admitted=admitted
+            Part(file, at=None if KINDS[served.kind].timeless else at), admitted=admitted
         )
         try:
             prediction = await asyncio.wait_for(
@@ -456,12 +455,9 @@ def refusal(file: str, kind: str) -> str | None:
         with open(file, "rb") as opened:
             if opened.read(4) == b"IGWD":
                 return NO_FRAMES
-        if kind == "sound" and (duration := call_isolated(_duration, file, 0.0)) > LONGEST:
+        length = KINDS[kind].duration
+        if length and (duration := call_isolated(length, file, 0.0)) > LONGEST:
             return f"it lasts {duration / 3600:.1f} hours, and this page takes one hour at most; cut it"
     except (OSError, SecondhandError):
         pass  # the reader reports what is wrong
     return None
-
-
-def _duration(file: str) -> float:
-    return probe(file).duration

@@ -24,6 +24,7 @@ from datasets.items.rendering import infer_spectrogram
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import ItemTable
 from datasets.items.table import summary as left_out
+from datasets.kinds.base import KINDS
 from learners.report.galleries import page_picture
 from learners.templates import render
 
@@ -79,7 +80,7 @@ def look_at(data: Path) -> Look:
 def _examples(table: ItemTable) -> dict[str, str]:
     spectrogram = None
     first = table.frame.groupby("label")["path"].first().head(EXAMPLES)
-    if table.kind != "picture":
+    if not KINDS[table.kind].photo:
         spectrogram = infer_spectrogram(table.kind, table.frame, SignalSettings())
     pictures = {}
     for label, path in first.items():

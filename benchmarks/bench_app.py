@@ -214,7 +214,7 @@ def _cpu(pid: int) -> float:
 
 
 def main() -> None:
-    from datasets.core.scanning import find_files
+    from datasets.kinds.finding import find_files
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="one of digits if not given")

@@ -28,7 +28,7 @@ def main() -> None:
     import numpy as np
     import torch
 
-    from datasets.core.scanning import find_files
+    from datasets.kinds.finding import find_files
     from learners.inference.predictor import Predictor
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -69,7 +69,7 @@ def tables(settings: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def rendered(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The table with PNGs in place of signals."""
-    from datasets.core.scanning import kind_of
+    from datasets.kinds.base import kind_of
 
     if kind_of(frame["path"].iloc[0]) == "picture":
         return frame

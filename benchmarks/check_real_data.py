@@ -19,7 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
 from datasets.audio.settings import MelSettings
-from datasets.core.scanning import kind_of
+from datasets.kinds.base import kind_of
 from datasets.sources import glitches, sounds
 from datasets.strain.files import Strain, read_strain
 from datasets.strain.qscan import qtransform, whiten

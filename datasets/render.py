@@ -25,13 +25,13 @@ from datasets.core.options import config_action
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
 from datasets.core.program import installed_commands, use_utf8_output
-from datasets.core.scanning import files_below, kind_of
+from datasets.core.scanning import files_below
+from datasets.kinds.base import KINDS, Kind, drawn_kinds, kind_of
 
 if TYPE_CHECKING:
     from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.settings import SpectrogramSettings
 
-SIGNALS = ("sound", "strain")
 EXAMPLES = (
     "python -m datasets.render calls/*.wav --out pictures/",
     "python -m datasets.render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/",
@@ -60,7 +60,7 @@ def render(
     ----------
     files : sound or strain files, or folders of them.
     out : folder for the pictures; created if it does not exist.
-    kind : "sound", "strain", or "auto" to decide by the ending of each name.
+    kind : name of a kind whose files are drawn, or "auto" to decide by the ending of each name.
     at : centre of the picture: GPS time (strain) or seconds from the start (sound).
     overlap : fraction of a window that the next one shares, in [0, 1) (sound).
     overwrite : replace pictures that exist.
@@ -83,16 +83,20 @@ def render(
     import pandas as pd
 
     from datasets.items.settings import SignalSettings
-    from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
     from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.windows import cut_windows
     from datasets.strain.frames import file_at, with_channel
 
     listed, rejected = _by_kind(files, kind)
-    if axes and "sound" in listed:
-        raise SecondhandError(
-            "--axes draws strain, not sound. Leave it out, or name strain files alone"
-        )
+    for name in listed:
+        if kind != "auto" and name not in drawn_kinds():
+            raise SecondhandError(
+                f"invalid settings: --kind {name!r} (must be auto, {', '.join(drawn_kinds())})"
+            )
+        if axes and not KINDS[name].gps:
+            raise SecondhandError(
+                f"--axes draws strain, not {name}. Leave it out, or name strain files alone"
+            )
     names = _names([path for paths in listed.values() for path in paths])
     target = Path(out)
     if target.exists() and not target.is_dir():
@@ -101,20 +105,18 @@ def render(
     cache = cache or PictureCache()
     planned = []
     for file_kind, paths in listed.items():
-        if file_kind not in SPECTROGRAM_KINDS:
-            raise SecondhandError(
-                f"invalid settings: --kind {file_kind!r} (must be auto, {', '.join(SPECTROGRAM_KINDS)})"
-            )
-        checks = check_files_isolated(CHECKS[file_kind], paths)
+        of = KINDS[file_kind]
+        assert of.settings is not None
+        checks = check_files_isolated(partial(_check, of), paths)
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
             settings = SignalSettings(spectrogram=spectrogram).of(file_kind)
-            settings |= mel_settings if file_kind == "sound" else {}
-            if channel and file_kind == "strain":
+            settings |= mel_settings if of.mel else {}
+            if channel and of.gps:
                 named = {with_channel(path, channel): names[path] for path in paths}
                 names, paths = names | named, [*named]
-            rendering = SPECTROGRAM_KINDS[file_kind].infer(paths, **settings)
+            rendering = of.settings().infer(paths, **settings)
             gps = math.nan if at is None else at
             frame = pd.DataFrame({"path": paths, "label": "", "gps": gps})
             windows, bad = cut_windows(frame, rendering, overlap=overlap)
@@ -164,11 +166,12 @@ def _by_kind(
     """Files, and the sound and strain files in folders, by kind; and the rejected files of other kinds."""
     paths: list[str] = []
     rejected: list[Rejected] = []
+    drawn = drawn_kinds()
     for name in files:
         if os.path.isdir(name):
             inside, bad = files_below(name)
             rejected += bad
-            inside = [path for path in inside if kind_of(path) in SIGNALS]
+            inside = [path for path in inside if kind_of(path) in drawn]
             if not inside:
                 raise SecondhandError(f"{name}: no sound or strain files in this folder")
             paths += inside
@@ -179,7 +182,7 @@ def _by_kind(
     listed: dict[str, list[str]] = {}
     for path in dict.fromkeys(paths):
         file_kind = kind_of(path) if kind == "auto" else kind
-        if file_kind in SIGNALS or kind != "auto":
+        if file_kind in drawn or kind != "auto":
             listed.setdefault(str(file_kind), []).append(path)
         else:
             why = "not a sound or strain file by its ending; name its kind with --kind"
@@ -207,22 +210,12 @@ def _picture_name(name: Path, part: Part) -> Path:
     return name.with_name(f"{name.stem}{moment}.png")
 
 
-def _check_sound(path: str) -> None:
-    """Raise BadFile if a file is not a sound."""
-    from datasets.audio.decode import check_whole
-
-    check_whole(path)
-
-
-def _check_strain(path: str) -> None:
-    """Raise BadFile if a file has no strain."""
-    from datasets.strain.frames import open_strain
-
-    with open_strain(path):
-        pass
-
-
-CHECKS = {"sound": _check_sound, "strain": _check_strain}
+def _check(kind: Kind, path: str) -> None:
+    """Raise BadFile if a file is not of this kind."""
+    if kind.look is not None:
+        kind.look(path, True)
+    elif kind.opens is not None:
+        kind.opens(path)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -246,8 +239,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--overwrite", action="store_true", help="Replace pictures that exist at --out.")
     text = "YAML file of settings, one name: value per line. Flags override it."
     add("--config", action=config_action(), metavar="FILE", help=text)
-    text = "Kind of the files; auto goes by the ends of their names."
-    add("--kind", type=Literal["auto", "sound", "strain"], default="auto", help=text)
+    text = "Kind of the files, such as sound; auto goes by the ends of their names."
+    add("--kind", type=str, default="auto", metavar="auto|KIND", help=text)
     text = "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound."
     add("--at", type=float | None, metavar="X", help=text)
     text = "Number of processes. Default: one per core."

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import counted
-from datasets.core.scanning import some_files
+from datasets.kinds.base import KINDS
+from datasets.kinds.finding import some_files
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import DiscoverSettings
@@ -40,7 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.start(settings)
-    from learners.active.auditing import TIMES
     from learners.active.discovery import discover
     from learners.active.listing import as_text, check_out, write_list
     from learners.active.teaching import PoolCounts, labelled_in
@@ -70,7 +70,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return status
 
-    columns = ("path", "label", "cluster", "new", "p_value", "why", "guess", *TIMES[predictor.kind])
+    columns = (
+        "path",
+        "label",
+        "cluster",
+        "new",
+        "p_value",
+        "why",
+        "guess",
+        *KINDS[predictor.kind].times,
+    )
     groups = [
         *((str(n), c.rows) for n, c in enumerate(found.clusters, start=1)),
         ("", found.others),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
+from datasets.kinds.base import KINDS, Kind
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
@@ -123,7 +124,9 @@ def _options(settings: Any, bundle: Bundle, output: Output) -> dict[str, Any]:
     if (settings.events or settings.scores) and top > 0:
         options["top"] = sys.maxsize  # the probability of an event depends on all classes
     in_windows = settings.windows or settings.events or output.windows
-    options["allow_truncated"] = settings.allow_truncated or (in_windows and bundle.kind == "sound")
+    options["allow_truncated"] = settings.allow_truncated or (
+        in_windows and KINDS[bundle.kind].recordings
+    )
     if settings.classes is not None:
         options["only"] = read_class_names(settings.classes)
         check_class_names(options["only"], settings.model, bundle.classes, "--classes")
@@ -155,7 +158,7 @@ def _detections(settings: Any, bundle: Bundle) -> Detections | None:
         raise SecondhandError(
             f"{files[0]} names its pictures itself. Give it alone, and call once for each such file"
         )
-    if bundle.kind != "picture":
+    if not KINDS[bundle.kind].photo:
         raise SecondhandError(
             f"{files[0]} lists pictures, but {settings.model} is for {bundle.kind}"
         )
@@ -178,9 +181,10 @@ def _shape(
 
     exclusive = predictor.confidence.exclusive
     check_moment(predictor.kind, settings.at)
-    _check_flags(settings, "boxes" if detections else predictor.kind, output)
+    kind = KINDS[predictor.kind]
+    _check_flags(settings, kind, output, of_boxes=detections is not None)
     strain = _strain(predictor, settings)
-    clockless = predictor.kind in ("strain", "embedding")  # the files of embeddings are not opened
+    clockless = kind.gps or not kind.opened
     if settings.deployments is not None and clockless:
         raise SecondhandError(
             f"--deployments {settings.deployments} is for pictures and sound, but this is a model for {predictor.kind}. "
@@ -189,7 +193,7 @@ def _shape(
     deployments = settings.deployments and read_deployments(settings.deployments)
     clock = None if clockless else Clock(deployments, settings.paths)
     events, bursts = _events(settings, exclusive), None
-    if events is not None and predictor.kind == "picture":
+    if events is not None and kind.photo:
         assert clock is not None
         if detections is not None:
             clock.sequences = {path: one.sequence for path, one in detections.frames.items()}
@@ -210,7 +214,7 @@ def _shape(
         names=settings.paths,
         band=(low, high),
         classes=predictor.names,
-        gps=predictor.kind == "strain",
+        gps=kind.gps,
         clock=clock,
         detections=detections,
         strain=strain,
@@ -263,17 +267,17 @@ def _events(settings: Any, exclusive: bool) -> Events | None:
     return Events(settings.gap or 0.0, settings.min_length, exclusive)
 
 
-def _check_flags(settings: Any, kind: str, output: Output) -> None:
+def _check_flags(settings: Any, kind: Kind, output: Output, *, of_boxes: bool) -> None:
     """Raise SecondhandError for flags that contradict each other or do not suit the kind of data."""
     row_flags = [flag(name) for name in ("windows", "events") if getattr(settings, name)]
-    if kind == "boxes" and row_flags == ["--windows"]:
+    if of_boxes and row_flags == ["--windows"]:
         row_flags = []
-    if kind in ("boxes", "picture") and row_flags == ["--events"]:
+    if kind.photo and row_flags == ["--events"]:
         _check_bursts(settings)
         row_flags = []
-    if row_flags and kind not in ("sound", "strain"):
+    if row_flags and not kind.in_windows:
         raise SecondhandError(
-            f"{row_flags[0]} is for recordings of sound and for strain, but this is a model for {kind}. Leave it out"
+            f"{row_flags[0]} is for recordings of sound and for strain, but this is a model for {kind.name}. Leave it out"
         )
     if len(row_flags) > 1:
         raise SecondhandError(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
-from datasets.core.scanning import some_files
+from datasets.kinds.base import KINDS
+from datasets.kinds.finding import some_files
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SearchSettings, check_replaced
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
     files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
-    if predictor.kind == "embedding":
+    if not KINDS[predictor.kind].opened:
         matches, status = _search_embeddings(predictor, files, settings)
         return _write(matches, predictor, settings) or status
     check_moment(predictor.kind, settings.at)

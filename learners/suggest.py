@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from datasets.kinds.base import KINDS
 from learners.cli import console
 from learners.cli.flags import add_flags, bare_parser
 from learners.cli.settings import SuggestSettings
@@ -31,7 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parser.parse_args(argv)
 
     console.start(settings)
-    from learners.active.auditing import TIMES
     from learners.active.listing import as_text, check_out, write_list
     from learners.active.teaching import labelled_in, pool_of, suggest
     from learners.inference.predictor import Predictor
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # False alarms are not labelled: those that stay in the table are background.
     to_fill = () if settings.mine else ("label",)
-    columns = ("path", *to_fill, "score", "why", "guess", *TIMES[predictor.kind])
+    columns = ("path", *to_fill, "score", "why", "guess", *KINDS[predictor.kind].times)
     rows = [
         {"path": s.path, "label": "", "score": score, "why": why, "guess": guess}
         | {"start": s.start, "end": s.end, "gps": s.at}

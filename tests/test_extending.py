@@ -11,6 +11,7 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.documented import ROOT
@@ -132,8 +133,36 @@ def test_labels_in_a_format_of_the_package_are_read(model, site, photos, tmp_pat
     assert truths == {"red", "green"}
 
 
+def test_files_of_a_kind_of_the_package_are_learnt_and_predicted(site, tmp_path):
+    """A damaged file is listed, as one of the program's own kinds."""
+    data, rng = tmp_path / "arrays", np.random.default_rng(0)
+    for label, level in (("dark", 0.2), ("bright", 0.8)):
+        (data / label).mkdir(parents=True)
+        for n in range(20):
+            np.save(data / label / f"{n}.npy", rng.normal(level, 0.1, (40, 40)))
+    (data / "dark" / "damaged.npy").write_bytes(b"no array")
+    out, report = tmp_path / "run", tmp_path / "report"
+    command = ("finetune", "--data", data, "--out", out, *TRAIN)
+    done = secondhand(*command, site=site)
+    lines(done)
+    assert "damaged.npy: cannot be read" in done.stderr
+    predicted = secondhand("predict", out / "model", data, site=site)
+    assert predicted.returncode == 3, predicted.stderr
+    rows = {row["path"]: row for row in csv.DictReader(predicted.stdout.splitlines())}
+    assert len(rows) == 41
+    assert rows.pop(str(data / "dark" / "damaged.npy"))["reason"].startswith("bad file")
+    right = sum(row["best"] == Path(path).parent.name for path, row in rows.items())
+    assert right >= 36
+    evaluated = secondhand("evaluate", out / "model", "--data", data, "--out", report, site=site)
+    assert evaluated.returncode == 3, evaluated.stderr
+    assert (report / "index.html").is_file()
+    without = secondhand("predict", out / "model", data)
+    assert without.returncode == 2
+    assert "kind='array'" in without.stderr
+
+
 def test_a_command_of_the_package_is_listed_and_run(model, site, photos):
-    assert "  disagree  Tallies, class means and comparisons" in lines(
+    assert "  disagree  Arrays, tallies, class means and comparisons" in lines(
         secondhand("--help", site=site)
     )
     assert lines(secondhand("disagree", model, model, photos, site=site)) == []

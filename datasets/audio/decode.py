@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from datasets.audio.lengths import Stated, stated_length
 from datasets.audio.m4a import Mp4Sound, is_mp4
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, OutsideFile, SecondhandError, counted
-from datasets.core.scanning import kind_of
+from datasets.kinds.base import find_kind
 
 log = logging.getLogger(__name__)
 
@@ -256,10 +256,10 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
                 file = stack.enter_context(soundfile.SoundFile(os.fsencode(path)))
             yield file, _checked_info(file, path, size, stated)
     except soundfile.LibsndfileError as error:
-        if (kind := kind_of(path)) not in (None, "sound"):
+        if (kind := find_kind(path)) is not None and not kind.recordings:
             raise BadFile(
                 path,
-                f"this is {'an' if kind[0] in 'aeiou' else 'a'} {kind} file by its ending, not a sound",
+                f"this is {'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name} file by its ending, not a sound",
             ) from None
         detail = str(error.error_string).rstrip(".").lower()
         raise BadFile(

@@ -1,33 +1,22 @@
-"""Finds the user's files in folders and tells pictures, sound, strain and embeddings apart by suffix."""
+"""Finds the user's files in folders, and what is not the user's."""
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
-from datasets.core.errors import Rejected, SecondhandError, one_line
+from datasets.core.errors import Rejected, one_line
 
-SUFFIXES = {
-    "picture": (
-        ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
-        ".heic", ".heif", ".avif",
-    ),
-    "sound": (
-        ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".m4a",
-    ),
-    "embedding": (".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),  # before strain: ".txt"
-    "strain": (".hdf5", ".h5", ".hdf", ".gwf", ".txt", ".txt.gz", ".frames"),
-}  # fmt: skip
 #: The file that describes a data package, such as Camtrap DP.
 PACKAGE = "datapackage.json"
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
+#: Why a file is not read whose name tables cannot hold.
+NOT_UTF8 = "its name is not valid UTF-8: rename it"
 SYSTEM = "hidden folder, or one of the system"
 #: Files and folders of operating systems and network drives, in lower case; others begin with a dot.
 _OF_SYSTEM = {
@@ -37,18 +26,6 @@ _OF_SYSTEM = {
 }  # fmt: skip
 #: Folders in which Windows puts what it finds on a damaged disk or card.
 _RESCUED = re.compile(r"found\.\d{3}")
-
-
-def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """Kind of a file by its suffix; None if it cannot be read.
-
-    Examples
-    --------
-    >>> kind_of("a.JPG"), kind_of("b.flac"), kind_of("c.gwf"), kind_of("notes.pdf")
-    ('picture', 'sound', 'strain', None)
-    """
-    name = os.fspath(path).lower()
-    return next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)
 
 
 def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str]:
@@ -87,59 +64,16 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
     bad: list[Rejected] = []
     files = []
     for path in sorted(walk(root, bad), key=Path):
-        name = path.encode("utf-8", "replace").decode()
-        if name == path:
+        if (name := in_unicode(path)) == path:
             files.append(path)
         else:
-            bad.append(Rejected(name, "its name is not valid UTF-8: rename it"))
+            bad.append(Rejected(name, NOT_UTF8))
     return files, bad
 
 
-def find_files(
-    names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
-) -> Iterator[str]:
-    """Yield the files that names stand for: a file, the matches of a pattern, or a folder's files.
-
-    Files of another kind are skipped in folders only; a file that is named itself is always yielded.
-
-    Parameters
-    ----------
-    kind : kind of the model's inputs, a key of `SUFFIXES`; None for all kinds.
-    skipped : counter of the skipped files by suffix, and of the skipped folders by reason.
-    """
-    for name in names:
-        if os.path.isdir(name):
-            left_out: list[Rejected] = []
-            for file in walk(name, left_out):
-                if (file_kind := kind_of(file)) and kind in (None, file_kind):
-                    yield str(Path(file))
-                elif skipped is not None:
-                    skipped[Path(file).suffix.lower() or "without an ending"] += 1
-            if skipped is not None:
-                skipped.update(folder.reason for folder in left_out)
-        elif not os.path.exists(name) and glob.has_magic(name):
-            # A pattern that matches nothing is reported as a missing file.
-            # What the pattern itself names is wanted.
-            named = {*Path(name).parts}
-            yield from sorted(
-                match for match in glob.glob(name, recursive=True)
-                if all(part in named or is_user_file(Path(part)) for part in Path(match).parts)
-            ) or [name]  # fmt: skip
-        else:
-            yield name
-
-
-def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
-    """`find_files`, but raises SecondhandError at once if there is no file."""
-    files = find_files(names, kind, skipped)
-    first = next(files, None)
-    if first is None:
-        raise SecondhandError(
-            f"{', '.join(names)[:500]}: no {kind} file in a supported format"
-            f"{f' ({skipped_line(skipped)})' if skipped else ''}. Name {kind} files, folders that contain "
-            "some, or patterns"
-        )
-    return chain([first], files)
+def in_unicode(text: str) -> str:
+    """The text with ``?`` for each byte that is not UTF-8, which tables cannot hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def below(path: str, names: Sequence[str]) -> str:

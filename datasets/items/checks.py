@@ -11,37 +11,24 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
-from datasets.core.file_state import FileState
 from datasets.core.part import PART_COLUMNS, Box
 from datasets.core.processes import check_files, check_files_isolated, cores
-from datasets.core.scanning import SUFFIXES
 from datasets.items.labels import JOIN, UNKNOWN, clean_label
+from datasets.kinds.base import KINDS, PictureInfo
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from PIL import Image
-
-    from datasets.core.recorded import Recorded
     from datasets.embeddings.vectors import Vectors
-    from datasets.images.exif import CaptureTime
 
 log = logging.getLogger(__name__)
 
 #: Why a row of a table of predictions is left out: the normal case, of which nobody needs to be warned.
 NOT_CORRECTED = "labelled by a model and not corrected"
-#: Columns that say which part of a file of each kind an item is.
-PART_COLUMNS_OF = {
-    "sound": ("start", "end"),
-    "strain": ("start", "end", "gps"),
-    "embedding": ("start", "end", "gps"),
-    "picture": Box._fields,
-}
 #: Columns that a table of predictions has beside path and label: the best class and the reason of a refusal.
 PREDICTION_COLUMNS = ("best", "reason")
 #: Columns of the table of corrections: file, span or moment, old label, new label, and the file of the
@@ -58,19 +45,6 @@ PAGE_COLUMNS, LABELLED = ("predicted", "model", "time"), "labelled"
 _SHOWN = 5
 
 
-class PictureInfo(NamedTuple):
-    """What the check of a picture file has read.
-
-    ``size`` : width and height in pixels, from the header. ``recorded`` : time and place in its EXIF data.
-    """
-
-    thumbnail: NDArray[np.float32]
-    capture_time: CaptureTime | None
-    size: tuple[int, int]
-    state: FileState
-    recorded: Recorded | None = None
-
-
 def usable_rows(
     frame: pd.DataFrame,
     kind: str,
@@ -81,37 +55,44 @@ def usable_rows(
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Drop rows whose file is of another kind or, with ``check``, is missing, empty or unreadable.
 
-    Pictures are decoded; of sounds the header is read; strain is checked when it is rendered; of an embedding
-    only that it is among the ``vectors``.
+    A file is looked at as its `Kind` says; an item that is not opened need only be among the ``vectors``.
 
     ``picture_info`` : filled with the information about each picture, by path.
     """
-    if kind == "embedding" and vectors is not None:
+    of = KINDS[kind]
+    if not of.opened and vectors is not None:
         return vectors.usable_rows(frame)
     paths = [str(path) for path in frame["path"].unique()]
-    matching = [path for path in paths if path.lower().endswith(SUFFIXES[kind])]
+    matching = [path for path in paths if path.lower().endswith(of.suffixes)]
     results: dict[str, Rejected | PictureInfo | None] = {
         path: Rejected(path, f"not a {kind} by its ending") for path in paths
     }
     if not check:
         results |= dict.fromkeys(matching)
-    elif kind in ("picture", "sound"):
-        look: Callable[[str], PictureInfo | None] = _check_picture
-        if kind == "sound":
-            # What is missing at the end of a recording changes no span before it.
-            limits = frame.reindex(columns=["start", "end"])
-            whole = frozenset(frame["path"][limits.isna().any(axis=1)])
-            look = partial(_check_sound, whole=whole)
-        # A damaged file may crash its decoder; that rejects the file and does not end the run.
-        results |= zip(matching, check_files_isolated(look, matching), strict=True)
     else:
-        results |= zip(matching, check_files(_check_exists, matching), strict=True)
+        # What is missing at the end of a recording changes no span before it.
+        limits = frame.reindex(columns=["start", "end"])
+        whole = frozenset(frame["path"][limits.isna().any(axis=1)])
+        # A damaged file may crash its decoder; that rejects the file and does not end the run.
+        check_all = check_files if of.look is None else check_files_isolated
+        checks = check_all(partial(_check, look=of.look, whole=whole), matching)
+        results |= zip(matching, checks, strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
     picture_info |= {
         path: result for path, result in results.items() if isinstance(result, PictureInfo)
     }
     left_out = frame["path"].isin([file.path for file in bad])
     return frame.loc[~left_out].reset_index(drop=True), bad
+
+
+def _check(
+    path: str,
+    look: Callable[[str, bool], PictureInfo | None] | None,
+    whole: Collection[str],
+) -> PictureInfo | None:
+    """What a kind's look at a file gives. ``whole`` : recordings that must not be cut off."""
+    _check_exists(path)
+    return None if look is None else look(path, path in whole)
 
 
 def _check_exists(path: str) -> None:
@@ -128,36 +109,6 @@ def _check_exists(path: str) -> None:
         raise BadFile(path, "empty file")
     if not os.access(path, os.R_OK):
         raise BadFile(path, "is not readable: check its permissions")
-
-
-def _check_picture(path: str) -> PictureInfo:
-    """Decode the whole picture; only then a truncated JPEG fails."""
-    from datasets.images.exif import capture_time, time_and_place
-    from datasets.images.opening import open_picture
-    from datasets.items.duplicates import THUMBNAIL, thumbnail
-
-    _check_exists(path)
-    found: dict[str, Any] = {}
-
-    def header(opened: Image.Image, file: BinaryIO) -> None:
-        width, height = opened.size  # an imported fastai makes it a tuple of another type
-        found.update(capture_time=capture_time(opened), size=(width, height))
-        found.update(state=FileState.of_opened(file), recorded=time_and_place(opened))
-
-    # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
-    picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
-    return PictureInfo(thumbnail(picture), **found)
-
-
-def _check_sound(path: str, whole: Collection[str]) -> None:
-    """Read the header; damaged samples are found when the file is rendered.
-
-    ``whole`` : recordings that must not be cut off.
-    """
-    from datasets.audio.decode import check_whole
-
-    _check_exists(path)
-    check_whole(path, allow_truncated=path not in whole)
 
 
 def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Series:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from datasets.core.part import Part
 from datasets.core.recorded import Recorded
-from datasets.core.scanning import absolute_path, below, kind_of
+from datasets.core.scanning import absolute_path, below
 from datasets.items.clock_change import Change, ClockChanges, change_at
 from datasets.items.deployments import SAME_CLOCK, Deployment, Deployments
+from datasets.kinds.base import find_kind
 
 if TYPE_CHECKING:
-    from datasets.items.checks import PictureInfo
+    from datasets.kinds.base import PictureInfo
 
 NAN = float("nan")
 #: Columns that tell when and where a row of a table was recorded.
@@ -131,7 +132,8 @@ class Clock:
 
     def _find(self, path: str, readable: bool) -> TimeAndPlace:
         self.files += 1
-        inside = _INSIDE.get(kind_of(path) or "") if readable else None
+        kind = find_kind(path)
+        inside = kind.recorded if kind and readable else None
         if path in self.checked:
             found: Iterable[Recorded | None] = [self.checked[path].recorded]
         else:
@@ -145,11 +147,8 @@ class Clock:
         places += [source.place for source in sources]
         latitude, longitude = next(filter(None, places), (NAN, NAN))
         name = deployment.name if deployment else self.folder_name(path)
-        expansion = 1.0
-        if kind_of(path) == "sound":
-            from datasets.audio.recorders import expansion_of
-
-            expansion = expansion_of(path, sources)
+        slowed = kind.expansion if kind else None
+        expansion = slowed(path, sources) if slowed else 1.0
         if expansion > 1:
             self._note("expansion", f"{path}, {expansion:g} times")
         return TimeAndPlace(time, latitude, longitude, name, expansion)
@@ -259,21 +258,6 @@ _REMARKS = {
 }
 
 
-def _exif(path: str) -> Iterable[Recorded]:
-    from datasets.images.exif import read_exif
-
-    return filter(None, [read_exif(path)])
-
-
-def _notes(path: str) -> Iterable[Recorded]:
-    from datasets.audio.recorders import recorder_notes
-
-    return recorder_notes(path)
-
-
-_INSIDE: dict[str, Callable[[str], Iterable[Recorded]]] = {"picture": _exif, "sound": _notes}
-
-
 def _in_name(name: str) -> Recorded | None:
     """Time in a file name; None if there is none."""
     if _HEXADECIMAL.fullmatch(name):
@@ -312,6 +296,6 @@ def iso(time: datetime | None, seconds: float = 0.0) -> str:
         return ""
     # Wall clock and UTC advance alike but for a change to summer time, which Python's sums leave out.
     moment = time.astimezone(UTC) if time.tzinfo else time
-    moment += timedelta(milliseconds=round(1000 * seconds) if seconds == seconds else 0)
+    moment += timedelta(milliseconds=round(1000 * seconds))
     moment = moment.astimezone(time.tzinfo) if time.tzinfo else moment
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")

@@ -21,8 +21,8 @@ from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS, Box
 from datasets.core.scanning import absolute_path
 from datasets.images.boxes import box_in_picture
-from datasets.items.checks import PART_COLUMNS_OF
 from datasets.items.labels import UNKNOWN, clean_label
+from datasets.kinds.base import KINDS
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +76,9 @@ def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
     ------
     SecondhandError : a value is not a number, or a start is not before its end; names the row.
     """
-    time_columns = [name for name in PART_COLUMNS_OF[kind] if name in frame]
-    if kind == "picture" and len(time_columns) < len(Box._fields):  # such as the size of the file
-        time_columns = []
+    time_columns = [name for name in KINDS[kind].parts if name in frame]
+    if not {*Box._fields} <= {*time_columns}:  # a width may be that of the file
+        time_columns = [name for name in time_columns if name not in Box._fields]
     unused = [name for name in PART_COLUMNS if name in frame and name not in time_columns]
     if filled := [name for name in unused if not frame[name].isin(["", np.nan]).all()]:
         log.info("%s: columns that are not used for %s files: %s", source, kind, ", ".join(filled))

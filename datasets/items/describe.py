@@ -18,7 +18,7 @@ from datasets.images.exif import GAP_MINUTES
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.labels import label_counts
 from datasets.items.rehearsal import is_rehearsed
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.settings import DataSettings
 from datasets.items.splits import SPLITS, are_named
 from datasets.items.table import ItemTable, summary
 
@@ -241,9 +241,8 @@ def frequencies(spectrogram: MelSettings, frame: pd.DataFrame) -> Iterator[Line]
         )
 
 
-def trained_settings(trained: Mapping[str, Any], signal: SignalSettings) -> Iterator[Line]:
-    """Lines on the spectrogram settings of a backbone's training, which the user may have changed."""
-    chosen = signal.of("sound")
+def trained_settings(trained: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[Line]:
+    """Lines on the spectrogram settings of a backbone's training, some of which the user may have ``chosen`` otherwise."""
     adopted = ", ".join(f"{name} {value}" for name, value in trained.items() if name not in chosen)
     yield logging.DEBUG, f"spectrogram settings of the backbone's training: {adopted}"
     changed = [

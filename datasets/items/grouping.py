@@ -22,6 +22,7 @@ from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import DETECTED_GROUP, groups_from_names
 from datasets.items.table import ItemTable
+from datasets.kinds.base import KINDS
 from datasets.spectrograms.windows import cut_windows, render_rows
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def group_duplicates(
     one; otherwise they get a new group. Splits and folds that the data name stay, too. If the data name no
     groups, capture sessions of photos become groups as well (`_group_sessions`).
     """
-    if data.near_duplicates != "keep-together" or table.kind == "embedding":
+    if data.near_duplicates != "keep-together" or not KINDS[table.kind].opened:
         return
     frame, old = table.frame, is_rehearsed(table.frame)
     names_folds = data.cv is not None and not str(data.cv).strip().isdecimal()
@@ -76,7 +77,7 @@ def group_duplicates(
     log.debug("near-duplicates took %.1f s", time.monotonic() - began)
     for level, line in describe.near_duplicates_found(found):
         log.log(level, "%s", line)
-    if table.kind == "picture" and not table.groups:
+    if KINDS[table.kind].photo and not table.groups:
         _group_sessions(table, free, number, data, seed)
 
 
@@ -130,7 +131,7 @@ def _thumbnails(
     table: ItemTable, frame: pd.DataFrame, signal: SignalSettings
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Rows of the items, or of the windows of long recordings, and their thumbnails."""
-    if table.kind == "picture":
+    if KINDS[table.kind].photo:
         return frame, np.array([table.picture_info[path].thumbnail for path in frame["path"]])
     # Inferred from all files, because there is no training split yet; mostly the settings of training.
     spectrogram, cache = infer_spectrogram(table.kind, frame, signal), picture_cache(signal)

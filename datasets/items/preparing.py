@@ -36,8 +36,8 @@ from datasets.items.splits import (
     split_remarks,
 )
 from datasets.items.table import ItemTable, load_table
+from datasets.kinds.base import KINDS
 from datasets.sources.base import ReadOptions
-from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.settings import SpectrogramSettings
 
 log = logging.getLogger(__name__)
@@ -126,13 +126,13 @@ def render_items(
     SecondhandError : nothing is left to train on.
     """
     rows, background, unsplit = table.frame, table.background, table.unsplit
-    if table.kind in SPECTROGRAM_KINDS:
+    if KINDS[table.kind].settings is not None:
         if spectrogram is None:
             trained = table.frame.loc[table.frame["split"].eq("train")]
-            trained_settings = trained_on if table.kind == "sound" else {}
+            trained_settings = trained_on if KINDS[table.kind].mel else {}
             spectrogram = infer_spectrogram(table.kind, trained, signal, trained_settings)
             if trained_settings:
-                _log(describe.trained_settings(trained_settings, signal))
+                _log(describe.trained_settings(trained_settings, signal.of(table.kind)))
         if isinstance(spectrogram, MelSettings):
             trained = table.frame.loc[table.frame["split"].eq("train")]
             _log(describe.frequencies(spectrogram, trained))

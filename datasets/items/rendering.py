@@ -18,7 +18,7 @@ from datasets.items.places import Spans, as_in_predictions, rest_of_recordings, 
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import missing_split
 from datasets.items.table import ItemTable
-from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
+from datasets.kinds.base import KINDS
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.spectrograms.windows import cut_windows, render_rows
@@ -41,11 +41,12 @@ def infer_spectrogram(
     trained_settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> SpectrogramSettings:
     """Spectrogram settings of ``signal``, else those of the backbone's training, else inferred from the items."""
-    settings = {**trained_settings, **signal.of(kind)}
+    settings, drawn = {**trained_settings, **signal.of(kind)}, KINDS[kind].settings
+    assert drawn is not None
     spans = frame["end"] - frame["start"]
-    if kind == "sound" and spans.notna().all():  # the items are these, not their files
+    if KINDS[kind].recordings and spans.notna().all():  # the items are these, not their files
         settings.setdefault("window", window_of(spans.tolist()))
-    spectrogram = SPECTROGRAM_KINDS[kind].infer(frame["path"], **settings)
+    spectrogram = drawn().infer(frame["path"], **settings)
     if isinstance(spectrogram, MelSettings) and (band := labelled_band(*label_limits(frame))):
         return show_band(spectrogram, band, settings)
     return spectrogram

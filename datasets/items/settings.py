@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import yaml
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Limits, check_names, checked_settings, option, read_settings
+from datasets.kinds.base import KINDS
 
 #: Folder of the presets of ``--spectrogram``.
 SPECTROGRAMS = Path(__file__).parents[1] / "spectrograms" / "presets"
@@ -100,8 +101,11 @@ class DataSettings:
         "JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
         limits=Limits(low=0, high=1),
     )
-    kind: Literal["auto", "picture", "sound", "strain", "embedding"] = option(
-        "auto", "Kind of the files; auto goes by the ends of their names."
+    kind: str = option(
+        "auto",
+        "Kind of the files; auto goes by the ends of their names.",
+        names=lambda: KINDS,
+        metavar="auto|KIND",
     )
     group_by: str | None = option(
         None,
@@ -208,21 +212,16 @@ class SignalSettings:
         SecondhandError : some settings are not for this kind; all of them are named.
         """
         values = self.given()
-        other_kinds = [name for name in values if kind not in SPECTROGRAM_OPTIONS[name].kinds]
+        field_of, options = {"picture": "size"}, KINDS[kind].options
+        other_kinds = [name for name in values if field_of.get(name, name) not in options]
         if other_kinds:
             raise SecondhandError(
                 f"--spectrogram {', '.join(other_kinds)}: not a setting of {kind} data. Leave it out"
             )
-        if "picture" in values:
-            values["size"] = values.pop("picture")
-        return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-
-
-class SpectrogramOption(NamedTuple):
-    """Type of a setting of ``--spectrogram``, and the kinds of signal that have it."""
-
-    type: type
-    kinds: tuple[str, ...] = ("sound", "strain")
+        return {
+            field_of.get(name, name): tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
 
 
 #: Settings of ``--spectrogram``. `rate`: Hz. `window`: seconds in a spectrogram. `level`: clip (white is the
@@ -230,22 +229,22 @@ class SpectrogramOption(NamedTuple):
 #: white. `scale`: slaney (mel), kaldi, or cqt (notes from `fmin` on, `bins_per_octave` in an octave). `durations`: seconds around the trigger, one per Q-scan. `layout`: grid, channels, row or one. `context`:
 #: seconds that are whitened. `fmin`, `fmax`: Hz. `picture`: height and width in pixels.
 SPECTROGRAM_OPTIONS = {
-    "rate": SpectrogramOption(int, ("sound",)),
-    "window": SpectrogramOption(float, ("sound",)),
-    "level": SpectrogramOption(str, ("sound",)),
-    "n_fft": SpectrogramOption(int, ("sound",)),
-    "hop": SpectrogramOption(int, ("sound",)),
-    "n_mels": SpectrogramOption(int, ("sound",)),
-    "scale": SpectrogramOption(str, ("sound",)),
-    "bins_per_octave": SpectrogramOption(int, ("sound",)),
-    "range_db": SpectrogramOption(float, ("sound",)),
-    "durations": SpectrogramOption(list, ("strain",)),
-    "layout": SpectrogramOption(str, ("strain",)),
-    "context": SpectrogramOption(float, ("strain",)),
-    "fmin": SpectrogramOption(float),
-    "fmax": SpectrogramOption(float),
-    "colour": SpectrogramOption(str),
-    "picture": SpectrogramOption(list),
+    "rate": int,
+    "window": float,
+    "level": str,
+    "n_fft": int,
+    "hop": int,
+    "n_mels": int,
+    "scale": str,
+    "bins_per_octave": int,
+    "range_db": float,
+    "durations": list,
+    "layout": str,
+    "context": float,
+    "fmin": float,
+    "fmax": float,
+    "colour": str,
+    "picture": list,
 }
 
 
@@ -271,7 +270,7 @@ def read_spectrogram(text: str) -> dict[str, Any]:
         content = read_settings(file, flag="--spectrogram")
     check_names(text, content, SPECTROGRAM_OPTIONS, flag="--spectrogram")
     for name, value in content.items():
-        expected = SPECTROGRAM_OPTIONS[name].type
+        expected = SPECTROGRAM_OPTIONS[name]
         if expected is float and type(value) is int:
             content[name] = float(value)
         elif type(value) is not expected:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError, counted
-from datasets.core.scanning import kind_of
 from datasets.items.labels import names_of, split_labels
+from datasets.kinds.base import find_kind
 
 SPLITS = ("train", "valid", "calibration", "test")
 #: Columns that may define folds: published folds, or groups (leave one group out).
@@ -544,8 +544,8 @@ def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np
     times = (frame.get(name, nothing).to_numpy(dtype=float) for name in ("start", "end", "gps"))
     start, end, gps = times
     moment = ~np.isnan(gps)
-    strain = frame["path"].map(kind_of).eq("strain").to_numpy()
-    reach = np.where(moment | strain, CONTEXT / 2, 0.0)
+    by_gps = np.array([bool(kind and kind.gps) for kind in map(find_kind, frame["path"])], bool)
+    reach = np.where(moment | by_gps, CONTEXT / 2, 0.0)
     first, last = (np.where(moment, gps, time) for time in (start, end))
     # GPS times cannot be compared with seconds in the file, so a span in such a file may be anywhere.
     mixed = ~moment & frame["path"].isin(set(frame["path"][moment])).to_numpy()

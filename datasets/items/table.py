@@ -18,14 +18,12 @@ import pandas as pd
 from datasets.core.cells import read_cells
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
-from datasets.core.scanning import SUFFIXES, kind_of
 from datasets.embeddings.vectors import Vectors
 from datasets.items.checks import (
     CORRECTION_COLUMNS,
     LABELLED,
     NOT_CORRECTED,
     PREDICTION_COLUMNS,
-    PictureInfo,
     apply_corrections,
     corrected_by_hand,
     drop_copies,
@@ -45,6 +43,7 @@ from datasets.items.labels import (
     names_of,
     without_nocall,
 )
+from datasets.kinds.base import KINDS, PictureInfo, kind_of, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.table import read_rows, time_columns
@@ -67,7 +66,7 @@ class ItemTable:
     unknown_items : items labelled ``unknown``, which are not trained on.
     background : files of the background (negative) class, labelled ``unknown``, with their splits.
     rejected : files that were left out, and why.
-    kind : "picture", "sound", "strain" or "embedding".
+    kind : name of the kind of all files, a key of `datasets.kinds.base.KINDS`.
     source : what the user named; several sources are joined by " + ".
     multi_label : an item may have several labels, or none (see `datasets.items.labels`).
     picture_info : what the check of each picture has read, by path.
@@ -164,25 +163,17 @@ def load_table(
     for one in SOURCES.ours().values():
         one.check([*map(Path, sources)], options)
     read = [_read_labelled(name, options) for name in sources]
-    names, rows = [*sources], [one.frame for one in read]
+    rows = [*zip(sources, (one.frame for one in read), strict=True)]
     if before is not None:
-        names, rows = ["the earlier run", *names], [before, *rows]
-    rejected = [bad for one in read for bad in one.rejected]
-    kind = _kind_of_items(rows, options, source)
-    for number, name in enumerate(names):
-        timed, bad = with_parts(rows[number], kind, name)
-        if learned or options.multi_label:
-            _check_repeated_rows(timed, name, multi_label=options.multi_label)
-        when = timed[LABELLED].to_numpy() if LABELLED in timed else ""
-        rows[number] = with_columns(timed).assign(source=number, **{LABELLED: when})
-        rejected += bad
-    frame = pd.concat(rows, ignore_index=True)
+        rows.insert(0, ("the earlier run", before))
+    kind = _kind_of_items([frame for _, frame in rows], options, source)
+    frame, cut = _joined(rows, kind, options)
     picture_info: dict[str, PictureInfo] = {}
     frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=vectors)
-    rejected += bad
-    filled = set(frame["source"])
-    empty = [name for n, name in enumerate(names) if n not in filled and name in sources]
-    if learned and len(names) > 1 and empty and not vectors:
+    rejected = [*(one for some in read for one in some.rejected), *cut, *bad]
+    filled = {rows[number][0] for number in frame["source"].unique()}
+    empty = [name for name in sources if name not in filled]
+    if learned and len(rows) > 1 and empty and not vectors:
         raise SecondhandError(
             f"--data {empty[0]}: no usable {kind} file in it{first_left_out(bad)}"
         )
@@ -299,6 +290,21 @@ def _read_labelled(name: str, options: ReadOptions) -> Rows:
     return rows._replace(frame=frame, rejected=[*rows.rejected, *nothing, *predicted])
 
 
+def _joined(
+    rows: Sequence[tuple[str, pd.DataFrame]], kind: str, options: ReadOptions
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """One table of the rows of all sources, each with the number of its source; and rejected rows."""
+    frames, rejected = [], []
+    for number, (name, frame) in enumerate(rows):
+        frame, bad = with_parts(frame, kind, name)
+        if options.learned or options.multi_label:
+            _check_repeated_rows(frame, name, multi_label=options.multi_label)
+        when = frame[LABELLED].to_numpy() if LABELLED in frame else ""
+        frames.append(with_columns(frame).assign(source=number, **{LABELLED: when}))
+        rejected += bad
+    return pd.concat(frames, ignore_index=True), rejected
+
+
 def _kind_of_items(rows: Sequence[pd.DataFrame], options: ReadOptions, source: str) -> str:
     """Kind of the items: that of the options, else the most common one.
 
@@ -308,19 +314,19 @@ def _kind_of_items(rows: Sequence[pd.DataFrame], options: ReadOptions, source: s
     """
     kind = options.kind
     if options.vectors:
-        if kind not in ("auto", "embedding"):
+        if kind not in ("auto", unopened_kind().name):
             raise SecondhandError(
                 f"--data {source} holds embeddings, not files of kind {kind}. Name files of that kind"
             )
-        return "embedding"
-    if kind == "embedding":
-        raise SecondhandError(f"--data {source}: no embeddings in it: {NEEDED}")
+        return unopened_kind().name
     if kind == "auto":
         return _most_common_kind((path for frame in rows for path in frame["path"]), source)
-    if kind not in SUFFIXES:
+    if kind not in KINDS:
         raise SecondhandError(
-            f"invalid settings: --kind {kind!r} (must be auto, {', '.join(SUFFIXES)})"
+            f"invalid settings: --kind {kind!r} (must be auto, {', '.join(KINDS)})"
         )
+    if not KINDS[kind].opened:
+        raise SecondhandError(f"--data {source}: no embeddings in it: {NEEDED}")
     return kind
 
 
@@ -347,7 +353,7 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
     kinds = [kind_of(path) for path in paths]
     counts = Counter(filter(None, kinds))
     if not counts:
-        endings = " ".join(suffix for ends in SUFFIXES.values() for suffix in ends)
+        endings = " ".join(suffix for kind in KINDS.values() for suffix in kind.suffixes)
         bare = next((path for path in paths if not Path(path).suffix), "")
         named = [*Path(bare).parent.glob(f"{glob.escape(Path(bare).name)}.*")] if bare else []
         remedy = f". {quoted(bare)} has no ending. Add it to the names" if bare else ""

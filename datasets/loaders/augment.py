@@ -18,6 +18,8 @@ from fastai.vision.augment import RandomResizedCrop, RandTransform
 from fastai.vision.core import PILImage, TensorImage
 from torch import Tensor
 
+from datasets.kinds.base import KINDS
+
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, as in Pillow
 
 
@@ -210,30 +212,14 @@ def spectrogram_tfms(
 ) -> list[_Augmentation]:
     """Augmentations that suit the spectrogram settings.
 
-    Gain, equaliser and background mixing need levels that are proportional to dB, so they are left out for
-    colour maps and PCEN. Q-scans keep their position and energy, which are relative to the trigger and the
-    noise; one frequency band is masked. Times are not masked, because a short glitch in the middle could be
-    hidden completely.
-
     Parameters
     ----------
-    spectrogram : MelSettings or QScanSettings.
+    spectrogram : settings of a kind that is drawn.
     strength : 0 for none, 1 for the default, up to 2.
     mixed : mix other recordings into the background; not for multi-label items, whose background counts.
     """
-    if strength == 0:
-        return []
-    if spectrogram.kind == "strain":
-        return [SpecAugment(0.15 * strength, 0.0, count=1)]
-    tfms: list[_Augmentation] = [TimeShift(min(0.25 * strength, 0.5)), TimeScale(0.3 * strength)]
-    if spectrogram.level != "pcen" and spectrogram.colour in ("grey", "windows"):
-        tfms.append(Gain(6 * strength, range_db=spectrogram.range_db))
-        tfms.append(Equaliser(9 * strength, range_db=spectrogram.range_db))
-        if mixed:
-            tfms.append(BackgroundMix(range_db=spectrogram.range_db, p=0.25 * strength))
-    # One mask each: more could hide all of a word of half a second.
-    tfms.append(SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
-    return tfms
+    augment = KINDS[spectrogram.kind].augment
+    return augment(spectrogram, strength, mixed) if augment and strength else []
 
 
 def _uniform(count: int, low: float, high: float) -> Tensor:

@@ -42,7 +42,7 @@ class ReadOptions:
 
     Attributes
     ----------
-    kind : kind of the files, a key of `datasets.core.scanning.SUFFIXES`, or "auto".
+    kind : kind of the files, a key of `datasets.kinds.base.KINDS`, or "auto".
     learned : the items are for training. Otherwise they are for evaluation: labels are used as they are, one class,
         or one file of a class, is enough, and a span may have a row for each of several classes.
     label : label of all items, instead of those of the source, which may then have none.

@@ -17,7 +17,8 @@ import pandas as pd
 
 from datasets.core.cells import MISSING, file_named, read_csv, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
-from datasets.core.scanning import PACKAGE, kind_of
+from datasets.core.scanning import PACKAGE
+from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
@@ -101,7 +102,8 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
         time=rows["timestamp"],
         sequence=rows.get("eventID", ""),
     )
-    sound = rows["path"].map(kind_of).eq("sound")
+    kinds = map(find_kind, rows["path"])
+    sound = pd.Series([bool(kind and kind.recordings) for kind in kinds], rows.index, dtype=bool)
     unclear_span = sound & rows["eventStart"].ne("") & rows["eventEnd"].ne("") & ~_same_zones(rows)
     rejected += [
         Rejected(

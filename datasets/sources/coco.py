@@ -15,6 +15,7 @@ from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, Rejected, first_left_out, quoted
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
+from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.images.boxes import box_in_picture
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
@@ -92,6 +93,8 @@ def _images(file: Path, listed: list[Any]) -> tuple[dict[str, dict[str, Any]], l
         is_named = isinstance(image, dict) and isinstance(image.get("file_name"), str)
         if not is_named or image.get("id") is None:
             rejected.append(Rejected(f"{file}, image {number}", "no id or file_name"))
+        elif in_unicode(image["file_name"]) != image["file_name"]:
+            rejected.append(Rejected(in_unicode(image["file_name"]), NOT_UTF8))
         elif str(image["id"]) in images:
             rejected.append(Rejected(image["file_name"], f"the id {image['id']} a second time"))
         else:
@@ -152,7 +155,7 @@ def _box(one: _Annotation) -> Box | None:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else in_unicode(str(value))
 
 
 SOURCES.add(

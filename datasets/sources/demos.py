@@ -16,8 +16,9 @@ import pandas as pd
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import folder_beside
-from datasets.core.scanning import files_below, kind_of
+from datasets.core.scanning import files_below
 from datasets.core.store import cache_root
+from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 DEMOS = ("digits", "sounds", "scenes", "glitches")
@@ -121,7 +122,9 @@ def _strain_files(noise: str) -> list[str]:
     is_folder = Path(noise).is_dir()
     paths = files_below(noise)[0] if is_folder else sorted(glob.glob(noise, recursive=True))
     listed = [
-        path for path in paths or [noise] if kind_of(path) == "strain" and os.path.isfile(path)
+        path
+        for path in paths or [noise]
+        if (kind := find_kind(path)) and kind.gps and os.path.isfile(path)
     ]
     if not listed:
         raise SecondhandError(

@@ -14,11 +14,12 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
-from datasets.core.scanning import files_below, kind_of, walk
+from datasets.core.scanning import files_below, walk
 from datasets.embeddings.reading import has_embeddings, read_embeddings
 from datasets.embeddings.vectors import Vectors
 from datasets.items.columns import with_parts
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import Kind, find_kind, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.folder import scan_class_folders
 from datasets.sources.table import column_named, read_rows
@@ -70,7 +71,7 @@ def _read_file(path: Path, options: ReadOptions, vectors: Vectors, *, resolve: b
     if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
         cells = cells.rename(columns={"at": "gps"})
     rows, rejected, *_ = read_rows(path, ReadOptions(label=UNKNOWN), cells=cells, resolve=resolve)
-    rows, short = with_parts(rows, "embedding", str(path))
+    rows, short = with_parts(rows, unopened_kind().name, str(path))
     rows, unusable = vectors.add(path, content, rows)
     rejected += short + unusable
     if options.label:
@@ -98,7 +99,7 @@ def _read_folder(folder: Path, options: ReadOptions, vectors: Vectors) -> Rows:
         listed, rejected = scan_class_folders(folder, learned=False)[:2]
     frames = []
     for file, name, split in listed[["path", "label", "split"]].itertuples(index=False):
-        if kind_of(file) != "embedding":
+        if not _holds_embeddings(find_kind(file)):
             rejected.append(Rejected(file, "holds no embeddings"))
             continue
         try:
@@ -121,8 +122,12 @@ def _claims(path: Path, options: ReadOptions) -> bool:
 
 def _is_of_embeddings(folder: Path) -> bool:
     """Whether the first files of a folder hold embeddings."""
-    first = islice(filter(None, map(kind_of, walk(folder, []))), 100)
-    return {name for name, _ in Counter(first).most_common(1)} == {"embedding"}
+    first = islice(filter(None, map(find_kind, walk(folder, []))), 100)
+    return any(_holds_embeddings(kind) for kind, _ in Counter(first).most_common(1))
+
+
+def _holds_embeddings(kind: Kind | None) -> bool:
+    return kind is not None and not kind.opened
 
 
 SOURCES.add(

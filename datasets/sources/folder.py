@@ -16,15 +16,9 @@ import pandas as pd
 
 from datasets.core.cells import ENDINGS, read_cells
 from datasets.core.errors import Rejected, SecondhandError, quoted
-from datasets.core.scanning import (
-    LINK_LOOP,
-    SYSTEM,
-    files_below,
-    is_link_loop,
-    is_user_file,
-    kind_of,
-)
+from datasets.core.scanning import LINK_LOOP, SYSTEM, files_below, is_link_loop, is_user_file
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
+from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
 from datasets.sources.table import column_named, read_rows
 
@@ -111,13 +105,14 @@ def _no_class_folder(root: Path) -> SecondhandError:
     """Error for a folder without class folders; it suggests a table in it before the folder above."""
     files = [entry for entry in _entries(root) if entry.is_file()]
     above = root.absolute().parent
-    kinds = {kind_of(file) for file in files} - {None}
+    kinds = set(filter(None, map(find_kind, files)))
     # Files of text may be strain.
-    endings = (*ENDINGS, *_OTHER_TABLES, *([".txt"] if kinds - {"strain"} else []))
+    no_text = any(".txt" not in kind.suffixes for kind in kinds)
+    endings = (*ENDINGS, *_OTHER_TABLES, *([".txt"] if no_text else []))
     tables = [file for file in files if file.name.lower().endswith(endings)]
     tables = sorted(tables, key=lambda file: not _names_labels(file))
     one_class = any(
-        file.parent != root.absolute() and is_user_file(file.parent) and kind_of(file) in kinds
+        file.parent != root.absolute() and is_user_file(file.parent) and find_kind(file) in kinds
         for file in above.glob("*/*")
     )
     if tables:
@@ -132,7 +127,7 @@ def _no_class_folder(root: Path) -> SecondhandError:
         remedy = f"It looks like the folder of one class. Name the folder above it: --data {above}"
     else:
         remedy = "Put the files of each class into a folder of their own, or name a CSV file with the columns path,label"
-        if "strain" in kinds:
+        if any(kind.gps for kind in kinds):
             remedy += ", or name a table of triggers, and the strain with --strain"
     return SecondhandError(f"--data {root}: no class folder with files in it. {remedy}")
 

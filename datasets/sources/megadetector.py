@@ -19,8 +19,9 @@ from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, qu
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
 from datasets.core.recorded import SEQUENCES
-from datasets.core.scanning import PACKAGE, in_any_form, kind_of
+from datasets.core.scanning import NOT_UTF8, PACKAGE, in_any_form, in_unicode
 from datasets.images.boxes import box_in_picture
+from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     for number, image in enumerate(content["images"]):
         name = image["file"].replace("\\", "/")
         path = in_any_form(os.path.join(os.path.dirname(file), name))
-        if kind_of(name) != "picture":
+        if not ((kind := find_kind(name)) and kind.photo):
             rejected.append(Rejected(path, "not a picture by its ending"))
         elif path in frames:
             rejected.append(Rejected(path, "listed twice"))
@@ -174,6 +175,9 @@ def read_items(file: Path, options: ReadOptions) -> Rows:
         folders = Path(listed).parts[:-1]
         folder = "" if os.path.isabs("/".join(folders)) or not folders else folders[0]
         boxes = results.boxes(path)
+        if in_unicode(path) != path:
+            rejected.append(Rejected(path, NOT_UTF8))
+            continue
         if frame.failure:
             rejected.append(Rejected(path, frame.failure))
         elif not boxes:
@@ -189,8 +193,9 @@ def read_items(file: Path, options: ReadOptions) -> Rows:
                 why = "no classification" if named else "not in a class folder"
                 rejected.append(Rejected(f"{path}, box {one.number + 1}", why))
             else:
-                more = {"sequence": frame.sequence, **one.box._asdict()}
-                rows.append({"path": path, "label": name, **more})
+                texts = {"path": path, "label": name, "sequence": frame.sequence}
+                rows.append({k: in_unicode(v) for k, v in texts.items()} | one.box._asdict())
+    rejected = [Rejected(*map(in_unicode, one)) for one in rejected]
     if not rows:
         raise BadFile(
             file,

@@ -14,6 +14,7 @@ import pandas as pd
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, first_left_out
 from datasets.core.json_files import has_keys
+from datasets.core.scanning import in_unicode
 from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.table import read_rows
@@ -64,9 +65,10 @@ def _cells(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
             rejected.append(Rejected(f"{file}, line {number}", f"not JSON ({str(error)[:100]})"))
             continue
         if isinstance(content, dict) and isinstance(content.get(FILE), str):
-            cells = {"path": content.pop(FILE)}
-            cells |= {k: _cell(v) for k, v in content.items() if k.strip().lower() != "path"}
-            rows[number - 2] = cells
+            path = content.pop(FILE)
+            others = {in_unicode(k): _cell(v) for k, v in content.items()}
+            kept = {k: v for k, v in others.items() if k.strip().lower() != "path"}
+            rows[number - 2] = {"path": in_unicode(path), **kept}
         else:
             rejected.append(Rejected(f"{file}, line {number}", f"no {FILE!r}"))
     if not rows:
@@ -77,7 +79,7 @@ def _cells(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
 def _cell(value: Any) -> str:
     """A value as text: that of JSON, such as ``true``; "" for null, lists and objects."""
     if isinstance(value, str):
-        return value
+        return in_unicode(value)
     return "" if value is None or isinstance(value, list | dict) else json.dumps(value)
 
 

@@ -21,7 +21,6 @@ from datasets.core.cells import (
 from datasets.core.errors import Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
-from datasets.core.scanning import kind_of
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     LABELLED,
@@ -31,6 +30,7 @@ from datasets.items.checks import (
 )
 from datasets.items.columns import TEXT_COLUMNS, normalise_splits
 from datasets.items.labels import JOIN, NOT_KNOWN, join_labels
+from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
 log = logging.getLogger(__name__)
@@ -75,8 +75,10 @@ def read_rows(
             named = column_of["label"]
             log.info("%s has no column %r: its column %s is used", path.name, label_column, named)
         column_of["label"] = named
-    signals = column_of["path"] and cells[column_of["path"]].map(kind_of).eq("sound").any()
-    if signals and not (column_of["start"] and column_of["end"]):
+    paths = cells[column_of["path"]] if column_of["path"] else ()
+    if any(kind and kind.recordings for kind in map(find_kind, paths)) and not (
+        column_of["start"] and column_of["end"]
+    ):
         column_of |= _span_columns(path, cells)
     if all(column_named(path, cells, name) for name in PAGE_COLUMNS):
         column_of |= {LABELLED: column_of["time"], "time": None}
@@ -122,7 +124,7 @@ def read_rows(
 def _other_columns(cells: pd.DataFrame, missing: Sequence[str]) -> str:
     """Sentences on the columns that may be the missing ones."""
     first = {str(name): cells[name][cells[name].ne("")].head(1) for name in cells}
-    files = [quoted(name) for name, cell in first.items() if cell.map(kind_of).notna().any()]
+    files = [quoted(name) for name, cell in first.items() if any(map(find_kind, cell))]
     classes = [
         name for name in first
         if name.strip().lower() not in (*TEXT_COLUMNS, *PART_COLUMNS)

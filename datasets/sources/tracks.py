@@ -11,7 +11,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
@@ -20,7 +20,8 @@ import pandas as pd
 
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
-from datasets.core.scanning import files_below, is_user_file, kind_of, walk
+from datasets.core.scanning import files_below, is_user_file, walk
+from datasets.kinds.base import find_kind
 from datasets.sources.base import ReadOptions, Rows, Source, in_order
 
 Line = tuple[int, list[str]]
@@ -76,7 +77,7 @@ def read_track(
         return [], []
     track = _format_of(lines)
     if track is None:
-        raise BadFile(path, "neither a Raven selection table nor an Audacity label track")
+        raise BadFile(path, f"neither {', nor '.join(track.reads for track in _formats())}")
     spans: list[Selection] = []
     rejected: list[Rejected] = []
     for span, cells in track.parse(path, lines, label_column):
@@ -89,8 +90,11 @@ def read_track(
 
 def _format_of(lines: list[Line]) -> TrackSource | None:
     """The format that the first line is of."""
-    tracks = (source for source in in_order() if isinstance(source, TrackSource))
-    return next((track for track in tracks if lines and track.starts(lines[0][1])), None)
+    return next((track for track in _formats() if lines and track.starts(lines[0][1])), None)
+
+
+def _formats() -> Iterator[TrackSource]:
+    return (source for source in in_order() if isinstance(source, TrackSource))
 
 
 def _lines(text: str) -> list[Line]:
@@ -207,7 +211,7 @@ def read(path: Path, options: ReadOptions) -> Rows:
         beside = filter(is_user_file, sorted(path.parent.iterdir()))
         files = [str(file) for file in beside if file.is_file()]
         tables, rejected = [path], []
-    sounds = [file for file in files if kind_of(file) == "sound"]
+    sounds = [file for file in files if (kind := find_kind(file)) and kind.recordings]
     recordings, rows, unlabelled = Recordings(sounds), list[Row](), dict[str, str]()
     for table in tables:
         try:

@@ -6,6 +6,7 @@ All columns are kept; the GPS time and the detector of each row are taken from t
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -282,7 +283,7 @@ def strain_files_of(
     path_of = cache(source_path)
 
     def place(row: int, detector: str, gps: float) -> str | Rejected:
-        if gps != gps:
+        if math.isnan(gps):
             named = (
                 triggers.time_column,
                 triggers.column(f"{triggers.time_column}_ns"),

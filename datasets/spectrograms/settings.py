@@ -2,7 +2,7 @@
 
 Training, prediction and the web page render with the same settings: `picture(path)` renders a file,
 `fingerprint()` hashes all settings that change a pixel, `to_dict()` is stored in the model folder and
-`datasets.spectrogram_kinds.spectrogram_from_dict` reads it.
+`datasets.kinds.base.spectrogram_from_dict` reads it.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from datasets.core import progress
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import cores
+from datasets.kinds.base import KINDS
 from datasets.spectrograms.pictures import PictureCache, no_signal
 from datasets.spectrograms.settings import SpectrogramSettings
 
@@ -74,18 +75,18 @@ def render_rows(
     parts = parts_of(frame)
     if not parts:
         return frame.reset_index(drop=True), []
-    name = "Q-scans" if spectrogram.kind == "strain" else "spectrograms"
-    with progress.step(f"Rendering {name}", len(parts), name) as advance:
+    kind = KINDS[spectrogram.kind]
+    with progress.step(f"Rendering {kind.drawings}", len(parts), kind.drawings) as advance:
         pictures, rejected = cache.render_all(parts, spectrogram, workers=workers, progress=advance)
     rendered = [picture is not None for picture in pictures]
-    if spectrogram.kind == "sound":
+    if kind.silence:
         silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]
         for n in silent:
             rendered[n] = False
         windows = Counter(part.path for part in parts)
         for path, count in Counter(parts[n].path for n in silent).items():
             extent = f" in {count} of its {windows[path]} windows" if windows[path] > 1 else ""
-            rejected.append(Rejected(path, f"no signal{extent}: all below -60 dBFS"))
+            rejected.append(Rejected(path, f"no signal{extent}: all below {kind.silence}"))
     return frame.loc[rendered].reset_index(drop=True), rejected
 
 

@@ -27,8 +27,9 @@ from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
-from datasets.core.scanning import files_below, kind_of
+from datasets.core.scanning import files_below
 from datasets.core.store import cache_root
+from datasets.kinds.base import find_kind
 from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
 
 Span = tuple[float, float]
@@ -148,6 +149,12 @@ def series_of(path: str) -> str:
     return name[0] if name else path
 
 
+def _has_gps(name: str) -> bool:
+    """Whether a file is strain by its ending."""
+    kind = find_kind(name)
+    return kind is not None and kind.gps
+
+
 def read_frames(source: str) -> Frames:
     """Strain files of a folder (with subfolders), a pattern, a LAL cache file, or a single file.
 
@@ -159,10 +166,10 @@ def read_frames(source: str) -> Frames:
     rejected: list[Rejected] = []
     if path.is_dir():
         files, rejected = files_below(path)
-        files = [file for file in files if kind_of(file) == "strain"]
+        files = [file for file in files if _has_gps(file)]
     elif path.is_file():
         files = [source]
-        is_strain = kind_of(path.name.removesuffix(".txt")) == "strain"
+        is_strain = _has_gps(path.name.removesuffix(".txt"))
         if path.suffix == LIST or not (is_strain or _NAME.fullmatch(path.name)):
             files, rejected = _cached(path)
     else:

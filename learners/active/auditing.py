@@ -30,6 +30,7 @@ from datasets.core.cells import file_named, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import FileOrPart, Part
 from datasets.items.labels import UNKNOWN, clean_label, spelling_key
+from datasets.kinds.base import KINDS
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.evaluation.stratified import Stratum, draw
 from learners.inference.cluster import model_digest
@@ -39,20 +40,13 @@ from learners.uncertainty.arrays import Floats, Mask
 if TYPE_CHECKING:
     pass
 
-#: Columns of times by kind of data.
-TIMES: Mapping[str, tuple[str, ...]] = {
-    "picture": (),
-    "sound": ("start", "end"),
-    "strain": ("gps",),
-    "embedding": ("start", "end"),
-}
 _OF_PREDICTION = ("guess", "answer", "probability", "stratum", "files", "expected")
 _NUMBERS = ("start", "end", "gps", "probability", "files", "expected")
 
 
 def columns_of(kind: str) -> tuple[str, ...]:
     """Columns of the table for a kind of data."""
-    return ("path", "label", *TIMES[kind], *_OF_PREDICTION, "drawn")
+    return ("path", "label", *KINDS[kind].times, *_OF_PREDICTION, "drawn")
 
 
 @dataclass
@@ -156,7 +150,7 @@ def read_audit(file: Path, model: str | os.PathLike[str]) -> AuditTable:
     SecondhandError : it is no such table, it was drawn for another model, or all rows of a stratum are missing.
     """
     table = read_cells(file)
-    if missing := [name for name in columns_of("picture") if name not in table]:
+    if missing := [n for n in ("path", "label", *_OF_PREDICTION, "drawn") if n not in table]:
         raise SecondhandError(
             f"{file}: no column {missing[0]!r}, so it is not a table that learners.audit drew"
         )
@@ -268,7 +262,7 @@ def labels_of(
 def _digest(model: str, row: Mapping[str, object]) -> str:
     """Digest of a model and a row, without its label and folder, whatever program wrote the numbers."""
     cells = {"path": Path(str(row["path"]).replace("\\", "/")).name}
-    for name in (*(n for names in TIMES.values() for n in names), *_OF_PREDICTION):
+    for name in ("start", "end", "gps", *_OF_PREDICTION):
         cell = row.get(name)
         if cell is None or cell == "":
             continue

@@ -21,6 +21,7 @@ from datasets.core.errors import SecondhandError
 from datasets.items.clock import Clock
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
+from datasets.kinds.base import KINDS
 from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.inference.bursts import events_of
 from learners.inference.predictions import Floats, Prediction
@@ -137,7 +138,7 @@ def discover(
     features = np.stack(refused) if refused else np.empty((0, 0), np.float32)
     paths = [one.path for one in predictions if one.label == UNKNOWN]
     together = np.unique(paths, return_inverse=True)[1]  # windows of one recording
-    if predictor.kind == "picture":
+    if KINDS[predictor.kind].photo:
         names, clock = [*dict.fromkeys(paths)], Clock()
         event_of = {names[n]: k for k, event in enumerate(events_of(names, clock)) for n in event}
         together = np.array([event_of[path] for path in paths], np.int64)

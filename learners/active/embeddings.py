@@ -30,6 +30,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.core.part import FileOrPart, Part
+from datasets.kinds.base import KINDS
 from learners.files.lock import locked
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
 from learners.inference.predictor import Predictor
@@ -155,7 +156,7 @@ class Embeddings:
         if why or not len(queries):
             raise BadFile(part.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
         excluded = part._replace(path=os.path.abspath(part.path))
-        if excluded.at is None and len(predictions) == 1 and self.predictor.kind == "strain":
+        if excluded.at is None and len(predictions) == 1 and KINDS[self.predictor.kind].gps:
             excluded = excluded._replace(at=predictions[0].prediction.part.at)  # its loudest moment
         paths = None if files is None else {os.path.abspath(path) for path in files}
         return self.nearest(queries, top=top, paths=paths, exclude=excluded)

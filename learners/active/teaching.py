@@ -27,8 +27,9 @@ from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, states_of
 from datasets.core.part import FileOrPart, Part, parts_of
-from datasets.core.scanning import some_files
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import KINDS
+from datasets.kinds.finding import some_files
 from datasets.sources.embeddings import add_embeddings
 from learners.active.embeddings import nameable
 from learners.inference.predictions import DetailedPrediction, Floats
@@ -122,7 +123,7 @@ def pool_of(
 ) -> tuple[Iterable[FileOrPart], list[Rejected]]:
     """The files that paths stand for, or the items in files of embeddings; and what cannot be read of the latter."""
     files = some_files(paths, predictor.kind, skipped)
-    if predictor.kind != "embedding":
+    if KINDS[predictor.kind].opened:
         return files, []
     rejected = add_embeddings(files, predictor.vectors, resolve=True)
     return predictor.vectors.parts(), rejected
@@ -199,7 +200,7 @@ def unlabelled(
             counts.rejected.append(Rejected(part.path, bad.detail))
             continue
         # The files of embeddings are not opened.
-        state = None if predictor.kind == "embedding" else FileState.of(part.path)
+        state = FileState.of(part.path) if KINDS[predictor.kind].opened else None
         spans = (labelled or LabelledContent()).of(part.path, state)
         copy = state is not None and state.content in before
         if state:

@@ -22,6 +22,7 @@ from datasets.items.settings import (
     SignalSettings,
     spectrogram_text,
 )
+from datasets.kinds.base import KINDS
 from learners.machine import SpeedSettings
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class NetworkSettings:
             return self
         comparable &= self.size is None and self.weights == "published"
         return replace(
-            self, backbone=SOUND_BACKBONE if kind == "sound" and comparable else "embedded"
+            self, backbone=SOUND_BACKBONE if KINDS[kind].mel and comparable else "embedded"
         )
 
     @property
@@ -196,7 +197,7 @@ class TrainSettings:
         alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
         if alone == "fit" and not fits:
             alone = 1 if self.epochs else 20
-        usual = None if fits else 2.0 if kind == "sound" else 100.0
+        usual = None if fits else 2.0 if KINDS[kind].mel else 100.0
         return replace(
             self,
             freeze_epochs=alone,
@@ -375,7 +376,8 @@ class Settings:
             for section in vars(self).values()
             for item in fields(section)
             if (names := item.metadata["names"]) is not None
-            and (problem := names().problem(value := getattr(section, item.name)))
+            and (value := getattr(section, item.name)) != item.default
+            and (problem := names().problem(value))
         ]
         data, network, train = self.data, self.network, self.train
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
@@ -583,8 +585,11 @@ class EvaluateSettings(OverrideSettings):
     unknown: str | None = option(
         None, "Files of unknown classes: a folder, or a table with the column path.", metavar="PATH"
     )
-    kind: Literal["auto", "picture", "sound", "strain", "embedding"] = option(
-        "auto", "Kind of the files; auto takes the kind of the model."
+    kind: str = option(
+        "auto",
+        "Kind of the files; auto takes the kind of the model.",
+        names=lambda: KINDS,
+        metavar="auto|KIND",
     )
     events: bool = option(
         False,

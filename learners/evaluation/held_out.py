@@ -17,6 +17,7 @@ from datasets.items.labels import JOIN, UNKNOWN, targets_of
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
 from datasets.items.table import ItemTable
+from datasets.kinds.base import KINDS
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
 from learners.inference.bursts import fit_event_threshold
 from learners.inference.predictions import FIELDS, Floats, stack_outputs
@@ -105,7 +106,7 @@ def calibrate(
     temperature = fitted.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(paths))
     _set_confidence(predictor, fitted)
-    if predictor.kind == "picture":
+    if KINDS[predictor.kind].photo:
         fitted.events = fit_event_threshold(
             predictor, calibration, labels, paths, settings, clock or Clock()
         )
@@ -181,11 +182,11 @@ def predict_held_out(
     frame = frame.drop(columns=["windows", "known", "box", "detection", *predictor.unused])
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
-    if table.kind != "strain":
-        opened = table.kind != "embedding"
+    kind = KINDS[table.kind]
+    if not kind.gps:
         places = pd.DataFrame(
             [
-                table.clock.columns(a.part, readable=opened and not a.reason.crashed)
+                table.clock.columns(a.part, readable=kind.opened and not a.reason.crashed)
                 for a in (one.prediction for one in detailed)
             ],
             columns=[*TIME_AND_PLACE],

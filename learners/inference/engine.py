@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.kinds.base import KINDS
 from learners.acceleration import SingleThreadPool, accelerate, is_on
 from learners.inference.predictions import Floats
 from learners.machine import disable_telemetry, has_cuda, has_mps, threads
@@ -142,7 +143,7 @@ class TorchEngine:
         mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
-        self._normalises = bundle.kind != "embedding"
+        self._normalises = KINDS[bundle.kind].opened
         self._network_outputs = partial(logits_and_features, self.network)
         self._views, self._many = tta_views, bundle.spec.multi_label
         self.side_by_side = device == "cpu" and is_on()
@@ -216,7 +217,7 @@ class OnnxEngine:
 
     def _run(self, session: Any, batch: Batch) -> tuple[Floats, Floats]:
         x = batch.astype(np.float32)
-        if self._bundle.kind != "embedding":
+        if KINDS[self._bundle.kind].opened:
             x /= np.float32(255)
             x -= self._mean
             x /= self._std

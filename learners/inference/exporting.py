@@ -28,6 +28,7 @@ from datasets.core.errors import SecondhandError, counted
 from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
+from datasets.kinds.base import KINDS
 from learners.backbones.building import LogitsAndFeatures, Network, logits_and_features
 from learners.backbones.spec import NetworkSpec
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
@@ -103,7 +104,7 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
     SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be exported, or the
         outputs differ from the predictor's. No file is left then.
     """
-    if bundle.kind == "embedding":
+    if not KINDS[bundle.kind].opened:
         raise SecondhandError(
             "a model of embeddings is not exported: its model.onnx takes embeddings and gives logits already"
         )

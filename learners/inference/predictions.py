@@ -13,6 +13,7 @@ import numpy.typing as npt
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import KINDS
 from learners.uncertainty.gates import Reason, Why
 
 Floats = npt.NDArray[np.float32]
@@ -150,12 +151,8 @@ def refused_prediction(part: Part, why: BadFile | Reason) -> Prediction:
 
 def check_moment(kind: str, at: float | None) -> None:
     """Raise SecondhandError if a moment is given for pictures, or for embeddings, which name their own times."""
-    timeless = {
-        "picture": "pictures, which have no time",
-        "embedding": "embeddings, which name their times",
-    }
-    if at is not None and kind in timeless:
-        raise SecondhandError(f"--at {at:g}: this is a model for {timeless[kind]}. Leave --at out")
+    if at is not None and (why := KINDS[kind].timeless):
+        raise SecondhandError(f"--at {at:g}: this is a model for {why}. Leave --at out")
 
 
 def reason_not_predicted(windows: Sequence[Prediction]) -> Reason | None:

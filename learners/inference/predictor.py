@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.audio.decode import check_whole
 from datasets.core.cells import read_dicts
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import FileOrPart, Part, as_part
@@ -30,7 +29,7 @@ from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.embeddings.vectors import Vectors
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.images.opening import pixels
-from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.pictures import PictureCache, no_signal, offset_of
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.engine import make_engine, pick_device
@@ -156,7 +155,7 @@ class Opener:
         if (
             store is None
             or spectrogram is None
-            or (spectrogram.kind == "strain" and part.at is None)
+            or (KINDS[spectrogram.kind].gps and part.at is None)
         ):
             return None
         return _cache_at(store.store.root).stored(part, spectrogram)
@@ -183,8 +182,9 @@ class Cutter:
         if part.at is not None:
             return [(part, None)]
         try:
-            if part.end is None and self.spectrogram.kind == "sound":
-                check_whole(part.path, self.allow_truncated)
+            look = KINDS[self.spectrogram.kind].look
+            if part.end is None and look is not None:
+                look(part.path, not self.allow_truncated)
             windows = self.spectrogram.spans(part, overlap=self.overlap)
         except BadFile as error:
             return [(part, error)]
@@ -422,11 +422,9 @@ class Predictor:
         self.vectors = vectors or vectors_for(self.bundle)
         self._warn_of_whole = self.bundle.of_boxes and parts is None
         self.decoder = (
-            VectorDecoder(self.vectors)
-            if self.kind == "embedding"
-            else Decoder(
-                self.prepared, self.spectrogram, self.bundle.overlap, parts, recentre=recentre
-            )
+            Decoder(self.prepared, self.spectrogram, self.bundle.overlap, parts, recentre=recentre)
+            if KINDS[self.kind].opened
+            else VectorDecoder(self.vectors)
         )
 
     def predict(
@@ -619,7 +617,7 @@ class Predictor:
     @property
     def unused(self) -> list[str]:
         """Fields of `Prediction` that are empty for every file."""
-        return ["branch"] * (self.confidence.tree is None) + ["offset"] * (self.kind != "strain")
+        return ["branch"] * (self.confidence.tree is None) + ["offset"] * (not KINDS[self.kind].gps)
 
     def decide(
         self,
@@ -662,7 +660,7 @@ class Predictor:
 
 def vectors_for(bundle: Bundle) -> Vectors:
     """Empty embeddings, which take only those of the model's network."""
-    if bundle.kind != "embedding":
+    if KINDS[bundle.kind].opened:
         return Vectors()
     return Vectors(bundle.spec.embeddings_of, bundle.spec.size, "the model was trained on")
 

@@ -43,7 +43,7 @@ from datasets.core.files import folder_beside, write_beside
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import label_error
 from datasets.items.settings import MAX_OVERLAP
-from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.kinds.base import KINDS, kind_of_input, spectrogram_from_dict
 from learners.backbones.spec import NetworkSpec
 from learners.files.lock import disk_error
 from learners.files.names import data_name
@@ -138,10 +138,8 @@ class Bundle:
 
     @property
     def kind(self) -> str:
-        """Kind of the inputs: "picture", "sound", "strain" or "embedding"."""
-        if self.spec.embeddings_of:
-            return "embedding"
-        return "picture" if self.spectrogram is None else str(self.spectrogram["kind"])
+        """Name of the kind of the inputs, a key of `datasets.kinds.base.KINDS`."""
+        return kind_of_input(self.spectrogram, self.spec.embeddings_of).name
 
     @property
     def of_boxes(self) -> bool:
@@ -170,9 +168,9 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "format": FORMAT,
                 "network": bundle.spec.to_dict(),
                 "classes": bundle.classes,
-                "preprocessing": {}
-                if bundle.kind == "embedding"
-                else bundle.preprocessing.to_dict(),
+                "preprocessing": bundle.preprocessing.to_dict()
+                if KINDS[bundle.kind].opened
+                else {},
                 "spectrogram": bundle.spectrogram,
                 "overlap": bundle.overlap,
                 "tta": [dataclasses.asdict(view) for view in bundle.tta_views],
@@ -252,9 +250,10 @@ def card(bundle: Bundle) -> str:
     protocol = _one_line(str(provenance.get("protocol") or ""), 1000)
     chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
     data = _one_line(str(provenance.get("data", "")))
-    task = {"sound": "audio", "embedding": "tabular"}.get(bundle.kind, "image")
+    kind = KINDS[bundle.kind]
+    task = (kind.media or "image") if kind.opened else "tabular"
     takes = f"{bundle.spec.size} x {bundle.spec.shape[1]} pixels"
-    if bundle.kind == "embedding":
+    if not kind.opened:
         takes = f"embeddings of width {bundle.spec.size} of {_one_line(bundle.spec.embeddings_of)}"
     figures = [
         {
@@ -450,8 +449,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         raise SecondhandError(f"overlap {overlap!r}: expected a number from 0 to {MAX_OVERLAP}")
     if spectrogram is not None:
         spectrogram_from_dict(spectrogram)
-    kind = "picture" if spectrogram is None else spectrogram.get("kind")
-    tta_views = read_tta_views(config["tta"], "embedding" if spec.embeddings_of else kind)
+    tta_views = read_tta_views(config["tta"], kind_of_input(spectrogram, spec.embeddings_of))
     network = None
     if with_network or onnx is None:
         network, spec = _network(folder, spec)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS, Kind
 from learners.files.checked import ranged, read_as
 
 if TYPE_CHECKING:
@@ -50,11 +51,6 @@ class TTAView:
 
 
 PLAIN = TTAView()
-#: Kinds of data without further views, and why.
-_ONE_VIEW = {
-    "strain": "strain, whose times are relative to the trigger",
-    "embedding": "embeddings, which are no pictures",
-}
 
 
 def tta_views_for(
@@ -75,11 +71,12 @@ def tta_views_for(
         raise SecondhandError(f"--tta {count}: expected 1 (off) to {MAX_TTA_VIEWS}")
     if count == 1:
         return (PLAIN,)
-    if kind in _ONE_VIEW:
+    varied_by = KINDS[kind].varied_by
+    if not varied_by:
         raise SecondhandError(
-            f"--tta {count}: test-time augmentation is not available for {_ONE_VIEW[kind]}. Leave --tta out"
+            f"--tta {count}: test-time augmentation is not available for {KINDS[kind].one_view}. Leave --tta out"
         )
-    if kind == "sound":
+    if "shift" in varied_by:
         reach = min(0.25 * strength, 0.5) / 2
         steps = count // 2  # on either side
         shifts = [0.0, *(reach * n / steps * side for n in range(1, steps + 1) for side in (1, -1))]
@@ -92,7 +89,9 @@ def tta_views_for(
         tta_views = [TTAView(mirror, *square) for square, mirror in product(squares, mirrors)]
     if len(tta_views) == 1:
         flags = (
-            "--augment-strength 0" if kind == "sound" else f"--no-flip, --min-scale {min_scale:g}"
+            "--augment-strength 0"
+            if "shift" in varied_by
+            else f"--no-flip, --min-scale {min_scale:g}"
         )
         raise SecondhandError(
             f"--tta {count}: there is nothing to average, because training does not augment ({flags}). Turn "
@@ -182,7 +181,7 @@ def _logsumexp(x: Floats, axis: int) -> Floats:
     return np.log(np.exp(x - top).sum(axis=axis)) + top.squeeze(axis)
 
 
-def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
+def read_tta_views(values: Any, kind: Kind) -> tuple[TTAView, ...]:
     """Views from the JSON of a model folder, each value checked.
 
     Raises
@@ -195,10 +194,9 @@ def read_tta_views(values: Any, kind: Any) -> tuple[TTAView, ...]:
     tta_views = []
     for number, value in enumerate(values):
         view = read_as(TTAView, value, f"tta[{number}]")
-        allowed = replace(view, shift=0.0)
-        if kind == "sound":
-            allowed = TTAView(shift=view.shift)
-        if view != (PLAIN if kind in _ONE_VIEW else allowed):
-            raise SecondhandError(f"tta[{number}]: {value} is not a view for data of kind {kind}")
+        if view != replace(PLAIN, **{name: getattr(view, name) for name in kind.varied_by}):
+            raise SecondhandError(
+                f"tta[{number}]: {value} is not a view for data of kind {kind.name}"
+            )
         tta_views.append(view)
     return tuple(tta_views)

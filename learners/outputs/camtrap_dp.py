@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from datasets.core.files import file_beside, write_beside
-from datasets.core.scanning import kind_of
 from datasets.items.clock import Clock, is_zoned, iso
 from datasets.items.deployments import Deployment
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import find_kind
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.predictions.rows import RowSettings
@@ -318,7 +318,8 @@ def _media_path(path: str, package: Path) -> str:
 
 
 def _mediatype(path: str) -> str:
-    family = {"picture": "image", "sound": "audio"}.get(kind_of(path) or "", "image")
+    kind = find_kind(path)
+    family = kind.media if kind and kind.media else "image"
     guess = mimetypes.guess_type(path, strict=False)[0] or ""
     ending = os.path.splitext(path)[1].lstrip(".").lower()
     return guess if guess.startswith(f"{family}/") else f"{family}/{ending}"

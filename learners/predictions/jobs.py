@@ -19,8 +19,10 @@ from datasets.core.cells import check_not_spreadsheet, read_csv, read_text, with
 from datasets.core.errors import SecondhandError, counted, quoted
 from datasets.core.files import is_replaceable
 from datasets.core.options import flag
-from datasets.core.scanning import find_files, skipped_line, some_files
+from datasets.core.scanning import skipped_line
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import KINDS
+from datasets.kinds.finding import find_files, some_files
 from learners.inference.cluster import model_digest
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import group_by_round
@@ -99,7 +101,7 @@ def predict_files(
     detections = shape.detections
     if detections is None:
         files = some_files(settings.paths, predictor.kind, skipped)
-        if predictor.kind == "embedding":
+        if not KINDS[predictor.kind].opened:
             return _predict_embeddings(predictor, files, settings, output, shape)
     else:
         files = iter(detections.frames)

@@ -14,6 +14,7 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import flag
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import KINDS
 from datasets.sources.trigger_tables import (
     Triggers,
     check_table,
@@ -44,7 +45,7 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
             f"--triggers {settings.triggers} cannot be combined with {', '.join(wrong)}. Leave "
             f"{'it' if len(wrong) == 1 else 'them'} out"
         )
-    if predictor.kind != "strain":
+    if not KINDS[predictor.kind].gps:
         raise SecondhandError(
             f"--triggers {settings.triggers} needs a model for strain, but {settings.model} is a model for "
             f"{predictor.kind}. Leave --triggers out"

@@ -17,9 +17,9 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.part import Part
-from datasets.core.scanning import kind_of
 from datasets.images.opening import open_picture
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import KINDS, find_kind
 from learners.evaluation.before_after import Changes
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
@@ -65,7 +65,9 @@ class Pictures:
         SecondhandError : it cannot be read.
         """
         spectrogram = self.predictor.spectrogram
-        if self.predictor.kind == "embedding" and kind_of(part.path) != "picture":
+        if not (
+            KINDS[self.predictor.kind].opened or ((kind := find_kind(part.path)) and kind.photo)
+        ):
             raise BadFile(part.path, "only its embedding was read")
         if spectrogram is None:
             return self.predictor.prepared.open_for_page(part, SIDE)
@@ -101,7 +103,7 @@ class Pictures:
 
     def heat(self, part: Part, class_index: int) -> Image.Image | None:
         """The network's input with its Grad-CAM for a class; None where there is no map."""
-        if self.predictor.kind == "embedding":
+        if not KINDS[self.predictor.kind].opened:
             self.no_map = "the network was given embeddings, not pictures"
         if self.no_map:
             return None

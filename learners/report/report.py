@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected
 from datasets.core.files import write_beside
 from datasets.items import describe
 from datasets.items.labels import UNKNOWN
 from datasets.items.table import ItemTable
+from datasets.kinds.base import KINDS
 from learners.cli.result import held_out_events
 from learners.files.checked import jsonable
 from learners.files.names import (
@@ -275,43 +276,9 @@ def facts(table: ItemTable) -> dict[str, str]:
     if not paths:
         return about
     sample = "" if len(sampled) == len(paths) else f" (of {len(sampled)} sampled files)"
-    if table.kind == "picture":
-        sizes = [size for path in sampled if (size := _size(table, path))]
-        if sizes:
-            about["short side"] = _spread([min(size) for size in sizes], "pixels", 0) + sample
-            (width, height), count = Counter(sizes).most_common(1)[0]
-            about["most common size"] = f"{width} x {height} pixels, {count} of {len(sizes)} files"
-    elif table.kind == "sound":
-        from datasets.audio.decode import probe
-
-        headers = []
-        for path in sampled:
-            try:
-                headers.append(probe(path))
-            except SecondhandError:  # gone or changed since
-                continue
-        if headers:
-            about["duration"] = _spread([header.duration for header in headers], "s", 2) + sample
-            rates = Counter(header.rate for header in headers).most_common(4)
-            about["rate"] = ", ".join(f"{rate} Hz in {count}" for rate, count in rates)
+    measure = KINDS[table.kind].facts
+    facts = measure(sampled, table.picture_info) if measure else {}
+    for name in [*facts][:1]:  # the others say of how many files they are
+        facts[name] += sample
+    about |= facts
     return about
-
-
-def _spread(values: Sequence[float], unit: str, decimals: int) -> str:
-    """The smallest, largest and median value in words."""
-    low, middle, high = (f"{x:.{decimals}f}" for x in np.quantile(values, (0, 0.5, 1)))
-    same = min(values) == max(values)
-    return f"{low} {unit}" if same else f"{low} to {high} {unit}, median {middle}"
-
-
-def _size(table: ItemTable, path: str) -> tuple[int, int] | None:
-    """Width and height from the header; None if the file is no picture any more."""
-    from PIL import Image
-
-    if path in table.picture_info:
-        return table.picture_info[path].size
-    try:
-        with Image.open(path) as picture:
-            return picture.size
-    except Exception:  # a decoder fed with damaged bytes raises anything
-        return None

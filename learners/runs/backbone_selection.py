@@ -26,6 +26,7 @@ from datasets.core.part import Part, parts_of
 from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.splits import split_units, stratified_folds
 from datasets.items.table import ItemTable
+from datasets.kinds.base import KINDS
 from datasets.spectrograms.windows import cut_windows, render_rows
 from learners.backbones.building import build, native_size
 from learners.backbones.hub import mel_of
@@ -208,11 +209,11 @@ def _pictures(
     SecondhandError : a backbone of sound for other files.
     """
     mel = mel_of(name)
-    if mel and table.kind != "sound":
+    if mel and not KINDS[table.kind].mel:
         raise SecondhandError(
             f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
         )
-    if table.kind == "picture":
+    if KINDS[table.kind].photo:
         return parts_of(rows), np.arange(len(rows))
     spectrogram = infer_spectrogram(table.kind, _training_items(table), settings.signal, mel)
     cache = picture_cache(settings.signal)

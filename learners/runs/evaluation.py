@@ -18,10 +18,11 @@ import pandas as pd
 from datasets.core import progress
 from datasets.core.errors import Copy, Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
-from datasets.core.scanning import UNLISTED, kind_of
+from datasets.core.scanning import UNLISTED
 from datasets.items.checks import drop_contradictions, drop_copies
 from datasets.items.labels import MULTI, UNKNOWN, names_of
 from datasets.items.table import ItemTable, load_table, load_unknown, load_unlabelled, summary
+from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
 from learners.cli.result import confusions_of
 from learners.cli.settings import EvaluateSettings

@@ -11,6 +11,7 @@ import pandas as pd
 from datasets.audio.decode import outside, probe
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
+from datasets.kinds.base import KINDS
 from learners.cli.settings import EvaluateSettings
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
@@ -39,7 +40,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     """
     bundle = load_for_evaluation(settings)
     confidence = bundle.decider
-    if (bundle.spectrogram or {}).get("kind") != "sound":
+    if not KINDS[bundle.kind].recordings:
         raise SecondhandError(
             f"--events: {settings.model} must be a model of sounds. Leave --events out"
         )

@@ -15,6 +15,7 @@ from datasets.core import progress
 from datasets.core.part import Part
 from datasets.items.labels import names_of
 from datasets.items.table import ItemTable
+from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
 from learners.inference.predictor import Predictor
 from learners.runs.event_counts import events_of, joined, matches, rate_limits
@@ -42,7 +43,7 @@ def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str
     """
     items = table.frame.loc[table.frame[["start", "end"]].notna().all(axis=1)]
     part = next((part for part in PARTS if items["split"].eq(part).any()), None)
-    if part is None or predictor.kind != "sound":
+    if part is None or not KINDS[predictor.kind].recordings:
         return None
     held_out = items.loc[items["split"].eq(part)]
     exclusive = predictor.confidence.exclusive

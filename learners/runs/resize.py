@@ -8,6 +8,7 @@ import numpy as np
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import ItemTable
+from datasets.kinds.base import KINDS
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ def resize_of(table: ItemTable, chosen: str | None) -> str:
     ------
     SecondhandError : the items are signals, whose spectrograms are squashed, and another way was chosen.
     """
-    if table.kind != "picture":
+    if not KINDS[table.kind].photo:
         if chosen in (None, "squash"):
             return "squash"
         raise SecondhandError(

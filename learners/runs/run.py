@@ -25,7 +25,7 @@ from datasets.images.decoded import DecodedPictures
 from datasets.items.preparing import Loaded, read_items, render_items
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import ItemTable
-from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
 from learners.backbones.hub import mel_of
@@ -132,7 +132,7 @@ def prepare(
     with keep_thread_count(settings.speed.threads), progress.step("Reading the files"):
         table = distributed.first_process_value(lambda: read_items(data, signal, seed))
     kind, selection = table.kind, None
-    if kind == "embedding":
+    if not KINDS[kind].opened:
         settings = _settings_for_embeddings(settings, typed, table.vectors)
     elif origin is None:
         settings = settings.but(resize=resize_of(table, settings.network.resize))
@@ -253,7 +253,7 @@ def load_items(
     items = items.drop(columns=[name for name in Box._fields if items[name].isna().all()])
     others = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
     tables = {"items.csv": items, "background.csv": table.background}
-    if table.kind == "embedding":  # the items' own files are not opened
+    if not KINDS[table.kind].opened:  # the items' own files are not opened
         record_inputs(folder, tables, [*table.vectors.files, *others], opened=False)
     else:
         states = {path: look.state for path, look in table.picture_info.items()}

@@ -12,6 +12,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.options import flag, read_settings
 from datasets.items.rehearsal import background_file, earlier_items
 from datasets.items.settings import SPECTROGRAM_OPTIONS, DataSettings, read_spectrogram
+from datasets.kinds.base import KINDS
 from learners.cli.settings import Settings
 from learners.model.bundle import Bundle, as_ancestor, load_bundle
 from learners.model.hub import model_folder
@@ -43,7 +44,7 @@ def apply_warm_start(
         return settings, None
     folder = model_folder(settings.data.from_)
     settings, origin = settings.but(**{"from": folder}), load_bundle(folder, network=network)
-    if origin.kind == "embedding":
+    if not KINDS[origin.kind].opened:
         raise SecondhandError(
             f"--from {folder}: a training cannot start from a model of embeddings. Training anew takes seconds: name the "
             "earlier and the new files as --data, and leave --from out"
@@ -73,7 +74,7 @@ def settings_from_origin(
     spec, spectrogram = origin.spec, origin.spectrogram or {}
     network = {name: getattr(spec, name) for name in ("backbone", "size", "head", "dropout")}
     network |= {"weights": "published", "resize": origin.preprocessing.resize}
-    data = {"kind": spectrogram.get("kind", "picture"), "overlap": origin.overlap}
+    data = {"kind": origin.kind, "overlap": origin.overlap}
     data |= _split_settings_of(settings.data.from_)
     spectrogram_settings = {
         "picture" if name == "size" else name: value for name, value in spectrogram.items()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import MULTI, join_labels, names_of, split_labels
+from datasets.kinds.base import KINDS
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import calibrate_labels
 from learners.evaluation.label_figures import all_label_figures, score_labels
@@ -66,7 +67,7 @@ class MultiLabel:
         )
 
     def of_items(self, settings: Settings, table: ItemTable) -> Self:
-        if settings.train.mixup and table.kind != "sound":
+        if settings.train.mixup and not KINDS[table.kind].recordings:
             raise SecondhandError(
                 f"--mixup in a multi-label training supports only sounds, but the data are of kind {table.kind}. Leave "
                 "it out"

@@ -29,6 +29,7 @@ from datasets.items.labels import UNKNOWN
 from datasets.items.preparing import Loaded
 from datasets.items.rendering import picture_cache
 from datasets.items.splits import split_units
+from datasets.kinds.base import KINDS
 from datasets.loaders.blocks import (
     Augmentation,
     PictureBlock,
@@ -250,7 +251,7 @@ def build_network(
     check_disk_space(folder, plain_network, settings.train.seeds)
     if origin is not None:
         _copy_weights_of(origin, plain_network, items.labels, number)
-    elif spec.width is not None and items.table.kind != "sound":
+    elif spec.width is not None and not KINDS[items.table.kind].mel:
         raise SecondhandError(
             f"--backbone {settings.network.backbone} is a network for sounds, but the data are of kind "
             f"{items.table.kind}. Choose another --backbone"
@@ -293,7 +294,7 @@ def _build_loaders(
     # Validation has batches of twice the size, of one byte for each of three colours.
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
     workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
-    if items.table.kind == "embedding":
+    if not KINDS[items.table.kind].opened:
         block, workers = VectorBlock(items.table.vectors), 0
     elif items.spectrogram is None:
         augmentation = Augmentation(
@@ -327,7 +328,7 @@ def decoded_pictures(
 ) -> DecodedPictures:
     """Cache of decoded pixels that all epochs and stages of a run share."""
     train = other_files = 0
-    if items.table.kind == "picture":
+    if KINDS[items.table.kind].photo:
         train, other_files = map(len, _pictures(items))
     elif items.spectrogram is not None:  # they are not cropped: no larger version is cached
         other_files = len(items.rows) + len(items.table.unknown_items)

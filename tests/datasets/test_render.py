@@ -158,6 +158,7 @@ def test_kind_given_overrules_the_name(tmp_path, options):
         (["--overlap", "1"], "overlap=1.0"),
         (["--workers", "0"], "--workers 0"),
         (["--size", "[5,5]"], "size=(5, 5)"),
+        (["--kind", "video"], "--kind 'video'"),
     ],
 )
 def test_wrong_settings_are_named_and_the_status_is_2(tmp_path, options, capsys, flags, message):
@@ -166,9 +167,7 @@ def test_wrong_settings_are_named_and_the_status_is_2(tmp_path, options, capsys,
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "flags", [["--windo", "1"], ["--level", "loud"], ["--kind", "video"], ["--at", "noon"]]
-)
+@pytest.mark.parametrize("flags", [["--windo", "1"], ["--level", "loud"], ["--at", "noon"]])
 def test_wrong_calls_end_with_2(tmp_path, options, flags):
     with pytest.raises(SystemExit, match="2"):
         main([str(write(tmp_path / "a.wav")), *options, *flags])

@@ -16,6 +16,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import parts_of
 from datasets.core.store import PICTURE
 from datasets.images.opening import Preprocessing, pixels
+from datasets.kinds.base import KINDS
 from datasets.loaders.blocks import (
     SignalAugmentation,
     SpectrogramBlock,
@@ -23,7 +24,6 @@ from datasets.loaders.blocks import (
     labelled_items,
 )
 from datasets.sources import glitches, sounds
-from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import render_rows
 
@@ -48,7 +48,7 @@ def table(kind: str, folder: Path) -> pd.DataFrame:
 @pytest.fixture(params=["sound", "strain"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     frame = table(request.param, tmp_path / "data")
-    spectrogram = SPECTROGRAM_KINDS[request.param].infer(frame["path"], size=(64, 80))
+    spectrogram = KINDS[request.param].settings().infer(frame["path"], size=(64, 80))
     return frame, spectrogram, PictureCache(tmp_path / "cache")
 
 

@@ -26,7 +26,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.images import standalone
 from datasets.images.opening import Preprocessing, open_picture, pixels
-from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.kinds.base import spectrogram_from_dict
 from datasets.strain.settings import QScanSettings
 from learners.export import main as export
 from learners.inference.exporting import export_limitations, export_onnx, metadata

@@ -209,8 +209,9 @@ from learners.model.bundle import CONFIG, REFERENCE, WEIGHTS
 from learners.inference.predictor import Predictor
 import timm, torchvision, datasets.audio.settings, learners.backbones.building
 from learners.uncertainty.scores.base import SCORES
+from datasets.kinds.base import KINDS
 from tests import fuzzing
-len(SCORES)  # looks for scores in the packages on the path, once in a process
+len(SCORES), len(KINDS)  # look for those of packages on the path, once in a process
 folders = [Path(name) for name in json.loads(Path(sys.argv[1]).read_text())]
 own = {str(folder / name) for folder in folders for name in (CONFIG, WEIGHTS, REFERENCE)}
 system = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), sys.argv[2] + "/learners",

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.scanning import LINK_LOOP, files_below, find_files, skipped_line
+from datasets.core.scanning import LINK_LOOP, files_below, skipped_line
 from datasets.items.table import load_table, load_unlabelled
+from datasets.kinds.finding import find_files
 from datasets.sources.base import ReadOptions
 from tests.pictures import write_pictures
 

@@ -22,8 +22,8 @@ from PIL import Image
 
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
-from datasets.core.scanning import find_files
 from datasets.images.opening import open_picture
+from datasets.kinds.finding import find_files
 from learners.backbones.building import NetworkSpec, build
 from learners.cli import console
 from learners.inference.predictions import FIELDS

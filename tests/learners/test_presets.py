@@ -13,7 +13,7 @@ import yaml
 from datasets import catalog
 from datasets.core.options import check_names, read_settings
 from datasets.items.settings import spectrogram_text
-from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
+from datasets.kinds import base
 from learners.cli.flags import PRESETS, make_parser, parse
 from learners.cli.settings import Settings
 
@@ -60,7 +60,7 @@ def test_its_recipe_is_built(file: Path) -> None:
     if kind == "picture":
         assert settings == {}
         return
-    spectrogram = SPECTROGRAM_KINDS[kind](**settings)
+    spectrogram = base.KINDS[kind].settings()(**settings)
     written = spectrogram.to_dict()
     for name, value in settings.items():
         assert written[name] == (list(value) if isinstance(value, tuple) else value)
@@ -116,7 +116,7 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
     ],
 )
 def test_it_renders_as_its_source_does(preset: str, options: dict[str, Any]) -> None:
-    spectrogram = SPECTROGRAM_KINDS[KINDS[preset]](
+    spectrogram = base.KINDS[KINDS[preset]].settings()(
         **read(["--preset", preset]).signal.of(KINDS[preset])
     )
     assert {name: getattr(spectrogram, name) for name in options} == options

@@ -15,7 +15,7 @@ import torch
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
-from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.kinds.base import spectrogram_from_dict
 from learners.backbones.building import NetworkSpec, build
 from learners.model.bundle import Bundle, save_bundle
 from tests.learners.confidences import settings

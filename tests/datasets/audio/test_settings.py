@@ -18,7 +18,7 @@ from datasets.audio import harmonic, mel
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
-from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.kinds.base import spectrogram_from_dict
 from datasets.spectrograms.settings import RENDERER_VERSION, colour_table
 from tests.datasets.audio import kaldi
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from datasets.core.cells import file_named
-from datasets.core.scanning import SYSTEM, files_below, find_files, in_any_form
+from datasets.core.scanning import SYSTEM, files_below, in_any_form
 from datasets.items.table import load_table
+from datasets.kinds.finding import find_files
 from tests.datasets.files import picture, root, write
 
 __all__ = ["root"]

@@ -106,6 +106,7 @@ def test_what_cannot_be_used_is_listed_with_its_place(tmp_path: Path) -> None:
         "no image",
         image(0, file_name="cam/again.png"),
         image(10),
+        image(11, file_name="cam/caf\udce9.png", gone=True),
     ]
     wrong = {
         "640, 480": annotation(6, 7, [640, 480, 10, 10]),
@@ -133,6 +134,7 @@ def test_what_cannot_be_used_is_listed_with_its_place(tmp_path: Path) -> None:
     assert listed["annotations.json, image 8"] == listed["annotations.json, image 9"]
     assert "0" in listed["again.png"]
     assert listed["4.png"] == "there is no such file"
+    assert "UTF-8" in listed["caf?.png"]
     assert "no annotation" in listed["10.png"]
     assert listed["2.png"] == "several labels, deer and fox, but one is needed"
     whole = table.frame["x"].isna()

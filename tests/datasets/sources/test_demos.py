@@ -12,8 +12,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part, parts_of
 from datasets.core.store import cache_root
 from datasets.items.table import load_table
+from datasets.kinds.base import KINDS
 from datasets.sources import demos, glitches, sounds
-from datasets.spectrogram_kinds import SPECTROGRAM_KINDS
 from datasets.spectrograms.pictures import PictureCache
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def test_a_demo_is_written_once_and_says_that_it_is_simulated(
     written = first.stat().st_mtime_ns
     assert load_table(f"demo:{name}").frame.equals(table.frame)
     assert first.stat().st_mtime_ns == written
-    spectrogram = SPECTROGRAM_KINDS[kind].infer(table.frame["path"])
+    spectrogram = KINDS[kind].settings().infer(table.frame["path"])
     picture = PictureCache().get(parts_of(table.frame)[0], spectrogram)
     assert picture.stat().st_size > 1000
 
@@ -55,7 +55,7 @@ def test_glitches_keep_one_class_back_and_know_their_triggers() -> None:
     assert demos.UNKNOWN_CLASS not in table.classes
     assert demos.UNKNOWN_CLASS in table.note
     assert table.frame["group"].is_unique
-    spectrogram = SPECTROGRAM_KINDS["strain"].infer(table.frame["path"])
+    spectrogram = KINDS["strain"].settings().infer(table.frame["path"])
     for row in table.frame.itertuples():
         assert spectrogram.read(Part(row.path, at=row.gps)).trigger == row.gps  # type: ignore[attr-defined]
 

@@ -132,7 +132,7 @@ def test_flat_folder_and_folder_that_is_not_there(root: Path) -> None:
         load_table(root / "cat")
     with pytest.raises(SecondhandError, match=r"--data .*nowhere: there is no such"):
         load_table(root / "nowhere")
-    with pytest.raises(SecondhandError, match=r"--kind 'film' \(must be auto, picture"):
+    with pytest.raises(SecondhandError, match=r"--kind 'film' \(must be auto, "):
         load_table(root, kind="film")
 
 

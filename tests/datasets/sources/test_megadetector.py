@@ -96,6 +96,15 @@ def test_classifications_are_labels(tmp_path: Path) -> None:
     assert read_items(file, ReadOptions(label="unknown")).frame["label"].tolist() == ["unknown"] * 2
 
 
+def test_a_picture_whose_name_a_table_cannot_hold_is_listed(tmp_path: Path) -> None:
+    images = [{"file": f"fox/{n}.jpg", "detections": [animal()]} for n in range(2)]
+    file = results(tmp_path, images)
+    file.write_bytes(file.read_bytes().replace(b"fox/1.jpg", b"fox/caf\xe9.jpg"))
+    frame, rejected, *_ = read_items(file, ReadOptions())
+    assert frame["path"].tolist() == [str(tmp_path / "fox/0.jpg")]
+    assert [(Path(path).name, "UTF-8" in why) for path, why in rejected] == [("caf?.jpg", True)]
+
+
 def test_boxes_of_one_picture_stay_in_one_part(tmp_path: Path) -> None:
     boxes = [[x, 0.1, 0.2, 0.2] for x in (0.1, 0.4, 0.7)]
     images = [

@@ -64,6 +64,7 @@ def test_a_bad_line_is_listed_with_its_number(tmp_path: Path) -> None:
         '{"file_name": "a/0.png", "label": "fox"', "", '["a/0.png"]', '{"label": "fox"}', '{"file_name": 7}',
         '{"file_name": "a/1.png"}', '{"file_name": "a/1.png", "label": ["fox"]}',
         '{"file_name": "a/gone.png", "label": "fox"}', "[" * 100_000,
+        r'{"file_name": "a/caf\udce9.png", "label": "caf\udce9"}',
     ]  # fmt: skip
     write(file, good + "\n".join(more))
     table = load_table(file)
@@ -71,6 +72,7 @@ def test_a_bad_line_is_listed_with_its_number(tmp_path: Path) -> None:
     listed = {Path(item.path).name: item.reason for item in table.rejected}
     assert listed["metadata.jsonl, line 7"].startswith("not JSON")
     assert {f"metadata.jsonl, line {n}" for n in (7, 9, 10, 11, 15)} <= listed.keys()
+    assert listed["caf?.png"] == "there is no such file"
     assert listed["gone.png"] == "there is no such file"
     rows = {item.reason for item in table.rejected if item.path == "a/1.png"}
     assert rows == {"no label (row 12 of metadata.jsonl)", "no label (row 13 of metadata.jsonl)"}

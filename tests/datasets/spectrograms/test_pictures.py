@@ -23,7 +23,7 @@ from datasets.core import file_state
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part, as_part
 from datasets.core.store import MAX_BYTES, PICTURE, Store, cache_root
-from datasets.spectrogram_kinds import spectrogram_from_dict
+from datasets.kinds.base import spectrogram_from_dict
 from datasets.spectrograms.pictures import PictureCache, no_signal
 
 RATE = 8000

@@ -9,8 +9,8 @@ import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
+from datasets.kinds.base import spectrogram_from_dict
 from datasets.sources.glitches import simulate, write_hdf5
-from datasets.spectrogram_kinds import spectrogram_from_dict
 from datasets.spectrograms.settings import colour_table
 from datasets.strain.files import Strain
 from datasets.strain.qscan import qtransform, whiten

@@ -17,6 +17,7 @@ from PIL import Image
 from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS
 from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.finetune import main
@@ -236,9 +237,9 @@ def test_hostile_views_are_refused(tmp_path: Path, tta_views: Any):
      ("strain", {"mirror": True}), ("strain", {"shift": 0.1})],
 )  # fmt: skip
 def test_views_of_another_kind_of_data_are_refused(kind, options):
-    assert read_tta_views([plain()], kind) == (PLAIN,)
+    assert read_tta_views([plain()], KINDS[kind]) == (PLAIN,)
     with pytest.raises(SecondhandError, match=rf"tta\[1\].*not a view for data of kind {kind}"):
-        read_tta_views([plain(), plain(**options)], kind)
+        read_tta_views([plain(), plain(**options)], KINDS[kind])
 
 
 # --- by the commands ------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Kinds of files: what the other packages ask about pictures, sound, strain and embeddings, one file each."""

@@ -1,0 +1,17 @@
+"""Embeddings: what another network has computed of an item, whose file is not opened."""
+
+from __future__ import annotations
+
+from datasets.kinds.base import KINDS, Kind
+
+KINDS.add(
+    Kind(
+        name="embedding",
+        help="computed by another network",
+        suffixes=(".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),
+        parts=("start", "end", "gps"),
+        one_view="embeddings, which are no pictures",
+        timeless="embeddings, which name their times",
+        opened=False,
+    )
+)

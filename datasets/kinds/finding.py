@@ -1,0 +1,61 @@
+"""Finds the files of a kind that names, folders and patterns stand for."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.scanning import is_user_file, skipped_line, walk
+from datasets.kinds.base import kind_of
+
+
+def find_files(
+    names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
+) -> Iterator[str]:
+    """Yield the files that names stand for: a file, the matches of a pattern, or a folder's files.
+
+    Files of another kind are skipped in folders only; a file that is named itself is always yielded.
+
+    Parameters
+    ----------
+    kind : name of the kind of the model's inputs; None for all kinds.
+    skipped : counter of the skipped files by suffix, and of the skipped folders by reason.
+    """
+    for name in names:
+        if os.path.isdir(name):
+            left_out: list[Rejected] = []
+            for file in walk(name, left_out):
+                if (file_kind := kind_of(file)) and kind in (None, file_kind):
+                    yield str(Path(file))
+                elif skipped is not None:
+                    skipped[Path(file).suffix.lower() or "without an ending"] += 1
+            if skipped is not None:
+                skipped.update(folder.reason for folder in left_out)
+        elif not os.path.exists(name) and glob.has_magic(name):
+            # A pattern that matches nothing is reported as a missing file.
+            # What the pattern itself names is wanted.
+            named = {*Path(name).parts}
+            yield from sorted(
+                match for match in glob.glob(name, recursive=True)
+                if all(part in named or is_user_file(Path(part)) for part in Path(match).parts)
+            ) or [name]  # fmt: skip
+        else:
+            yield name
+
+
+def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
+    """`find_files`, but raises SecondhandError at once if there is no file."""
+    files = find_files(names, kind, skipped)
+    first = next(files, None)
+    if first is None:
+        raise SecondhandError(
+            f"{', '.join(names)[:500]}: no {kind} file in a supported format"
+            f"{f' ({skipped_line(skipped)})' if skipped else ''}. Name {kind} files, folders that contain "
+            "some, or patterns"
+        )
+    return chain([first], files)

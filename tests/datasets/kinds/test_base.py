@@ -1,0 +1,71 @@
+"""Kinds of files tell themselves apart by suffix, and the rest of the program never does."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS, find_kind, kind_of, spectrogram_from_dict
+
+ROOT = Path(__file__).parents[3]
+OURS = ("embedding", "picture", "sound", "strain")
+FILES = [
+    path
+    for package in ("datasets", "learners", "app", "secondhand")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if "datasets/kinds" not in path.as_posix()
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.JPG", "picture"),
+        ("b/c.rf64", "sound"),
+        ("d.birdnet.embeddings.txt", "embedding"),  # which ends like strain
+        ("e.txt", "strain"),
+        ("f.txt.gz", "strain"),
+        ("notes.pdf", None),
+        ("wav", None),
+    ],
+)
+def test_the_longest_suffix_tells_the_kind(name: str, kind: str | None) -> None:
+    assert kind_of(name) == kind
+    assert find_kind(name) is (kind and KINDS[kind])
+
+
+def test_the_four_are_registered_and_sent_to_other_processes() -> None:
+    assert sorted(KINDS.ours()) == [*OURS]
+    assert pickle.loads(pickle.dumps([*KINDS.ours().values()])) == [*KINDS.ours().values()]
+
+
+def test_a_kind_without_settings_has_no_spectrogram() -> None:
+    with pytest.raises(SecondhandError, match=r"kind='picture' \(must be one of sound, strain\)"):
+        spectrogram_from_dict({"kind": "picture", "renderer": 1})
+
+
+def comparisons(path: Path) -> Iterator[str]:
+    """The comparisons, and look-ups in `KINDS`, in which a file names one of our kinds, or imports its module."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            named = [one for part in (node.left, *node.comparators) for one in ast.walk(part)]
+            of_kind = "kind" in ast.unparse(node)
+        elif isinstance(node, ast.Subscript) and "KINDS" in ast.unparse(node.value):
+            named, of_kind = [node.slice], True
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("datasets.kinds"):
+            named = [ast.Constant(node.module.rpartition(".")[2])]  # type: ignore[union-attr]
+            of_kind = True
+        else:
+            continue
+        if of_kind and any(isinstance(one, ast.Constant) and one.value in OURS for one in named):
+            yield f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+
+
+def test_no_other_file_asks_which_kind_it_is() -> None:
+    """It asks what the kind can do; so one file is enough to add a kind."""
+    assert [line for path in FILES for line in comparisons(path)] == []
