@@ -37,11 +37,11 @@ class EmbeddingCall(FileCall):
         from datasets.sources.embeddings import add_embeddings  # with pandas
 
         settings, shape = self.settings, self.shape(predictor, provenance)
-        rejected = add_embeddings(self.files(Counter()), predictor.vectors)
+        rejected = add_embeddings(self.files(Counter()), predictor.lookup)
         for item in rejected:
             print(f"{item.path}: {item.reason}", file=sys.stderr)
         tally = Tally(None)
-        sources = predictor.vectors.parts()
+        sources = predictor.lookup.parts()
         predictions = predictor.predict(sources, bs=max(settings.bs, EMBEDDINGS))
         counted = progress.counted(predictions, "Predicting", len(sources), "items")
         self.output.write(tally(counted), shape, settings.out)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from learners.inference.decoding import group_by_round
 from learners.inference.predictions import Prediction
-from learners.inference.predictor import group_by_round
 
 if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
