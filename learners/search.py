@@ -122,8 +122,8 @@ def _search_embeddings(
             f"{settings.model} is a model of embeddings. Name the files of embeddings to search after the example, and "
             "leave --embeddings out"
         )
-    rejected = add_embeddings(files, predictor.vectors)
-    matches = nearest_items(predictor.vectors, settings.example, top=settings.top, at=settings.at)
+    rejected = add_embeddings(files, predictor.lookup)
+    matches = nearest_items(predictor.lookup, settings.example, top=settings.top, at=settings.at)
     return matches, console.tell_left_out(rejected, len(files), Counter())
 
 

@@ -87,7 +87,7 @@ def items_of_no_class(
     """Items of a ``source`` of no known class, as `load_unknown`, without copies of those in the table."""
     return load_unknown(
         source,
-        ReadOptions(kind=table.kind, vectors=table.vectors, settings=vars(data)),
+        ReadOptions(kind=table.kind, lookup=table.lookup, settings=vars(data)),
         pd.concat([table.frame, table.unknown_items, table.background]),
         flag=flag,
         picture_info=table.picture_info,

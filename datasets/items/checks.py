@@ -23,7 +23,7 @@ from datasets.items.labels import JOIN, UNKNOWN, clean_label
 from datasets.kinds.base import KINDS, PictureInfo
 
 if TYPE_CHECKING:
-    from datasets.embeddings.vectors import Vectors
+    from datasets.core.lookup import Lookup
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +51,17 @@ def usable_rows(
     picture_info: dict[str, PictureInfo],
     *,
     check: bool = True,
-    vectors: Vectors | None = None,
+    lookup: Lookup | None = None,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Drop rows whose file is of another kind or, with ``check``, is missing, empty or unreadable.
 
-    A file is looked at as its `Kind` says; an item that is not opened need only be among the ``vectors``.
+    A file is looked at as its `Kind` says; an item that is not opened need only be in the ``lookup``.
 
     ``picture_info`` : filled with the information about each picture, by path.
     """
     of = KINDS[kind]
-    if not of.opened and vectors is not None:
-        return vectors.usable_rows(frame)
+    if not of.opened and lookup is not None:
+        return lookup.usable_rows(frame)
     paths = [str(path) for path in frame["path"].unique()]
     matching = [path for path in paths if path.lower().endswith(of.suffixes)]
     results: dict[str, Rejected | PictureInfo | None] = {
@@ -111,13 +111,13 @@ def _check_exists(path: str) -> None:
         raise BadFile(path, "is not readable: check its permissions")
 
 
-def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Series:
+def content_keys(frame: pd.DataFrame, lookup: Lookup | None = None) -> pd.Series:
     """A key for each row that is equal for files of equal bytes; the path of an unreadable file.
 
-    With ``vectors`` it is equal for equal embeddings.
+    With a ``lookup`` it is equal for equal inputs.
     """
-    if vectors:
-        return vectors.content_keys(frame)
+    if lookup:
+        return lookup.content_keys(frame)
     unique = list(frame["path"].unique())
     with ThreadPoolExecutor(cores()) as pool:
         sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
@@ -131,13 +131,13 @@ def content_keys(frame: pd.DataFrame, vectors: Vectors | None = None) -> pd.Seri
 def drop_copies(
     frame: pd.DataFrame,
     known_items: pd.DataFrame | None = None,
-    vectors: Vectors | None = None,
+    lookup: Lookup | None = None,
     *,
     several_labels: bool = False,
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Keep one row per content; a copy in training is kept before one in another split.
 
-    Copies are files of equal bytes, or with ``vectors`` items of equal embeddings. Copies of ``known_items`` are
+    Copies are files of equal bytes, or with a ``lookup`` items of equal inputs. Copies of ``known_items`` are
     dropped, too. Rows of one content with different labels contradict each other and are dropped, unless they may
     have ``several_labels``: then those of one file stay, as the events of several classes in one span do.
     """
@@ -146,7 +146,7 @@ def drop_copies(
     if known_items is not None:
         frames.insert(0, known_items.assign(row=-1, rank=-1))
     rows_of_both = pd.concat(frames, ignore_index=True)
-    rows_of_both["content"] = content_keys(rows_of_both, vectors)
+    rows_of_both["content"] = content_keys(rows_of_both, lookup)
     if several_labels:
         of_one_file = rows_of_both.groupby("content")["path"].transform("nunique").eq(1)
         rows_of_both.loc[of_one_file, "content"] += JOIN + rows_of_both["label"]
@@ -248,7 +248,7 @@ def name_clusters(frame: pd.DataFrame, source: str) -> pd.DataFrame:
 
 
 def apply_corrections(
-    frame: pd.DataFrame, vectors: Vectors | None = None
+    frame: pd.DataFrame, lookup: Lookup | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[Rejected]]:
     """Give each content its latest label if several sources have it: that of the last source, or of tables that
     people label on a page (`LABELLED`) the newest.
@@ -261,7 +261,7 @@ def apply_corrections(
     ----------
     frame : item table with an integer column ``source``; larger numbers are later sources. A column `LABELLED` is
         removed.
-    vectors : as in `drop_copies`.
+    lookup : as in `drop_copies`.
 
     Returns
     -------
@@ -278,7 +278,7 @@ def apply_corrections(
     if len(set(source)) < 2:
         return frame, pd.DataFrame(columns=[*CORRECTION_COLUMNS]), []
     keyed = frame[[*PART_COLUMNS]].astype(float)
-    keyed["content"] = content_keys(frame, vectors)
+    keyed["content"] = content_keys(frame, lookup)
     keyed[[*PART_COLUMNS]], apart = _match_times(keyed, source)
     if apart:
         separate_rows = frame.iloc[apart].to_dict("records")

@@ -17,8 +17,8 @@ import pandas as pd
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.lookup import Lookup
 from datasets.core.part import PART_COLUMNS
-from datasets.embeddings.vectors import Vectors
 from datasets.items.checks import (
     CORRECTION_COLUMNS,
     LABELLED,
@@ -43,7 +43,7 @@ from datasets.items.labels import (
     names_of,
     without_nocall,
 )
-from datasets.kinds.base import KINDS, PictureInfo, kind_of, unopened_kind
+from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.table import read_rows, time_columns
@@ -70,7 +70,7 @@ class ItemTable:
     source : what the user named; several sources are joined by " + ".
     multi_label : an item may have several labels, or none (see `datasets.items.labels`).
     picture_info : what the check of each picture has read, by path.
-    vectors : the embeddings of all items, which no file is opened for; empty for other kinds.
+    lookup : inputs of the items that are looked up, so that no file is opened; empty for other kinds.
     corrections : labels that a later source or row has replaced (`CORRECTION_COLUMNS`).
     note : origin of the data, such as "SIMULATED sounds"; "" for the user's own.
     near_duplicates, sessions : near-duplicates, and capture sessions of photos; None if they were not searched for.
@@ -102,7 +102,7 @@ class ItemTable:
     )
     multi_label: bool = False
     picture_info: dict[str, PictureInfo] = field(default_factory=dict)
-    vectors: Vectors = field(default_factory=Vectors)
+    lookup: Lookup = field(default_factory=empty_lookup)
     unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
     spans: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame(columns=["path", "label", "start", "end"])
@@ -158,8 +158,8 @@ def load_table(
     options = replace(options, **more)
     sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
     source, learned = " + ".join(sources), options.learned
-    vectors = Vectors() if options.vectors is None else options.vectors
-    options = replace(options, alone=len(sources) == 1, vectors=vectors)
+    lookup = empty_lookup() if options.lookup is None else options.lookup
+    options = replace(options, alone=len(sources) == 1, lookup=lookup)
     for one in SOURCES.ours().values():
         one.check([*map(Path, sources)], options)
     read = [_read_labelled(name, options) for name in sources]
@@ -169,20 +169,20 @@ def load_table(
     kind = _kind_of_items([frame for _, frame in rows], options, source)
     frame, cut = _joined(rows, kind, options)
     picture_info: dict[str, PictureInfo] = {}
-    frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=vectors)
+    frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=lookup)
     rejected = [*(one for some in read for one in some.rejected), *cut, *bad]
     filled = {rows[number][0] for number in frame["source"].unique()}
     empty = [name for name in sources if name not in filled]
-    if learned and len(rows) > 1 and empty and not vectors:
+    if learned and len(rows) > 1 and empty and not lookup:
         raise SecondhandError(
             f"--data {empty[0]}: no usable {kind} file in it{first_left_out(bad)}"
         )
     corrections = frame.iloc[:0]
     if learned:
-        frame, corrections, copies = apply_corrections(frame, vectors)
+        frame, corrections, copies = apply_corrections(frame, lookup)
         rejected += copies
     spans = frame[["path", "label", "start", "end"]]
-    frame, copies = drop_copies(frame, vectors=vectors, several_labels=not learned)
+    frame, copies = drop_copies(frame, lookup=lookup, several_labels=not learned)
     rejected += copies
     frame = frame.drop(columns=["source", LABELLED], errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
@@ -205,7 +205,7 @@ def load_table(
         corrections=corrections,
         background=frame.iloc[:0],
         picture_info=picture_info,
-        vectors=vectors,
+        lookup=lookup,
         spans=spans,
     )
 
@@ -228,7 +228,7 @@ def load_unknown(
     ----------
     source : a folder (the names of its subfolders are ignored), a table with the column ``path``, or
         ``demo:NAME``.
-    options : how it is read; their ``kind`` is that of the known items. Embeddings are added to their ``vectors``.
+    options : how it is read; their ``kind`` is that of the known items. What is looked up is added to their ``lookup``.
     known_items : the items of the run with their splits; copies of them are dropped.
     flag : flag to name in errors.
     check, picture_info : as in `usable_rows`.
@@ -242,7 +242,7 @@ def load_unknown(
     SecondhandError : there is no such folder or file, or no usable file in it.
     """
     frame, rejected = load_unlabelled(source, options, flag, check=check, picture_info=picture_info)
-    frame, copies = drop_copies(frame, known_items, options.vectors)
+    frame, copies = drop_copies(frame, known_items, options.lookup)
     rejected += copies
     if frame.empty:
         kind = options.kind
@@ -274,7 +274,7 @@ def load_unlabelled(
     frame, short = with_parts(read.frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
     picture_info = {} if picture_info is None else picture_info
-    frame, bad = usable_rows(frame, kind, picture_info, check=check, vectors=options.vectors)
+    frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=options.lookup)
     return frame, [*read.rejected, *short, *bad]
 
 
@@ -313,7 +313,7 @@ def _kind_of_items(rows: Sequence[pd.DataFrame], options: ReadOptions, source: s
     SecondhandError : there is no such kind, or no item of it.
     """
     kind = options.kind
-    if options.vectors:
+    if options.lookup:
         if kind not in ("auto", unopened_kind().name):
             raise SecondhandError(
                 f"--data {source} holds embeddings, not files of kind {kind}. Name files of that kind"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from datasets.core.file_state import FileState
+    from datasets.core.lookup import Lookup
     from datasets.core.recorded import Recorded
     from datasets.images.exif import CaptureTime
     from datasets.spectrograms.settings import SpectrogramSettings
@@ -66,7 +67,7 @@ class Kind:
     silence : words for what too quiet a file is below; "" if none is too quiet.
     drawings : word for the drawn pictures.
     media : main type of the files' media type: image, audio; "" for others.
-    opened : False for items whose embeddings are looked up: their files are not opened.
+    lookup : makes an empty `Lookup`, for items that are looked up; their files are not opened.
     recordings : they are recordings, in which calls have a start and an end, and two may sound at once.
     mel : they are drawn as mel spectrograms, which networks trained on sound take.
     gps : their moments are GPS times; a file without one shows its loudest.
@@ -91,11 +92,16 @@ class Kind:
     silence: str = ""
     drawings: str = "pictures"
     media: str = ""
-    opened: bool = True
+    lookup: Callable[[], Lookup] | None = None
     recordings: bool = False
     mel: bool = False
     gps: bool = False
     in_windows: bool = False
+
+    @property
+    def opened(self) -> bool:
+        """Whether files are opened, instead of their items being looked up."""
+        return self.lookup is None
 
     @property
     def photo(self) -> bool:
@@ -144,6 +150,13 @@ def kind_of_input(spectrogram: Mapping[str, Any] | None, embeddings_of: str) -> 
 def unopened_kind() -> Kind:
     """The kind of items whose embeddings are looked up."""
     return KINDS["embedding"]
+
+
+def empty_lookup() -> Lookup:
+    """A lookup without an item."""
+    make = unopened_kind().lookup
+    assert make is not None
+    return make()
 
 
 def spectrogram_from_dict(data: object) -> SpectrogramSettings:

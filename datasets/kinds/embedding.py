@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from datasets.core.lookup import Lookup
 from datasets.kinds.base import KINDS, Kind
+
+
+def _no_embeddings() -> Lookup:
+    from datasets.embeddings.vectors import Vectors
+
+    return Vectors()
+
 
 KINDS.add(
     Kind(
@@ -12,6 +20,6 @@ KINDS.add(
         parts=("start", "end", "gps"),
         one_view="embeddings, which are no pictures",
         timeless="embeddings, which name their times",
-        opened=False,
+        lookup=_no_embeddings,
     )
 )

@@ -30,7 +30,6 @@ from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
 
 if TYPE_CHECKING:
-    from datasets.embeddings.vectors import Vectors
     from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.settings import SpectrogramSettings
 
@@ -195,24 +194,6 @@ class SpectrogramBlock(TransformBlock):
                 Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
             ],
         )
-
-
-class OpenVector(Transform):
-    """Looks up the embedding of an item."""
-
-    def __init__(self, vectors: Vectors) -> None:
-        super().__init__()
-        self.vectors = vectors
-
-    def encodes(self, item: LabelledItem) -> torch.Tensor:
-        return torch.from_numpy(self.vectors[item.part])
-
-
-class VectorBlock(TransformBlock):
-    """Block for embeddings, float32 [bs, width], as they are."""
-
-    def __init__(self, vectors: Vectors) -> None:
-        super().__init__(type_tfms=[OpenVector(vectors)])
 
 
 def _targets_of_item(classes: Sequence[str], item: LabelledItem) -> list[float]:

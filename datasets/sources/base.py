@@ -15,7 +15,7 @@ from datasets.items.labels import MULTI
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.embeddings.vectors import Vectors
+    from datasets.core.lookup import Lookup
 
 
 class Rows(NamedTuple):
@@ -52,7 +52,7 @@ class ReadOptions:
         0/1 columns, one per class, as text with commas or a list. None: one label per item.
     warm_start : the label column may be inherited from the model that the run continues from.
     alone : no other source of the call may have the labels.
-    vectors : takes the embeddings of a source that holds some; None if there can be none.
+    lookup : takes what a source holds instead of files, such as embeddings; None if there can be none.
     settings : the settings of the call by name, from which a format takes its own.
     """
 
@@ -63,7 +63,7 @@ class ReadOptions:
     labels: str | Sequence[str] | None = None
     warm_start: bool = False
     alone: bool = True
-    vectors: Vectors | None = None
+    lookup: Lookup | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.lookup import Lookup
 from datasets.core.scanning import files_below, walk
 from datasets.embeddings.reading import has_embeddings, read_embeddings
 from datasets.embeddings.vectors import Vectors
@@ -32,9 +33,9 @@ NEEDED = (
 
 
 def add_embeddings(
-    files: Iterable[str], vectors: Vectors, *, resolve: bool = False
+    files: Iterable[str], lookup: Lookup, *, resolve: bool = False
 ) -> list[Rejected]:
-    """Add the embeddings of files, labelled or not, to ``vectors``; return the files that cannot be read.
+    """Add the embeddings of files, labelled or not, to those of a ``lookup``; return the files that cannot be read.
 
     Parameters
     ----------
@@ -49,22 +50,21 @@ def add_embeddings(
         try:
             if not has_embeddings(Path(file)):
                 raise BadFile(file, f"holds no embeddings: {NEEDED}")
-            options = ReadOptions(label=UNKNOWN, vectors=vectors)
-            _read_file(Path(file), options, vectors, resolve=resolve)
+            _read_file(Path(file), ReadOptions(label=UNKNOWN), lookup, resolve=resolve)
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
-    if not vectors:
+    if not lookup:
         raise SecondhandError(f"{rejected[0]}. No other file with embeddings was named")
     return rejected
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
     """Labelled items; all embeddings are added to those of the options."""
-    assert options.vectors is not None
-    return (_read_folder if path.is_dir() else _read_file)(path, options, options.vectors)
+    assert options.lookup is not None
+    return (_read_folder if path.is_dir() else _read_file)(path, options, options.lookup)
 
 
-def _read_file(path: Path, options: ReadOptions, vectors: Vectors, *, resolve: bool = True) -> Rows:
+def _read_file(path: Path, options: ReadOptions, lookup: Lookup, *, resolve: bool = True) -> Rows:
     """Labelled rows of a file. Rows without a label are rejected if no other source may have their labels."""
     content = read_embeddings(path)
     cells = content.cells
@@ -72,7 +72,8 @@ def _read_file(path: Path, options: ReadOptions, vectors: Vectors, *, resolve: b
         cells = cells.rename(columns={"at": "gps"})
     rows, rejected, *_ = read_rows(path, ReadOptions(label=UNKNOWN), cells=cells, resolve=resolve)
     rows, short = with_parts(rows, unopened_kind().name, str(path))
-    rows, unusable = vectors.add(path, content, rows)
+    assert isinstance(lookup, Vectors)
+    rows, unusable = lookup.add(path, content, rows)
     rejected += short + unusable
     if options.label:
         return Rows(rows, rejected)
@@ -90,7 +91,7 @@ def _read_file(path: Path, options: ReadOptions, vectors: Vectors, *, resolve: b
     return Rows(labelled.loc[labelled.index.intersection(rows.index)], rejected)
 
 
-def _read_folder(folder: Path, options: ReadOptions, vectors: Vectors) -> Rows:
+def _read_folder(folder: Path, options: ReadOptions, lookup: Lookup) -> Rows:
     """Rows of the files of embeddings in a folder, labelled by class folder unless the options name a label."""
     if options.label:
         files, rejected = files_below(folder)
@@ -103,7 +104,7 @@ def _read_folder(folder: Path, options: ReadOptions, vectors: Vectors) -> Rows:
             rejected.append(Rejected(file, "holds no embeddings"))
             continue
         try:
-            rows, bad = _read_file(Path(file), replace(options, label=name), vectors)[:2]
+            rows, bad = _read_file(Path(file), replace(options, label=name), lookup)[:2]
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
             continue
@@ -115,7 +116,7 @@ def _read_folder(folder: Path, options: ReadOptions, vectors: Vectors) -> Rows:
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
-    if options.vectors is None or not path.exists():
+    if options.lookup is None or not path.exists():
         return False
     return has_embeddings(path) or (path.is_dir() and _is_of_embeddings(path))
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft
 
 from datasets.sources.seeded import check_class, write_seeded
 from datasets.strain.files import Strain, read_strain
@@ -63,6 +62,8 @@ def first_density(frequency: ArrayLike) -> Floats:
 
 def optimal_snr(waveform: ArrayLike, rate: float, density: ArrayLike) -> float:
     """Optimal signal-to-noise ratio of a waveform [samples] in noise of one-sided density [samples // 2 + 1]."""
+    from scipy import fft
+
     h = np.asarray(waveform, dtype=np.float64)
     power = np.abs(fft.rfft(h) / rate) ** 2 / np.asarray(density)
     band = fft.rfftfreq(h.size, 1 / rate) >= _LOWEST
@@ -232,6 +233,8 @@ def simulate(
     ------
     SecondhandError : an unknown class.
     """
+    from scipy import fft
+
     check_class(label, CLASSES)
     rng = np.random.default_rng(rng)
     if noise is None:
@@ -260,6 +263,8 @@ def simulate(
 @lru_cache(maxsize=4)
 def _curves(samples: int, rate: float) -> tuple[Floats, Floats]:
     """`detector_density` and `first_density` at the FFT bins."""
+    from scipy import fft
+
     frequency = fft.rfftfreq(samples, 1 / rate)
     return detector_density(frequency), first_density(frequency)
 

@@ -41,7 +41,7 @@ from learners.uncertainty.scores.base import normalise
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from datasets.embeddings.vectors import Vectors
+    from datasets.core.lookup import Lookup
 
 #: Number of rows that are read and searched at once; 21 MB at 1280 features.
 ROWS = 8192
@@ -440,13 +440,13 @@ def nameable(files: Iterable[FileOrPart], rejected: list[Rejected]) -> Iterator[
 
 
 def nearest_items(
-    vectors: Vectors, example: str, *, top: int = 20, at: float | None = None
+    lookup: Lookup, example: str, *, top: int = 20, at: float | None = None
 ) -> list[Match]:
     """The embeddings that are most similar to an example's by their cosine, best first; not those of the example.
 
     Parameters
     ----------
-    example : path of an item, as ``vectors`` has it. If it has several, that with the most similar one counts.
+    example : path of an item, as ``lookup`` has it. If it has several, that with the most similar one counts.
     at : a second, or GPS time, within the item of the example.
 
     Raises
@@ -456,9 +456,9 @@ def nearest_items(
     if top < 1:
         raise SecondhandError(f"--top {top}: expected at least 1")
     wanted, queries, others = Part(example, at=at), [], []
-    for part in vectors.parts():
+    for part in lookup.parts():
         with suppress(BadFile):  # an embedding of NaN is listed where it is read
-            vector = normalise(vectors[part][None])[0]
+            vector = normalise(lookup[part][None])[0]
             if part.path != example:
                 others.append((part, vector))
             elif at is None or _overlap(part, wanted):
@@ -466,7 +466,7 @@ def nearest_items(
     if not queries:
         moment = "" if at is None else f" at {at:g} s"
         raise SecondhandError(
-            f"{example}{moment} is none of the {len(vectors)} items with embeddings. Name one as their column path does"
+            f"{example}{moment} is none of the {len(lookup)} items with embeddings. Name one as their column path does"
         )
     columns = np.stack(queries).T
     matches = [Match(part, min(float((vector @ columns).max()), 1.0)) for part, vector in others]

@@ -125,8 +125,8 @@ def pool_of(
     files = some_files(paths, predictor.kind, skipped)
     if KINDS[predictor.kind].opened:
         return files, []
-    rejected = add_embeddings(files, predictor.vectors, resolve=True)
-    return predictor.vectors.parts(), rejected
+    rejected = add_embeddings(files, predictor.lookup, resolve=True)
+    return predictor.lookup.parts(), rejected
 
 
 def suggest(

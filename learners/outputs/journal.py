@@ -2,7 +2,7 @@
 
 The journal ``OUT.part`` holds JSON lines (`learners.outputs.jsonl`): first what the call was, then a line for each
 prediction, with the `FileState` of its file as ``state``. An empty line ends a round
-(`learners.inference.predictor.ROUND`), which is on the disk before the next one begins; lines after the last end were
+(`learners.inference.decoding.ROUND`), which is on the disk before the next one begins; lines after the last end were
 cut off by a kill, and their files are predicted again. A line with only a number revokes the prediction of that
 number, whose file has changed. The output at ``OUT`` is written from the journal at the end, so it is complete and does
 not depend on interruptions.

@@ -34,7 +34,7 @@ def write_line(
 
 
 def read_line(line: str) -> tuple[Prediction, dict[str, Any]]:
-    """The prediction of a line without hidden fields, and what there is more.
+    """The prediction of a line without hidden fields, and all values of the line by name.
 
     Raises
     ------
@@ -58,29 +58,17 @@ def _to_json(prediction: Prediction, hidden: Collection[str]) -> dict[str, objec
     }
 
 
-def _from_json(values: dict[str, Any]) -> Prediction:
-    """The prediction whose fields are taken out of ``values``."""
-    take = values.pop
-
-    def number(name: str) -> float:
-        value = take(name)
-        return NAN if value is None else value
-
-    box = take("box")
-    return Prediction(
-        Part(take("path"), take("start"), take("end"), take("at"), box and Box(**box)),
-        label=take("label"),
-        best=take("best"),
-        probability=number("probability"),
-        reason=Reason.of(take("reason")),
-        top=[(name, p) for name, p in take("top")],
-        distance_p=number("distance_p"),
-        windows=tuple(map(_from_json, take("windows"))),
-        known=number("known"),
-        branch=tuple((name, p) for name, p in take("branch")),
-        detection=number("detection"),
-        offset=number("offset"),
-    )
+def _from_json(values: Mapping[str, Any]) -> Prediction:
+    of_part, box = {name: values[name] for name in Part._fields}, values["box"]
+    fields = {name: values[name] for name in Prediction._fields if name != "part"}
+    numbers = {name: NAN for name, value in fields.items() if value is None}
+    others = {
+        "reason": Reason.of(fields["reason"]),
+        "top": [*map(tuple, fields["top"])],
+        "windows": tuple(map(_from_json, fields["windows"])),
+        "branch": tuple(map(tuple, fields["branch"])),
+    }
+    return Prediction(Part(**of_part | {"box": box and Box(**box)}), **fields | numbers | others)
 
 
 OUTPUTS.add(Output("jsonl", as_text(write_jsonl), lists_classes=True))

@@ -24,8 +24,8 @@ from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files, some_files
 from learners.inference.cluster import model_digest
+from learners.inference.decoding import group_by_round
 from learners.inference.predictions import Prediction
-from learners.inference.predictor import group_by_round
 from learners.outputs.journal import Journal, journal_file
 from learners.predictions.boxes import with_detections
 from learners.predictions.provenance import check_record
@@ -154,11 +154,11 @@ def _predict_embeddings(
         )
     from datasets.sources.embeddings import add_embeddings  # with pandas
 
-    rejected = add_embeddings(files, predictor.vectors)
+    rejected = add_embeddings(files, predictor.lookup)
     for item in rejected:
         print(f"{item.path}: {item.reason}", file=sys.stderr)
     tally = Tally(None)
-    sources = predictor.vectors.parts()
+    sources = predictor.lookup.parts()
     predictions = predictor.predict(sources, bs=max(settings.bs, EMBEDDINGS))
     counted = progress.counted(predictions, "Predicting", len(sources), "items")
     output.write(tally(counted), shape, settings.out)

@@ -31,7 +31,8 @@ from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
 from learners.files.checked import jsonable
 from learners.files.lock import check_replaceable
-from learners.inference.predictor import Predictor, vectors_for
+from learners.inference.predictor import Predictor
+from learners.inference.vectors import vectors_for
 from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
@@ -78,7 +79,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     bundle = load_for_evaluation(settings)
     task = task_of(bundle)
     table, lines = items_of(bundle, task, settings)
-    predictor = Predictor(bundle, device=settings.device, vectors=table.vectors)
+    predictor = Predictor(bundle, device=settings.device, lookup=table.lookup)
     evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
     all_predictions = evaluation.predictions
     evaluation, rejected = _without_bad(evaluation)
@@ -136,15 +137,15 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     task_of(bundle).check_unlabelled()
     confidence = bundle.decider
     kind = _kind(bundle, settings.kind)
-    vectors = vectors_for(bundle)
-    options = ReadOptions(kind=kind, vectors=vectors, settings=vars(settings))
+    lookup = vectors_for(bundle)
+    options = ReadOptions(kind=kind, lookup=lookup, settings=vars(settings))
     frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
-    frame, copies = drop_copies(frame, vectors=vectors)
+    frame, copies = drop_copies(frame, lookup=lookup)
     table = ItemTable(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
     if frame.empty:
         raise _no_files_error(table)
     log.info("Data: %s, %d files", settings.data, len(frame))
-    predictor = Predictor(bundle, device=settings.device, vectors=vectors)
+    predictor = Predictor(bundle, device=settings.device, lookup=lookup)
     evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
     all_predictions = evaluation.predictions.drop(columns=["truth", "split"])
     evaluation, rejected_later = _without_bad(evaluation)
@@ -215,7 +216,7 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
         learned=False,
         label_column=settings.label_column,
         labels=None if settings.events and columns == MULTI else columns,
-        vectors=vectors_for(bundle),
+        lookup=vectors_for(bundle),
         settings=(bundle.spectrogram or {}) | vars(settings),
     )
     # Unreadable files get a prediction "bad file" instead of being left out.
@@ -247,7 +248,7 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
     lines += task.match_labels(table, bundle.classes, columns)
     if unknown:
         known_and_unknown = pd.concat([table.frame, table.unknown_items])
-        options = replace(options, vectors=table.vectors)
+        options = replace(options, lookup=table.lookup)
         ood, rejected = load_unknown(unknown, options, known_and_unknown, check=False)
         table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
         table.rejected += rejected

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from datasets.core import progress
-from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.options import flag
+from datasets.core.errors import Rejected
 from datasets.core.part import Box
-from datasets.embeddings.vectors import Vectors
 from datasets.images.decoded import DecodedPictures
 from datasets.items.preparing import Loaded, read_items, render_items
 from datasets.items.settings import DataSettings, SignalSettings
@@ -29,12 +27,12 @@ from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
 from learners.backbones.hub import mel_of
-from learners.backbones.spec import EMBEDDING
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
 from learners.machine import keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import tta_views_for
+from learners.runs.embedded import settings_for_embeddings
 from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
 from learners.runs.resize import resize_of
 from learners.runs.warm_start import apply_warm_start
@@ -83,8 +81,8 @@ class Run:
         """Predictor of the model, built at first use. Only the first of several processes uses it."""
         from learners.inference.predictor import Predictor
 
-        device, vectors = self.settings.speed.device, self.items.table.vectors
-        return Predictor(self.bundle, device=device, decoded=self.decoded, vectors=vectors)
+        device, lookup = self.settings.speed.device, self.items.table.lookup
+        return Predictor(self.bundle, device=device, decoded=self.decoded, lookup=lookup)
 
     @cached_property
     def decoded(self) -> DecodedPictures:
@@ -133,7 +131,7 @@ def prepare(
         table = distributed.first_process_value(lambda: read_items(data, signal, seed))
     kind, selection = table.kind, None
     if not KINDS[kind].opened:
-        settings = _settings_for_embeddings(settings, typed, table.vectors)
+        settings = settings_for_embeddings(settings, typed, table.lookup)
     elif origin is None:
         settings = settings.but(resize=resize_of(table, settings.network.resize))
         comparable = task.exclusive and not signal.of(kind)
@@ -185,40 +183,6 @@ def prepare(
     )
 
 
-def _settings_for_embeddings(
-    settings: Settings, typed: Mapping[str, Any] | None, vectors: Vectors
-) -> Settings:
-    """The settings of a training on embeddings: with their network, of which only the head is trained.
-
-    Parameters
-    ----------
-    typed : settings that the user chose. Default: those that differ from their default values.
-
-    Raises
-    ------
-    SecondhandError : chosen settings need a body, or files to open; the message names all of them.
-    """
-    flat, defaults = settings.flat(), Settings().flat()
-    typed = settings.chosen() if typed is None else typed
-    fixed = {"backbone": EMBEDDING + vectors.network, "size": vectors.width, "epochs": 0}
-    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "from")
-    wrong = [
-        f"{flag(name)} {flat[name]}"
-        for name in meaningless
-        if name in typed and flat[name] not in (defaults[name], fixed.get(name))
-    ]
-    if typed.get("epochs") == defaults["epochs"]:
-        wrong.append(f"--epochs {defaults['epochs']}")
-    if wrong:
-        raise SecondhandError(
-            f"{', '.join(wrong)}: embeddings of {vectors.network} have no body to train and no files to open; only a "
-            "head is trained. Leave these flags out. To learn from more labels, name all files as --data"
-        )
-    train = replace(settings.train, epochs=0)
-    network = replace(settings.network, backbone=str(fixed["backbone"]), size=vectors.width)
-    return replace(settings, train=train, network=network)
-
-
 def _select_backbone(
     folder: Path, table: ItemTable, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
@@ -254,7 +218,7 @@ def load_items(
     others = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
     tables = {"items.csv": items, "background.csv": table.background}
     if not KINDS[table.kind].opened:  # the items' own files are not opened
-        record_inputs(folder, tables, [*table.vectors.files, *others], opened=False)
+        record_inputs(folder, tables, [*table.lookup.files, *others], opened=False)
     else:
         states = {path: look.state for path, look in table.picture_info.items()}
         record_inputs(folder, tables, others, states)

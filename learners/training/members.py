@@ -35,9 +35,9 @@ from datasets.loaders.blocks import (
     PictureBlock,
     SignalAugmentation,
     SpectrogramBlock,
-    VectorBlock,
     dataloaders,
 )
+from datasets.loaders.vectors import VectorBlock
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones.building import (
@@ -295,7 +295,7 @@ def _build_loaders(
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
     workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
     if not KINDS[items.table.kind].opened:
-        block, workers = VectorBlock(items.table.vectors), 0
+        block, workers = VectorBlock(items.table.lookup), 0
     elif items.spectrogram is None:
         augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength

@@ -27,8 +27,8 @@ from app.api import routes
 from app.server import sweep
 from app.serving import Limits, Served, Site, Traffic
 from datasets.core.errors import SecondhandError
-from learners.inference.predictions import FIELDS
-from learners.inference.predictor import Prediction, Predictor
+from learners.inference.predictions import FIELDS, Prediction
+from learners.inference.predictor import Predictor
 from tests.app.conftest import LIMITS
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.pictures import write_pictures

@@ -27,8 +27,7 @@ from app.views import (
 )
 from datasets.core.part import Part
 from learners.cli.settings import ConfidenceSettings
-from learners.inference.predictions import FIELDS
-from learners.inference.predictor import Prediction
+from learners.inference.predictions import FIELDS, Prediction
 from learners.templates import percent
 from learners.uncertainty.arrays import Outputs
 from learners.uncertainty.calibrators import Temperature

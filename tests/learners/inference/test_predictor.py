@@ -19,7 +19,8 @@ from datasets.images import boxes
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
 from learners.backbones.building import NetworkSpec, build
-from learners.inference.predictor import Prediction, Predictor
+from learners.inference.predictions import Prediction
+from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle
 from tests.learners.confidences import settings

@@ -12,8 +12,9 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from learners.cli import console
+from learners.inference.decoding import group_by_round
 from learners.inference.predictions import Prediction
-from learners.inference.predictor import Predictor, group_by_round
+from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from learners.outputs.base import OUTPUTS
 from learners.outputs.journal import Journal
@@ -58,7 +59,7 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
     kind, models, files, tmp_path, monkeypatch
 ):
     """In the header, a line, between two lines of a round, at the end of a round or of the job."""
-    monkeypatch.setattr("learners.inference.predictor.ROUND", 1)
+    monkeypatch.setattr("learners.inference.decoding.ROUND", 1)
     lengths = []
     monkeypatch.setattr(Journal, "finish", lambda self: lengths.append(self.file.read_bytes()))
     call = [str(models / kind), str(files), "--bs", "3", "--workers", "1", "--out"]
@@ -88,7 +89,7 @@ def test_wherever_it_is_cut_off_the_same_command_ends_with_the_same_file(
 
 def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch):
     """They agree to the last bit: rounds end with recordings, in the middle of a batch."""
-    monkeypatch.setattr("learners.inference.predictor.ROUND", 2)
+    monkeypatch.setattr("learners.inference.decoding.ROUND", 2)
     names = [str(files / f"{n}.wav") for n in range(5)] * 2
     predictor = Predictor(models / "sound")
     rounds = [*group_by_round(predictor.predict(names, bs=3), 3)]
@@ -149,7 +150,7 @@ def test_another_question_is_an_error_that_names_the_difference(models, files, t
 def test_a_full_disk_stops_it_in_order_and_with_room_it_goes_on(
     models, files, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("learners.inference.predictor.ROUND", 1)
+    monkeypatch.setattr("learners.inference.decoding.ROUND", 1)
     out = tmp_path / "answers.csv"
     call = [str(models / "pictures"), str(files), "--bs", "4", "--out", str(out)]
     pending = [3]

@@ -1,0 +1,53 @@
+"""Embeddings of another network in the place of opened files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from datasets.core.errors import BadFile
+from datasets.core.lookup import Lookup
+from datasets.core.part import FileOrPart, Part, as_part
+from datasets.embeddings.vectors import Vectors
+from datasets.kinds.base import KINDS
+from learners.inference.decoding import Opened, Piece
+from learners.model.bundle import Bundle
+
+
+class VectorDecoder:
+    """Looks up embeddings, with the interface of `Decoder`."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
+
+    def open(self, file: FileOrPart) -> Opened:
+        try:
+            return self.lookup[as_part(file)]
+        except BadFile as error:
+            return error
+
+    def open_all(self, files: Iterable[FileOrPart], workers: int | None = None) -> Iterator[Opened]:
+        return map(self.open, files)
+
+    def batches(
+        self, files: Iterable[Part], bs: int, workers: int | None = None
+    ) -> Iterator[list[tuple[Piece, Opened]]]:
+        pieces = (Piece(number, file, file) for number, file in enumerate(files))
+        while batch := [(piece, self.open(piece.part)) for piece in islice(pieces, bs)]:
+            yield batch
+
+    def stored(self, part: Part) -> None:
+        return None
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def vectors_for(bundle: Bundle) -> Vectors:
+    """Empty embeddings, which take only those of the model's network."""
+    if KINDS[bundle.kind].opened:
+        return Vectors()
+    return Vectors(bundle.spec.embeddings_of, bundle.spec.size, "the model was trained on")
