@@ -51,10 +51,14 @@ def test_a_kind_without_settings_has_no_spectrogram() -> None:
 
 def comparisons(path: Path) -> Iterator[str]:
     """The comparisons, and look-ups in `KINDS`, in which a file names one of our kinds, or imports its module."""
+    named: list[ast.AST | None]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Compare):
             named = [one for part in (node.left, *node.comparators) for one in ast.walk(part)]
             of_kind = "kind" in ast.unparse(node)
+        elif isinstance(node, ast.Dict):  # a table of the kinds
+            keys = [one.value for one in node.keys if isinstance(one, ast.Constant)]
+            named, of_kind = [*node.keys], len(keys) > 1 and {*keys} <= {*OURS}
         elif isinstance(node, ast.Subscript) and "KINDS" in ast.unparse(node.value):
             named, of_kind = [node.slice], True
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("datasets.kinds"):
