@@ -93,6 +93,7 @@ FEATURES = {
             "datasets/images/boxes.py": "opens the box of a picture",
             "datasets/sources/coco.py": "a column of the format",
             "datasets/sources/megadetector.py": "the format",
+            "datasets/kinds/picture.py": "columns of the parts of a picture",
             "datasets/items/checks.py": "columns that tell two items of a file apart",
             "datasets/items/columns.py": "columns of a table",
             "datasets/items/settings.py": "its flag",

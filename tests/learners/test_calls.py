@@ -36,7 +36,6 @@ def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(t
         "triggers": call("strain", triggers="t.csv", strain="x"),
     }.items():
         assert of.name == name
-    assert call("of a package", "a.dat").name == "other"
     assert len(CALLS) == 7
 
 
