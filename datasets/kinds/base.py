@@ -99,7 +99,7 @@ class Kind:
     in_windows: bool = False
 
     def __post_init__(self) -> None:
-        if self.settings is self.lookup is self.look is None:
+        if not (self.settings or self.lookup or self.look):
             raise SecondhandError(
                 f"the kind {self.name!r} has no settings that say how it is drawn"
             )
