@@ -39,9 +39,9 @@ class DataSettings:
 
     data: str | list[str] = option(
         "",
-        "Labelled files: a folder with one folder per class, a table with the columns path,label, Raven or "
-        "Audacity tables, Camtrap DP, MegaDetector's JSON, embeddings of another network, demo:digits, or a public set "
-        "(python -m datasets.catalog). Several can be given; if two of them label the same file, the later label counts.",
+        "Labelled files: a folder with one folder per class, a table with the columns path,label, metadata.jsonl, Raven or "
+        "Audacity tables, Camtrap DP, the JSON of COCO or MegaDetector, embeddings of another network, demo:digits, or a "
+        "public set (python -m datasets.catalog). Several can be given; if two of them label the same file, the later label counts.",
         metavar="SOURCE",
     )
     label_column: str | None = option(
