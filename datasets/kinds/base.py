@@ -98,6 +98,12 @@ class Kind:
     gps: bool = False
     in_windows: bool = False
 
+    def __post_init__(self) -> None:
+        if not (self.settings or self.lookup or self.look):
+            raise SecondhandError(
+                f"the kind {self.name!r} has no settings that say how it is drawn"
+            )
+
     @property
     def opened(self) -> bool:
         """Whether files are opened, instead of their items being looked up."""

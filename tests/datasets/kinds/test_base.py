@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.kinds.base import KINDS, find_kind, kind_of, spectrogram_from_dict
+from datasets.kinds.base import KINDS, Kind, find_kind, kind_of, spectrogram_from_dict
 
 ROOT = Path(__file__).parents[3]
 OURS = ("embedding", "picture", "sound", "strain")
@@ -47,6 +47,11 @@ def test_the_four_are_registered_and_sent_to_other_processes() -> None:
 def test_a_kind_without_settings_has_no_spectrogram() -> None:
     with pytest.raises(SecondhandError, match=r"kind='picture' \(must be one of sound, strain\)"):
         spectrogram_from_dict({"kind": "picture", "renderer": 1})
+
+
+def test_a_kind_must_be_drawn_or_looked_at() -> None:
+    with pytest.raises(SecondhandError, match="'film' has no settings"):
+        Kind(name="film", suffixes=(".mp4",))
 
 
 def comparisons(path: Path) -> Iterator[str]:
