@@ -18,7 +18,7 @@ from app.views import Rule
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from tests.datasets.images.test_capture_time import photo
-from tests.learners.inference.test_bursts import CLASSES, frame
+from tests.learners.cameras.test_bursts import CLASSES, frame
 
 
 @pytest.fixture
