@@ -19,10 +19,10 @@ from app.training import CHOICES, Status, Training, shown_command
 from app.views import note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.images.opening import open_picture
+from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from datasets.items.rendering import infer_spectrogram
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.table import ItemTable
 from datasets.items.table import summary as left_out
 from datasets.kinds.base import KINDS
 from learners.report.galleries import page_picture
@@ -77,7 +77,7 @@ def look_at(data: Path) -> Look:
     )  # fmt: skip
 
 
-def _examples(table: ItemTable) -> dict[str, str]:
+def _examples(table: Items) -> dict[str, str]:
     spectrogram = None
     first = table.frame.groupby("label")["path"].first().head(EXAMPLES)
     if not KINDS[table.kind].photo:

@@ -10,18 +10,18 @@ from datasets.cameras.clock import Clock, is_zoned, iso
 from datasets.cameras.deployments import read_deployments
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.recorded import iso_time
+from datasets.items.items import Items
 from datasets.items.labels import names_of
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.settings import DataSettings
 from datasets.items.splits import are_named, groups_from_names
-from datasets.items.table import ItemTable
 
 #: Fraction of the items, the last ones, that ``--split-by time`` tests on.
 TESTED = 0.2
 BY_DEPLOYMENT = "deployment"
 
 
-def set_clock(table: ItemTable, data: DataSettings) -> None:
+def set_clock(table: Items, data: DataSettings) -> None:
     """Give a table the clock of its files, with ``--deployments`` and the events that the data name.
 
     Raises
@@ -35,13 +35,13 @@ def set_clock(table: ItemTable, data: DataSettings) -> None:
     table.clock.sequences = dict(zip(named["path"], named["sequence"], strict=True))
 
 
-def clock_remarks(table: ItemTable, data: DataSettings) -> list[str]:
+def clock_remarks(table: Items, data: DataSettings) -> list[str]:
     """Sentences on times and places that are missing or contradictory, if groups or splits follow them."""
     follows = data.split_by is not None or data.group_by == BY_DEPLOYMENT
     return table.clock.remarks() if follows else []
 
 
-def named_groups(table: ItemTable, data: DataSettings) -> pd.DataFrame:
+def named_groups(table: Items, data: DataSettings) -> pd.DataFrame:
     """The items with the groups of ``--group-by``: their deployments, or what a pattern finds in their names."""
     if data.group_by == BY_DEPLOYMENT:
         return add_deployments(table.frame, table.clock)
@@ -71,7 +71,7 @@ def add_deployments(frame: pd.DataFrame, clock: Clock) -> pd.DataFrame:
     return frame
 
 
-def hold_out_later(table: ItemTable) -> None:
+def hold_out_later(table: Items) -> None:
     """Make the last `TESTED` of the items, by time, the test split, for ``--split-by time``.
 
     Items of an earlier run keep their splits. Times without a zone are taken as UTC. The later items of a group that

@@ -12,9 +12,10 @@ import pandas as pd
 from datasets.cameras.recorded import named_groups
 from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.items.grouping import group_duplicates
+from datasets.items.items import Items
 from datasets.items.rehearsal import background_file, split, unchanged_items
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.table import ItemTable, load_unknown
+from datasets.items.table import load_unknown
 from datasets.sources.base import ReadOptions
 
 log = logging.getLogger(__name__)
@@ -23,9 +24,7 @@ log = logging.getLogger(__name__)
 LEAST_BACKGROUND, LEAST_BACKGROUND_FILES = 5, 3
 
 
-def load_background(
-    table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
-) -> None:
+def load_background(table: Items, data: DataSettings, signal: SignalSettings, seed: int) -> None:
     """Add the files of ``--background`` to the table, with a split of their own.
 
     The splits and folds of the known items do not change. There is no test split: held-out background
@@ -83,7 +82,7 @@ def as_one_class(
 
 
 def items_of_no_class(
-    source: str, table: ItemTable, data: DataSettings, flag: str
+    source: str, table: Items, data: DataSettings, flag: str
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Items of a ``source`` of no known class, as `load_unknown`, without copies of those in the table."""
     return load_unknown(

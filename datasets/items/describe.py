@@ -16,11 +16,12 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import counted, one_line
 from datasets.images.exif import GAP_MINUTES
 from datasets.items.facts import NearDuplicates, Sessions
+from datasets.items.items import Items
 from datasets.items.labels import label_counts
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.settings import DataSettings
 from datasets.items.splits import SPLITS, are_named
-from datasets.items.table import ItemTable, summary
+from datasets.items.table import summary
 
 #: Largest number of classes that the table of classes and splits lists by name.
 LISTED = 12
@@ -84,7 +85,7 @@ def sessions_found(found: Sessions) -> Line:
     )
 
 
-def overview(table: ItemTable, windows: int) -> Iterator[Line]:
+def overview(table: Items, windows: int) -> Iterator[Line]:
     """Lines for the log on the data: classes by splits, unknown classes, background, what was left out."""
     for line in described(table, windows):
         yield logging.INFO, line
@@ -96,7 +97,7 @@ def overview(table: ItemTable, windows: int) -> Iterator[Line]:
         yield logging.WARNING, "\n".join(lines)
 
 
-def described(table: ItemTable, windows: int = 0) -> list[str]:
+def described(table: Items, windows: int = 0) -> list[str]:
     """Lines of a small table of the items: a row for each class, a column for each split.
 
     Parameters
@@ -130,7 +131,7 @@ def described(table: ItemTable, windows: int = 0) -> list[str]:
     return [head, *(f"  {line}" for line in [*lines, *extra])]
 
 
-def protocol_of(table: ItemTable, unsplit: pd.DataFrame, data: DataSettings) -> str:
+def protocol_of(table: Items, unsplit: pd.DataFrame, data: DataSettings) -> str:
     """Describe the evaluation protocol, as the text after "the figures rest on".
 
     Parameters
@@ -190,7 +191,7 @@ def divided_groups(frame: pd.DataFrame) -> str:
     return ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])])
 
 
-def _random_protocol(table: ItemTable, protocol: str, *, by_group: bool = False) -> str:
+def _random_protocol(table: Items, protocol: str, *, by_group: bool = False) -> str:
     """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
     texts = [protocol]
     shared = divided_groups(table.frame) if table.groups else ""

@@ -15,20 +15,18 @@ from datasets.images.opening import open_picture
 from datasets.items import describe
 from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.facts import NearDuplicates, Sessions
+from datasets.items.items import Items
 from datasets.items.rehearsal import check_splits, is_rehearsed
 from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import DETECTED_GROUP
-from datasets.items.table import ItemTable
 from datasets.kinds.base import KINDS
 from datasets.spectrograms.windows import cut_windows, render_rows
 
 log = logging.getLogger(__name__)
 
 
-def group_duplicates(
-    table: ItemTable, data: DataSettings, signal: SignalSettings, seed: int
-) -> None:
+def group_duplicates(table: Items, data: DataSettings, signal: SignalSettings, seed: int) -> None:
     """Give each cluster of near-duplicates a group, if the split is random and they are to be kept together.
 
     Groups that the data name stay: a cluster never merges two of them, because one pair of near-duplicates
@@ -73,7 +71,7 @@ def group_duplicates(
 
 
 def _group_sessions(
-    table: ItemTable, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
+    table: Items, free: pd.Series, clusters: pd.Series, data: DataSettings, seed: int
 ) -> None:
     """Give the photos of each capture session (by EXIF, else a sequence that the data name) and their near-duplicates
     one group.
@@ -119,7 +117,7 @@ def _next_number(groups: pd.Series) -> int:
 
 
 def _thumbnails(
-    table: ItemTable, frame: pd.DataFrame, signal: SignalSettings
+    table: Items, frame: pd.DataFrame, signal: SignalSettings
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Rows of the items, or of the windows of long recordings, and their thumbnails."""
     if KINDS[table.kind].photo:

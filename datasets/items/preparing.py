@@ -17,6 +17,7 @@ from datasets.core.errors import SecondhandError
 from datasets.items import describe
 from datasets.items.background import as_one_class, items_of_no_class, load_background
 from datasets.items.grouping import group_duplicates
+from datasets.items.items import Items
 from datasets.items.labels import MULTI, UNKNOWN
 from datasets.items.rehearsal import (
     check_groups,
@@ -33,7 +34,7 @@ from datasets.items.splits import (
     missing_split,
     split_remarks,
 )
-from datasets.items.table import ItemTable, load_table
+from datasets.items.table import load_table
 from datasets.kinds.base import KINDS
 from datasets.sources.base import ReadOptions
 from datasets.spectrograms.settings import SpectrogramSettings
@@ -52,7 +53,7 @@ class Loaded(NamedTuple):
     spectrogram : the spectrogram settings; None for pictures and embeddings.
     """
 
-    table: ItemTable
+    table: Items
     rows: pd.DataFrame
     spectrogram: SpectrogramSettings | None
 
@@ -68,7 +69,7 @@ class Loaded(NamedTuple):
         return known["place"].nunique() if "place" in known else len(known)
 
 
-def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTable:
+def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> Items:
     """Read the item table, split it, and add the files of unknown classes and of the background.
 
     Raises
@@ -100,7 +101,7 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> ItemTab
 
 
 def render_items(
-    table: ItemTable,
+    table: Items,
     data: DataSettings,
     signal: SignalSettings,
     seed: int,
@@ -152,7 +153,7 @@ def render_items(
     return Loaded(table, rows, spectrogram)
 
 
-def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> ItemTable:
+def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> Items:
     """Load the item table with its groups, including near-duplicates and capture sessions, without splits."""
     if not data.sources:
         raise SecondhandError(
@@ -199,7 +200,7 @@ def _log(lines: Iterable[describe.Line]) -> None:
 
 
 def _split_again(
-    table: ItemTable,
+    table: Items,
     unsplit: pd.DataFrame,
     planned: pd.DataFrame,
     why: str,

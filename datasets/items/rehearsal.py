@@ -20,10 +20,11 @@ import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FILE_STATES, FileState, is_same, states_of
+from datasets.items.items import Items
 from datasets.items.labels import drop_small_classes
 from datasets.items.settings import DataSettings
 from datasets.items.splits import SPLITS, assign_folds, assign_splits, fold_names, split_units
-from datasets.items.table import ItemTable, items_of_run
+from datasets.items.table import items_of_run
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def is_rehearsed(frame: pd.DataFrame) -> pd.Series:
     return frame.get(REHEARSED, pd.Series(False, index=frame.index)).astype(bool)
 
 
-def mark_rehearsed(table: ItemTable, file: Path, data: DataSettings, seed: int) -> None:
+def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> None:
     """Mark the items of the earlier run in the column `REHEARSED`, and drop a share of its training items.
 
     The share that stays is ``--rehearsal``. A class without a training item is dropped.

@@ -13,11 +13,11 @@ import pandas as pd
 from datasets.audio.band import label_limits, labelled_band, show_band
 from datasets.audio.settings import MelSettings, window_of
 from datasets.core.errors import Rejected, SecondhandError, counted
+from datasets.items.items import Items
 from datasets.items.labels import drop_small_classes
 from datasets.items.places import Spans, as_in_predictions, rest_of_recordings, vary_places
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import missing_split
-from datasets.items.table import ItemTable
 from datasets.kinds.base import KINDS
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.settings import SpectrogramSettings
@@ -53,7 +53,7 @@ def infer_spectrogram(
 
 
 def render_table(
-    table: ItemTable, spectrogram: SpectrogramSettings, signal: SignalSettings
+    table: Items, spectrogram: SpectrogramSettings, signal: SignalSettings
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Render all items; returns the windows of the known items and those of the background with their splits.
 
@@ -81,7 +81,7 @@ def render_table(
 
 
 def place_in_recordings(
-    table: ItemTable,
+    table: Items,
     rows: pd.DataFrame,
     spectrogram: SpectrogramSettings,
     data: DataSettings,

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from datasets.cameras.clock import TIME_AND_PLACE, Clock
 from datasets.core import progress
 from datasets.core.part import Box, parts_of
+from datasets.items.items import Items
 from datasets.items.labels import JOIN, UNKNOWN, targets_of
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
-from datasets.items.table import ItemTable
 from datasets.kinds.base import KINDS
 from learners.cameras.bursts import fit_event_threshold
 from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
@@ -164,7 +164,7 @@ def outputs_of_rows(
 
 
 def predict_held_out(
-    predictor: Predictor, table: ItemTable, bs: int, *, workers: int | None = None
+    predictor: Predictor, table: Items, bs: int, *, workers: int | None = None
 ) -> Evaluation:
     """Predictions for all held-out items, by the `Predictor` that users call."""
     rows = table.frame.loc[table.frame["split"].ne("train")]

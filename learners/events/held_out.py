@@ -13,8 +13,8 @@ import pandas as pd
 from datasets.audio.decode import probe
 from datasets.core import progress
 from datasets.core.part import Part
+from datasets.items.items import Items
 from datasets.items.labels import names_of
-from datasets.items.table import ItemTable
 from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
 from learners.events.counts import events_of, joined, matches, rate_limits
@@ -27,7 +27,7 @@ KEY = ["path", "start", "end"]
 MOST_WINDOWS = 3000
 
 
-def held_out_events(predictor: Predictor, table: ItemTable, bs: int) -> dict[str, Any] | None:
+def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, Any] | None:
     """Events found in held-out recordings, and false alarms an hour, with 95 % limits between recordings.
 
     Of a recording that is labelled completely all windows are predicted. Of another, those with a labelled span are,

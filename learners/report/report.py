@@ -16,8 +16,8 @@ from markupsafe import Markup
 from datasets.core.errors import Rejected
 from datasets.core.files import write_beside
 from datasets.items import describe
+from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
-from datasets.items.table import ItemTable
 from datasets.kinds.base import KINDS
 from learners.cli.result import held_out_events
 from learners.files.checked import jsonable
@@ -52,7 +52,7 @@ class Material(NamedTuple):
     kept : the kept weights, as ``checkpoint/best.json`` has them; None where that is not known.
     """
 
-    table: ItemTable
+    table: Items
     pictures: Pictures
     epochs: pd.DataFrame | None
     kept: dict[str, Any] | None = None
@@ -89,7 +89,7 @@ class Sections(NamedTuple):
 def write_report(
     folder: Path,
     predictor: Predictor,
-    table: ItemTable,
+    table: Items,
     sections: Callable[[Material], Sections],
     *,
     history: Path | None = None,
@@ -138,7 +138,7 @@ def write_report(
 
 
 def write_estimate(
-    folder: Path, bundle: Bundle, table: ItemTable, figures: Mapping[str, Any], *, command: str = ""
+    folder: Path, bundle: Bundle, table: Items, figures: Mapping[str, Any], *, command: str = ""
 ) -> Path:
     """Write the report of files without labels, beside ``report.json`` as `write_report` does.
 
@@ -162,7 +162,7 @@ def write_estimate(
 
 
 def write_events(
-    folder: Path, bundle: Bundle, table: ItemTable, figures: Mapping[str, Any], *, command: str = ""
+    folder: Path, bundle: Bundle, table: Items, figures: Mapping[str, Any], *, command: str = ""
 ) -> Path:
     """Write the report of events in long recordings, beside ``report.json`` as `write_report` does.
 
@@ -182,14 +182,14 @@ def write_events(
     )
 
 
-def _names_of(table: ItemTable) -> PathShortener:
+def _names_of(table: Items) -> PathShortener:
     """The names of the files of a table without the folders that they lie in."""
     rejected = [path for path, _ in table.rejected]
     parts = (table.frame, table.unknown_items, table.background)
     return PathShortener(table.source, *(part["path"] for part in parts), rejected)
 
 
-def _origin(bundle: Bundle, table: ItemTable, command: str | None) -> dict[str, Any]:
+def _origin(bundle: Bundle, table: Items, command: str | None) -> dict[str, Any]:
     """The files left out, how the model was made, and where it was evaluated; ``command`` is None for a training."""
     evaluated = {}
     if command is not None:
@@ -202,7 +202,7 @@ def _origin(bundle: Bundle, table: ItemTable, command: str | None) -> dict[str, 
 
 
 def _write(
-    folder: Path, template: str, table: ItemTable, content: Mapping[str, Any], **page: object
+    folder: Path, template: str, table: Items, content: Mapping[str, Any], **page: object
 ) -> Path:
     """Write ``report.json`` and the page with the same content, in which no path shows a folder of this disk.
 
@@ -236,7 +236,7 @@ def folds_page(
     return render("learners.report", "folds.html", title=f"{title}, cross-validated", **page)
 
 
-def class_counts(table: ItemTable) -> pd.DataFrame:
+def class_counts(table: Items) -> pd.DataFrame:
     """Items of each class in each split, those of unknown classes in their own row, and the sums."""
     frame = table.frame.assign(split=table.frame["split"].replace("", "all"))
     if len(table.unknown_items):
@@ -252,7 +252,7 @@ def class_counts(table: ItemTable) -> pd.DataFrame:
     return counts.rename_axis("class", axis=0).rename_axis(None, axis=1).reset_index()
 
 
-def facts(table: ItemTable) -> dict[str, str]:
+def facts(table: Items) -> dict[str, str]:
     """Facts about the files by name: kind, number, formats, sizes or durations."""
     frame = pd.concat([table.frame, table.unknown_items])
     paths = list(dict.fromkeys(frame["path"]))

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from datasets.core.part import Part
 from datasets.core.program import installed_commands
+from datasets.items.items import Items
 from datasets.items.labels import names_of
-from datasets.items.table import ItemTable
 from learners.cli.result import part_name
 from learners.evaluation.before_after import Changes
 from learners.evaluation.figures import all_figures
@@ -220,7 +220,7 @@ def _compared(changes: Changes) -> dict[str, Any]:
     }
 
 
-def _corrected(table: ItemTable) -> pd.DataFrame:
+def _corrected(table: Items) -> pd.DataFrame:
     """The labels that were corrected since an earlier training."""
     rows = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
     columns = ["file", "span", "labelled before", "label", "by"]
@@ -263,7 +263,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     return Sections("labels.html", figures, page, [])
 
 
-def label_counts(table: ItemTable) -> list[dict[str, Any]]:
+def label_counts(table: Items) -> list[dict[str, Any]]:
     """Files with each label in each split, and those without a label."""
     counts: Counter[tuple[str, str]] = Counter()
     for label, split in zip(table.frame["label"], table.frame["split"], strict=True):

@@ -23,9 +23,9 @@ from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
+from datasets.items.items import Items
 from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.splits import split_units, stratified_folds
-from datasets.items.table import ItemTable
 from datasets.kinds.base import KINDS
 from datasets.spectrograms.windows import cut_windows, render_rows
 from learners.backbones.building import build, native_size
@@ -94,7 +94,7 @@ class BackboneSelection:
 
 
 def select_backbone(
-    folder: Path, table: ItemTable, settings: Settings, device: str
+    folder: Path, table: Items, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
     """Return the settings with the chosen backbone, and the selection; a resumed run keeps its backbone.
 
@@ -112,7 +112,7 @@ def select_backbone(
     return settings.but(backbone=selection.chosen), selection
 
 
-def choose(table: ItemTable, settings: Settings, device: str) -> BackboneSelection:
+def choose(table: Items, settings: Settings, device: str) -> BackboneSelection:
     """Rank the candidates, log their results, and choose the one with the lowest NLL."""
     rows = _sample(_training_items(table), settings.train.seed)
     log.debug(
@@ -192,12 +192,12 @@ def _sample(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     return rows.loc[sorted(kept)].reset_index(drop=True)
 
 
-def _training_items(table: ItemTable) -> pd.DataFrame:
+def _training_items(table: Items) -> pd.DataFrame:
     return table.frame.loc[table.frame["split"].eq("train")]
 
 
 def _pictures(
-    name: str, rows: pd.DataFrame, table: ItemTable, settings: Settings
+    name: str, rows: pd.DataFrame, table: Items, settings: Settings
 ) -> tuple[list[Part], NDArray[np.int64]]:
     """Pictures of the items ``rows`` as this backbone is shown them, and for each the number of its item.
 
@@ -226,7 +226,7 @@ def _pictures(
 
 
 def _evaluate_candidate(
-    name: str, rows: pd.DataFrame, table: ItemTable, settings: Settings, device: str
+    name: str, rows: pd.DataFrame, table: Items, settings: Settings, device: str
 ) -> Candidate:
     """Cross-validate a linear probe on a backbone, and time the backbone.
 

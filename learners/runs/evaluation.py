@@ -20,8 +20,9 @@ from datasets.core.errors import Copy, Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
 from datasets.core.scanning import UNLISTED
 from datasets.items.checks import drop_contradictions, drop_copies
+from datasets.items.items import Items
 from datasets.items.labels import MULTI, UNKNOWN, names_of
-from datasets.items.table import ItemTable, load_table, load_unknown, load_unlabelled, summary
+from datasets.items.table import load_table, load_unknown, load_unlabelled, summary
 from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
 from learners.cli.result import confusions_of
@@ -141,7 +142,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     options = ReadOptions(kind=kind, lookup=lookup, settings=vars(settings))
     frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
     frame, copies = drop_copies(frame, lookup=lookup)
-    table = ItemTable(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
+    table = Items(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
     if frame.empty:
         raise _no_files_error(table)
     log.info("Data: %s, %d files", settings.data, len(frame))
@@ -166,7 +167,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     return EvaluationResult(Path(settings.out), jsonable(metrics), lines, unusable(table))
 
 
-def unusable(table: ItemTable) -> list[Rejected]:
+def unusable(table: Items) -> list[Rejected]:
     """The files that could not be used, and folders that could not be listed: see `EvaluationResult`."""
     return [
         item
@@ -191,7 +192,7 @@ def load_for_evaluation(settings: EvaluateSettings) -> Bundle:
 
 @contextmanager
 def write_folder(
-    settings: EvaluateSettings, table: ItemTable, all_predictions: pd.DataFrame
+    settings: EvaluateSettings, table: Items, all_predictions: pd.DataFrame
 ) -> Iterator[Path]:
     """A folder with the predictions and rejected files, which moves to ``out`` when the block ends."""
     if table.rejected:
@@ -204,7 +205,7 @@ def write_folder(
         yield folder
 
 
-def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[ItemTable, list[str]]:
+def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[Items, list[str]]:
     """Items in the split `HELD`, files of unknown classes, and notes on which items were used.
 
     Of events a row is one event: a label in a span, which may have several.
@@ -269,7 +270,7 @@ def _kind(bundle: Bundle, kind: str) -> str:
     return bundle.kind
 
 
-def _no_files_error(table: ItemTable) -> SecondhandError:
+def _no_files_error(table: Items) -> SecondhandError:
     kind, rejected = table.kind, table.rejected
     kinds = sorted({kind_of(item.path) or "" for item in rejected} - {""})
     if kind in kinds:
@@ -284,7 +285,7 @@ def _no_files_error(table: ItemTable) -> SecondhandError:
     )
 
 
-def _choose_split(table: ItemTable) -> list[str]:
+def _choose_split(table: Items) -> list[str]:
     """Keep the test split if the data have one, else all but the training split; return notes."""
     split = table.frame["split"]
     if split.eq("").all():

@@ -25,7 +25,7 @@ from datasets.core.file_state import FILE_STATES, FileState, states_of
 from datasets.core.files import write_beside
 from datasets.core.options import flag
 from datasets.core.program import installed_commands
-from datasets.items.table import ItemTable
+from datasets.items.items import Items
 from learners import distributed
 from learners.cli.console import command_line
 from learners.cli.flags import dump, given_settings, parse
@@ -182,7 +182,7 @@ def _folder_of(settings: Settings) -> Path:
     return folder
 
 
-def provenance(table: ItemTable, command: str, began: float) -> dict[str, Any]:
+def provenance(table: Items, command: str, began: float) -> dict[str, Any]:
     """Data, command, date, versions and machine of a training, stored in the model."""
     facts = {
         "data": table.source,

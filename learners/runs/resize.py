@@ -7,7 +7,7 @@ import logging
 import numpy as np
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import ItemTable
+from datasets.items.items import Items
 from datasets.kinds.base import KINDS
 
 log = logging.getLogger(__name__)
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 LOST = 0.4
 
 
-def resize_of(table: ItemTable, chosen: str | None) -> str:
+def resize_of(table: Items, chosen: str | None) -> str:
     """The value of `Preprocessing.resize` for the items of a run: as ``chosen``; by default photos are cropped.
 
     It logs how much the crop leaves out of long photos. Boxes in pictures do not count: they are cut out as squares.

@@ -20,9 +20,9 @@ from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import Box
 from datasets.images.decoded import DecodedPictures
+from datasets.items.items import Items
 from datasets.items.preparing import Loaded, read_items, render_items
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.table import ItemTable
 from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
@@ -184,7 +184,7 @@ def prepare(
 
 
 def _select_backbone(
-    folder: Path, table: ItemTable, settings: Settings, device: str
+    folder: Path, table: Items, settings: Settings, device: str
 ) -> tuple[Settings, BackboneSelection | None]:
     """`select_backbone`, which imports torch, so only where backbones are compared."""
     with progress.step("Loading PyTorch"):
@@ -195,7 +195,7 @@ def _select_backbone(
 
 
 def load_items(
-    table: ItemTable,
+    table: Items,
     data: DataSettings,
     signal: SignalSettings,
     seed: int,

@@ -20,7 +20,7 @@ from learners.uncertainty.decision import Confidence
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.items.table import ItemTable
+    from datasets.items.items import Items
     from datasets.loaders.blocks import Target
     from learners.cli.settings import Settings, TrainSettings
     from learners.evaluation.held_out import Evaluation
@@ -66,7 +66,7 @@ class MultiLabel:
             "as --data"
         )
 
-    def of_items(self, settings: Settings, table: ItemTable) -> Self:
+    def of_items(self, settings: Settings, table: Items) -> Self:
         if settings.train.mixup and not KINDS[table.kind].recordings:
             raise SecondhandError(
                 f"--mixup in a multi-label training supports only sounds, but the data are of kind {table.kind}. Leave "
@@ -90,7 +90,7 @@ class MultiLabel:
         return Confidence.uncalibrated(len(classes), exclusive=False)
 
     def calibrate(
-        self, predictor: Predictor, table: ItemTable, rows: pd.DataFrame, settings: Settings
+        self, predictor: Predictor, table: Items, rows: pd.DataFrame, settings: Settings
     ) -> None:
         calibrate_labels(predictor, table.frame, rows, settings)
 
@@ -116,7 +116,7 @@ class MultiLabel:
         return class_columns if class_columns and not has_labels else MULTI
 
     def match_labels(
-        self, table: ItemTable, classes: Sequence[str], columns: str | Sequence[str]
+        self, table: Items, classes: Sequence[str], columns: str | Sequence[str]
     ) -> list[str]:
         """Drop labels that the model does not know; labels of the model without a column become unknown."""
         labels = table.frame["label"]

@@ -22,8 +22,8 @@ from learners.report.sections import class_sections
 from learners.uncertainty.tree import Tree, read_tree
 
 if TYPE_CHECKING:
+    from datasets.items.items import Items
     from datasets.items.settings import DataSettings
-    from datasets.items.table import ItemTable
     from datasets.loaders.blocks import Target
     from learners.cli.settings import Settings, TrainSettings
     from learners.evaluation.held_out import Evaluation
@@ -53,7 +53,7 @@ class SingleLabel:
     def check_unlabelled(self) -> None:
         """The accuracy on files without labels can be estimated."""
 
-    def of_items(self, settings: Settings, table: ItemTable) -> Self:
+    def of_items(self, settings: Settings, table: Items) -> Self:
         return replace(self, tree=tree_of(settings.data, table.classes, self.origin))
 
     def target(self, classes: Sequence[str]) -> Target:
@@ -72,7 +72,7 @@ class SingleLabel:
         return None
 
     def calibrate(
-        self, predictor: Predictor, table: ItemTable, rows: pd.DataFrame, settings: Settings
+        self, predictor: Predictor, table: Items, rows: pd.DataFrame, settings: Settings
     ) -> None:
         calibrate(
             predictor,
@@ -121,7 +121,7 @@ class SingleLabel:
     def label_columns(self, table: Path, label_column: str | None, classes: Sequence[str]) -> None:
         return None
 
-    def match_labels(self, table: ItemTable, classes: Sequence[str], columns: None) -> list[str]:
+    def match_labels(self, table: Items, classes: Sequence[str], columns: None) -> list[str]:
         """Files whose label is not a class of the model become files of unknown classes."""
         labels = table.frame["label"]
         is_group = labels.isin([] if self.tree is None else self.tree.names[len(classes) :])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.items.table import ItemTable
+from datasets.items.items import Items
 
 COUNTER = iter(range(10**6))
 
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def reasons(table: ItemTable) -> dict[str, str]:
+def reasons(table: Items) -> dict[str, str]:
     return {Path(item.path).name: item.reason for item in table.rejected}
 
 

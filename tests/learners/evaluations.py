@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from datasets.core.part import Part
-from datasets.items.table import ItemTable
+from datasets.items.items import Items
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
@@ -107,10 +107,10 @@ def make_evaluation(
     return Evaluation(frame, np.concatenate(all_logits), np.concatenate(all_features))
 
 
-def make_table(evaluation: Evaluation, *, source: str = "made-up") -> ItemTable:
+def make_table(evaluation: Evaluation, *, source: str = "made-up") -> Items:
     """Return the item table of an evaluation's answers."""
     frame = evaluation.predictions.rename(columns={"truth": "label"})
     frame = frame[["path", "split"]].assign(label=evaluation.predictions["truth"])
     frame = frame.assign(group="", fold="", start=np.nan, end=np.nan, gps=np.nan)
     unknown = frame["split"].eq("unknown")
-    return ItemTable(frame.loc[~unknown], frame.loc[unknown], "picture", source)
+    return Items(frame.loc[~unknown], frame.loc[unknown], "picture", source)

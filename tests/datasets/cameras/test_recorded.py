@@ -12,9 +12,9 @@ from PIL import Image
 
 from datasets.core.errors import SecondhandError
 from datasets.items.describe import protocol_of
+from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.table import ItemTable
 from tests.datasets.images.test_capture_time import photo
 
 
@@ -36,7 +36,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def read(data: Path, **settings: object) -> ItemTable:
+def read(data: Path, **settings: object) -> Items:
     settings = {"near_duplicates": "ignore", **settings}
     return read_items(DataSettings(data=str(data), **settings), SignalSettings(), 0)
 

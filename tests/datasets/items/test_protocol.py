@@ -8,9 +8,9 @@ import pytest
 from datasets.items.columns import with_columns
 from datasets.items.describe import protocol_of
 from datasets.items.facts import NearDuplicates, Sessions
+from datasets.items.items import Items
 from datasets.items.rehearsal import folds_of, split
 from datasets.items.settings import DataSettings
-from datasets.items.table import ItemTable
 
 
 def protocol(
@@ -27,9 +27,7 @@ def protocol(
         frame = whole.assign(fold=folds_of(whole, data, 0))
     else:
         frame, _ = split(whole, data, 0)
-    table = ItemTable(
-        frame, frame.iloc[:0], "picture", "x", near_duplicates=near, sessions=sessions
-    )
+    table = Items(frame, frame.iloc[:0], "picture", "x", near_duplicates=near, sessions=sessions)
     table.groups = whole["group"].loc[whole["group"].ne("")].nunique()
     return protocol_of(table, whole, data)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import ItemTable, load_table
+from datasets.items.items import Items
+from datasets.items.table import load_table
 from tests.datasets.files import reasons, sound, write
 
 RAVEN = (
@@ -25,7 +26,7 @@ def raven(path: Path, *spans: tuple[object, object, str], column: str = "Annotat
     return write(path, RAVEN.format(column) + "".join(rows))
 
 
-def spans(table: ItemTable) -> set[tuple[str, str, float, float]]:
+def spans(table: Items) -> set[tuple[str, str, float, float]]:
     columns = (table.frame[name] for name in ("path", "label", "start", "end"))
     return {(Path(path).name, *rest) for path, *rest in zip(*columns, strict=True)}
 

@@ -11,8 +11,8 @@ import pytest
 
 from datasets.core.part import Part, parts_of
 from datasets.items.columns import with_columns
+from datasets.items.items import Items
 from datasets.items.places import Spans, vary_places
-from datasets.items.table import ItemTable
 from datasets.loaders.blocks import OpenSpectrogram, labelled_items
 from datasets.spectrograms.pictures import PictureCache
 from learners.cli import result
@@ -80,7 +80,7 @@ def test_events_of_held_out_recordings(
     both = pd.DataFrame([(path, name, 3.0, 5.0) for name in ("high", "low", "unknown")])
     spans = pd.concat([frame, both.set_axis(["path", "label", "start", "end"], axis=1)])
     predictor = Predictor(sites.tones(), device="cpu", top=9, threshold=0.5)
-    of_spans = ItemTable(
+    of_spans = Items(
         frame, frame.iloc[:0], "sound", "", spans=spans[["path", "label", "start", "end"]]
     )
     facts = held_out_events(predictor, of_spans, bs=8)

@@ -15,9 +15,9 @@ import yaml
 from safetensors.torch import load_file
 
 from datasets.core.errors import SecondhandError
+from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from datasets.items.rendering import infer_spectrogram
-from datasets.items.table import ItemTable
 from learners.backbones.hub import mel_of
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.finetune import main
@@ -67,7 +67,7 @@ def run_folder(
 
 
 @pytest.fixture(scope="module")
-def items(folder: Path) -> ItemTable:
+def items(folder: Path) -> Items:
     settings = Settings().but(data=str(folder))
     return read_items(settings.data, settings.signal, settings.train.seed)
 

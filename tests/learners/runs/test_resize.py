@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
+from datasets.items.items import Items
 from datasets.items.preparing import read_items
-from datasets.items.table import ItemTable
 from learners.cli.settings import Settings
 from learners.runs.resize import resize_of
 
 
-def table(folder: Path, *shapes: tuple[int, int]) -> ItemTable:
+def table(folder: Path, *shapes: tuple[int, int]) -> Items:
     for name in ("a", "b"):
         (folder / name).mkdir()
         for number, shape in enumerate(shapes):
