@@ -78,7 +78,7 @@ def fit(name: str, **settings: object) -> Path:
 
 def predictions(model: Path, files: pd.Series) -> pd.DataFrame:
     """Predictions for files, with their true classes."""
-    table = pd.DataFrame(Predictor(model).predict(files, workers=1))
+    table = pd.DataFrame(one.record() for one in Predictor(model).predict(files, workers=1))
     return table.assign(truth=truth[table["path"]].to_numpy())
 
 
@@ -142,13 +142,13 @@ rest = pool["path"].iloc[40:]
 suggestions = suggest(predictor, rest, n=24, labelled=labelled_in(second), workers=1)
 figure, grid = plt.subplots(2, 8, figsize=(9, 3.2), layout="constrained")
 for axes, one in zip(grid.flat, suggestions.rows, strict=False):
-    axes.imshow(Image.open(one.source.path), cmap="gray")
+    axes.imshow(Image.open(one.part.path), cmap="gray")
     likely = one.why.split(": ")[-1].replace(" or ", "\n")
     axes.set_title(likely, fontsize=8, color=BLUE)
     axes.axis("off")
 figure.suptitle("Worth a label: what the model hesitates between")
 plt.show()
-chosen = [one.source.path for one in suggestions.rows]
+chosen = [one.part.path for one in suggestions.rows]
 new = truth[chosen].eq("7").mean()
 print(f"{new:.0%} of them are sevens, of which it has seen few; of the pool it is {1 / 8:.0%}")
 assert new > 1 / 8
@@ -187,7 +187,7 @@ near = kept.search(example, top=8)
 figure, grid = plt.subplots(1, 9, figsize=(9, 1.6), layout="constrained")
 for axes, file, title in zip(
     grid,
-    [example, *(one.source.path for one in near)],
+    [example, *(one.part.path for one in near)],
     ["the example", *(f"{one.similarity:.2f}" for one in near)],
     strict=True,
 ):
@@ -196,7 +196,7 @@ for axes, file, title in zip(
     axes.axis("off")
 figure.suptitle("The nearest of the pool, with the cosine of their features and the example's")
 plt.show()
-same = sum(truth[one.source.path] == truth[example] for one in near)
+same = sum(truth[one.part.path] == truth[example] for one in near)
 print(f"{same} of 8 are the same digit; by chance it would be 1")
 assert same >= 3
 

@@ -84,7 +84,10 @@ class Call:
 
     def _given(self, name: str) -> str:
         value = getattr(self.settings, name)
-        return flag(name) if isinstance(value, bool) else f"{flag(name)} {value}"
+        if isinstance(value, bool):
+            return flag(name)
+        # A GPS time has ten digits before the point.
+        return f"{flag(name)} {value:.15g}" if isinstance(value, float) else f"{flag(name)} {value}"
 
     def _check(self) -> None:
         others = {name for call in in_order() for name in call.flags} - {*self.flags}

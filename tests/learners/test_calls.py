@@ -50,9 +50,9 @@ def test_flags_of_calls_are_settings():
     ("kind", "given", "flag", "owner"),
     [
         ("picture", {"windows": True}, "--windows", "MegaDetector"),
-        ("picture", {"min_length": 1.0, "events": True}, "--min-length 1.0", "sound"),
+        ("picture", {"min_length": 1.0, "events": True}, "--min-length 1", "sound"),
         ("picture", {"channel": "H1"}, "--channel H1", "strain"),
-        ("sound", {"min_box_confidence": 0.0}, "--min-box-confidence 0.0", "MegaDetector"),
+        ("sound", {"min_box_confidence": 0.0}, "--min-box-confidence 0", "MegaDetector"),
         ("strain", {"deployments": "d.csv"}, "--deployments d.csv", "pictures"),
         ("strain", {"scores": True}, "--scores", "--triggers"),
         ("strain", {"strain": "x"}, "--strain x", "--triggers"),

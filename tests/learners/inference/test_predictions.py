@@ -168,10 +168,10 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
     assert str(short) not in out, "it is shorter"
     assert err.splitlines()[-1].startswith("1 event in 2 recordings: ")
     for words, message in {
-        ("--windows", "--at", "1"): r"--windows .*--at 1 ",
-        ("--events", "--at", "1"): r"--events .*--at 1 ",
-        ("--format", "raven", "--at", "1"): r"--format raven .*--at 1 ",
-        ("--windows", "--events"): r"--windows and --events .*Leave one",
+        ("--windows", "--at", "1"): r"--windows .*--at 1\b",
+        ("--events", "--at", "1"): r"--events .*--at 1\b",
+        ("--format", "raven", "--at", "1"): r"--format raven .*--at 1\b",
+        ("--windows", "--events"): r"--windows .*--events.*Leave one",
     }.items():
         with pytest.raises(SecondhandError, match=message):
             main([*call, *words])
