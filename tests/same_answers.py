@@ -273,10 +273,11 @@ def _equal_but_for_last_digits(old: str, new: str) -> bool:
 
 
 def _undated(text: str) -> str:
-    """The text without times of today, such as the time of a prediction."""
-    days = {datetime.date.today(), datetime.datetime.now(datetime.UTC).date()}
+    """The text without times of today and yesterday, such as the time of a prediction: runs may cross midnight."""
+    today = {datetime.date.today(), datetime.datetime.now(datetime.UTC).date()}
+    days = today | {day - datetime.timedelta(days=1) for day in today}
     for day in days:
-        text = re.sub(rf"{day}[T ][\d:.]+(Z|[+-]\d\d:\d\d)?", "NOW", text)
+        text = re.sub(rf"{day}([T ][\d:.]+(Z|[+-]\d\d:\d\d)?)?", "NOW", text)
     return text
 
 
