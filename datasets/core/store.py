@@ -179,10 +179,10 @@ class Store:
 
     def files(self, *endings: str) -> Iterator[Path]:
         """The files with these endings, by default all, in arbitrary order."""
-        for ending in endings or (PICTURE, PIXELS, FAILURE):
-            for file in self.root.glob(f"[0-9a-f][0-9a-f]/*{ending}"):
-                if len(file.stem) == 64:
-                    yield file
+        wanted = endings or (PICTURE, PIXELS, FAILURE)
+        for file in self.root.glob("[0-9a-f][0-9a-f]/*"):
+            if file.suffix in wanted and len(file.stem) == 64:
+                yield file
 
     def sizes(self, *endings: str) -> list[int]:
         """Size of each file with these endings in bytes."""
