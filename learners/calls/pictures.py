@@ -54,7 +54,7 @@ class PictureCall(FileCall):
     def merge(self, predictor: Predictor) -> Merge:
         if not self.settings.events:
             return super().merge(predictor)
-        return bursts_of_call(self.settings, predictor.confidence, self.clock, self.top)
+        return bursts_of_call(self.settings, predictor.rule, self.clock, self.top)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
         folders = [Path(path) for path in self.settings.paths if os.path.isdir(path)]

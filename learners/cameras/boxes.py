@@ -10,7 +10,7 @@ from datasets.core.errors import BadFile
 from datasets.core.part import Part
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import Feature
-from learners.uncertainty.gates import Reason, Why
+from learners.rule.reasons import Reason, Why
 
 if TYPE_CHECKING:
     from datasets.sources.megadetector import Detections

@@ -24,7 +24,7 @@ from datasets.kinds.base import KINDS
 from datasets.spectrograms.pictures import PictureCache, no_signal, offset_of
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.predictions import NAN, NO_SIGNAL, Prediction
-from learners.uncertainty.gates import Reason
+from learners.rule.reasons import Reason
 
 #: The network's input before normalisation, uint8 [3, height, width], or an embedding, float32 [width]; or what is
 #: wrong.

@@ -59,8 +59,10 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.tta import PLAIN, TTAView, read_tta_views
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.tree import read_tree
+from learners.rule.base import AnyRule
+from learners.rule.fitting import uncalibrated
+from learners.rule.stored import arrays_of, read_rule, to_json
+from learners.rule.tree import TreeRule, read_tree, with_tree
 
 if TYPE_CHECKING:
     from learners.backbones.building import Network
@@ -103,7 +105,7 @@ class Bundle:
     spectrogram : spectrogram settings as JSON; None for pictures and embeddings.
     overlap : fraction of a window of a long recording that the next window shares, 0 to 0.95.
     tta_views : views of each input over which predictions are averaged.
-    confidence : calibration, thresholds and distance; None before calibration.
+    rule : when it answers; by default that of a model before calibration.
     provenance, metrics : data and history of the training, and its results, as JSON.
     onnx : ``model.onnx`` of the folder, with a verified hash; None without it.
     """
@@ -115,10 +117,14 @@ class Bundle:
     spectrogram: dict[str, Any] | None = None
     overlap: float = 0.25
     tta_views: tuple[TTAView, ...] = (PLAIN,)
-    confidence: Confidence | None = None
+    rule: AnyRule = field(default=None)  # type: ignore[assignment]  # `__post_init__` sets it
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     onnx: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.rule:
+            self.rule = uncalibrated(len(self.classes), multi_label=self.spec.multi_label)
 
     if not TYPE_CHECKING:  # type checkers then report names that are not fields
 
@@ -146,23 +152,18 @@ class Bundle:
         """Whether it was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
         return bool(self.provenance.get("boxes"))
 
-    @property
-    def decider(self) -> Confidence:
-        """The confidence, or an uncalibrated one."""
-        return self.confidence or Confidence.uncalibrated(len(self.classes))
-
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     """Write a model folder atomically; return its path. `add_onnx` adds ``model.onnx``."""
-    folder, confidence = Path(folder), bundle.confidence
-    arrays = {} if confidence is None else confidence.arrays()
+    folder, rule = Path(folder), bundle.rule
+    arrays = arrays_of(rule)
     try:
         with folder_beside(folder, replace=True) as beside:
             save_weights(bundle.network, beside / WEIGHTS)
             save_file({n: np.array(v, order="C") for n, v in arrays.items()}, beside / REFERENCE)
             written = [WEIGHTS, REFERENCE]
-            if (tree := bundle.decider.tree) is not None:
-                tree.write(beside / TREE)
+            if isinstance(rule, TreeRule):
+                rule.tree.write(beside / TREE)
                 written.append(TREE)
             config = {
                 "format": FORMAT,
@@ -174,7 +175,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "spectrogram": bundle.spectrogram,
                 "overlap": bundle.overlap,
                 "tta": [dataclasses.asdict(view) for view in bundle.tta_views],
-                "confidence": {} if confidence is None else confidence.to_dict(),
+                "confidence": to_json(rule),
                 "provenance": bundle.provenance,
                 "metrics": bundle.metrics,
                 "hashes": {name: sha256(beside / name) for name in written},
@@ -205,16 +206,16 @@ def add_onnx(
     write_beside(folder / CONFIG, _as_bytes(config))
 
 
-def save_with_confidence(
+def save_with_rule(
     bundle: Bundle,
     model: Path,
     folder: Path,
-    confidence: Confidence,
+    rule: AnyRule,
     *,
     metrics: dict[str, Any],
     **provenance: Any,
 ) -> None:
-    """Write the network of a bundle as a model folder of its own, with another confidence.
+    """Write the network of a bundle as a model folder of its own, with another rule.
 
     Parameters
     ----------
@@ -224,9 +225,7 @@ def save_with_confidence(
     earlier = bundle.provenance.get("lineage")
     lineage = [*(earlier if isinstance(earlier, list) else []), as_ancestor(bundle, model)]
     made = bundle.provenance | {"lineage": lineage} | provenance
-    copy = dataclasses.replace(
-        bundle, confidence=confidence, provenance=made, metrics=metrics, onnx=None
-    )
+    copy = dataclasses.replace(bundle, rule=rule, provenance=made, metrics=metrics, onnx=None)
     save_bundle(copy, folder)
     if bundle.onnx is not None:
         add_onnx(copy, folder, partial(_copy_onnx, bundle.onnx))
@@ -268,7 +267,7 @@ def card(bundle: Bundle) -> str:
     result = {"task": {"type": f"{task}-classification"}, **result_data}
     index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
     numbers = "\n".join(f"| {figure['name']} | {figure['value']:.4f} |" for figure in figures)
-    task_text = "Predicts one" if bundle.decider.exclusive else "Predicts any number"
+    task_text = "Predicts one" if bundle.rule.exclusive else "Predicts any number"
     return f"""---
 library_name: secondhand
 pipeline_tag: {task}-classification
@@ -453,15 +452,13 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     network = None
     if with_network or onnx is None:
         network, spec = _network(folder, spec)
-    confidence = None
-    if config["confidence"]:
-        arrays = read_arrays(folder / REFERENCE)
-        confidence = Confidence.from_dict(config["confidence"], arrays)
-        confidence.tree = None if tree is None else read_tree(tree, classes)
-        if confidence.classes != len(classes):
-            raise SecondhandError(
-                f"confidence has {confidence.classes} classes, but the model has {len(classes)}"
-            )
+    rule = read_rule(config["confidence"], read_arrays(folder / REFERENCE))
+    if rule.classes != len(classes):
+        raise SecondhandError(
+            f"confidence has {rule.classes} classes, but the model has {len(classes)}"
+        )
+    if tree is not None:
+        rule = with_tree(rule, read_tree(tree, classes))
     bundle = Bundle(
         network=network,  # type: ignore[arg-type]
         spec=spec,
@@ -470,7 +467,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         spectrogram=spectrogram,
         overlap=overlap,
         tta_views=tta_views,
-        confidence=confidence,
+        rule=rule,
         provenance=config["provenance"],
         metrics=config["metrics"],
         onnx=onnx,

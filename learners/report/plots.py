@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from learners.uncertainty.scores.base import normalise
+from learners.rule.scores.base import normalise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

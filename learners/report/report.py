@@ -126,7 +126,7 @@ def write_report(
         "notices": [
             *notices,
             *([held_out_events(events)] if events else []),
-            *bundle.decider.notes,
+            *bundle.rule.notes,
             *content.notices,
         ],
         "checks": checks,
