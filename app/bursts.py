@@ -10,11 +10,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from app.rules import PageRule
+from app.rules import PageRule, answers_events
 from app.views import explanation, headline
 from datasets.cameras.clock import Clock
 from datasets.core.cells import write_rows
-from datasets.kinds.base import KINDS
 from learners.cameras.bursts import Bursts
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
@@ -30,12 +29,6 @@ class _OneCamera(Clock):
 
     def folder_name(self, path: str) -> str:
         return "uploaded"
-
-
-def answers_events(predictor: Predictor) -> bool:
-    """Whether the model answers events of photos."""
-    rule, photo = predictor.rule, KINDS[predictor.kind].photo
-    return photo and isinstance(rule, Rule) and rule.events is not None
 
 
 def bursts_html(answers: Sequence[Prediction], rule: PageRule, predictor: Predictor) -> Markup:

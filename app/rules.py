@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from datasets.kinds.base import KINDS
 from learners.files.checked import jsonable
 from learners.inference.predictions import decided_again
 from learners.rule.labels import LabelRule
@@ -16,7 +17,14 @@ from learners.rule.thresholds import Threshold
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
+    from learners.inference.predictor import Predictor
     from learners.rule.base import AnyRule
+
+
+def answers_events(predictor: Predictor) -> bool:
+    """Whether the model answers events of photos."""
+    rule, photo = predictor.rule, KINDS[predictor.kind].photo
+    return photo and isinstance(rule, Rule) and rule.events is not None
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.about import Evidence, RuleEffect
-from app.bursts import answers_events
 from app.feedback import Feedback
-from app.rules import PageRule
+from app.rules import PageRule, answers_events
 from app.views import without_paths
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
