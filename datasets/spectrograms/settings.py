@@ -41,7 +41,7 @@ class SpectrogramSettings:
     colour: str
 
     def __post_init__(self) -> None:
-        size: object = self.size
+        size = getattr(self, "size", None)  # settings of other packages may have none
         if type(size) is int:
             object.__setattr__(self, "size", (size, size))  # the dataclass is frozen
         check_fields(self, f"{self.kind} settings")
