@@ -68,6 +68,11 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[[*empty, *band]].reset_index(drop=True)
 
 
+def without_empty(frame: pd.DataFrame) -> pd.DataFrame:
+    """An item table as it is written: without the columns of boxes if no item has one."""
+    return frame.drop(columns=[name for name in Box._fields if frame[name].isna().all()])
+
+
 def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:
     """Convert the times, or boxes, of this kind of file to numbers; rows with too short spans and boxes outside of
     the picture are rejected.

@@ -17,7 +17,8 @@ from datasets.sources.megadetector import Detections, is_detections, read_detect
 from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.calls.pictures import PictureCall
-from learners.cameras.boxes import Detector, boxes_of, with_detections
+from learners.cameras.boxes import Boxes
+from learners.cameras.detector import Detector, with_detections
 from learners.inference.predictions import Prediction
 from learners.model.bundle import Bundle
 from learners.predictions.rows import Feature
@@ -64,7 +65,7 @@ class MegaDetectorCall(PictureCall):
         return clock
 
     def options(self) -> dict[str, Any]:
-        return {"parts": boxes_of(self.detections, self.bundle.classes)}
+        return {"pieces": Boxes(self.detections, self.bundle.classes)}
 
     @property
     def in_windows(self) -> bool:

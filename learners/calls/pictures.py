@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 from datasets.cameras.clock import Clock
 from datasets.kinds.base import KINDS
-from datasets.sources.megadetector import has_detections
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
+from learners.cameras.boxes import name_detections
 from learners.cameras.bursts import bursts_of_call
 from learners.cameras.when import WhenAndWhere, clock_of_call
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.predictions.rows import Feature, Merge
-
-log = logging.getLogger(__name__)
 
 
 class PictureCall(FileCall):
@@ -57,12 +51,7 @@ class PictureCall(FileCall):
         return bursts_of_call(self.settings, predictor.confidence, self.clock, self.top)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
-        folders = [Path(path) for path in self.settings.paths if os.path.isdir(path)]
-        if self.bundle.of_boxes:
-            for file in filter(has_detections, chain.from_iterable(map(Path.iterdir, folders))):
-                log.warning(
-                    "%s has the boxes of a detector. To predict them, name it instead", file
-                )
+        name_detections(self.bundle, self.settings.paths)
         return super().files(skipped)
 
 

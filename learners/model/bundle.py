@@ -142,11 +142,6 @@ class Bundle:
         return kind_of_input(self.spectrogram, self.spec.embeddings_of).name
 
     @property
-    def of_boxes(self) -> bool:
-        """Whether it was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
-        return bool(self.provenance.get("boxes"))
-
-    @property
     def decider(self) -> Confidence:
         """The confidence, or an uncalibrated one."""
         return self.confidence or Confidence.uncalibrated(len(self.classes))

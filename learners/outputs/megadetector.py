@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets.core.files import write_beside
 from datasets.items.labels import UNKNOWN
-from learners.cameras.boxes import Detector
+from learners.cameras.detector import Detector
 from learners.files.checked import jsonable
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output
