@@ -205,10 +205,13 @@ def write_folder(
         yield folder
 
 
-def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[Items, list[str]]:
+def items_of(
+    bundle: Bundle, task: Task, settings: EvaluateSettings, *, each_label: bool = False
+) -> tuple[Items, list[str]]:
     """Items in the split `HELD`, files of unknown classes, and notes on which items were used.
 
-    Of events a row is one event: a label in a span, which may have several.
+    ``each_label`` : a row for each of several labels of an item; otherwise items with several labels are left out,
+    unless the model gives several.
     """
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
     columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)
@@ -216,7 +219,7 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
         kind=kind,
         learned=False,
         label_column=settings.label_column,
-        labels=None if settings.events and columns == MULTI else columns,
+        labels=None if each_label and columns == MULTI else columns,
         lookup=vectors_for(bundle),
         settings=(bundle.spectrogram or {}) | vars(settings),
     )
@@ -230,7 +233,7 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
         raise SecondhandError(
             f"{error}; or, if the files have no labels, add --no-labels"
         ) from None
-    if settings.events:
+    if each_label:
         labels = table.frame["label"].map(names_of)
         table.frame = (
             table.frame.assign(label=labels)

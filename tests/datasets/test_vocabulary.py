@@ -57,8 +57,6 @@ FEATURES = {
             "learners/calls/recordings.py": "--events of recordings",
             "learners/calls/strain.py": "--events of strain",
             "learners/evaluate.py": "its flag, and what it prints",
-            "learners/cli/result.py": "sentences on the figures",
-            "learners/report/report.py": "a report of the figures",
             "learners/runs/stages.py": "hears the held-out recordings of a run",
         },
     ),
