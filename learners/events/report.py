@@ -15,7 +15,7 @@ from learners.events.sentences import false_alarms, rarely_found
 from learners.files.names import last_part
 from learners.model.bundle import Bundle
 from learners.report.plots import BLUE, LOW, ORANGE, panel
-from learners.report.report import facts, origin, write_page
+from learners.report.report import facts, provenance, write_page
 from learners.report.verdict import Verdict, noticed
 
 
@@ -33,7 +33,7 @@ def write_events(
         "verdict": _verdict(figures, figures["notices"])._asdict(),
         **figures,
         "data": facts(table),
-        **origin(bundle, table, command),
+        **provenance(bundle, table, command),
     }
     return write_page(
         folder, "events.html", table, content, plots_of=_plots(figures["curve"], figures)

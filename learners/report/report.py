@@ -125,7 +125,7 @@ def write_report(
         "checks": checks,
         **content.figures,
         "history": [] if epochs is None else epochs.to_dict("records"),
-        **origin(bundle, table, command if history is None else None),
+        **provenance(bundle, table, command if history is None else None),
     }
     return write_page(folder, content.template, table, figures, **content.page)
 
@@ -149,7 +149,7 @@ def write_estimate(
         "notices": notices,
         "verdict": verdict._asdict(),
         "data": facts(table),
-        **origin(bundle, table, command),
+        **provenance(bundle, table, command),
     }
     return write_page(folder, "estimate.html", table, content)
 
@@ -161,7 +161,7 @@ def _names_of(table: Items) -> PathShortener:
     return PathShortener(table.source, *(part["path"] for part in parts), rejected)
 
 
-def origin(bundle: Bundle, table: Items, command: str | None) -> dict[str, Any]:
+def provenance(bundle: Bundle, table: Items, command: str | None) -> dict[str, Any]:
     """The files left out, how the model was made, and where it was evaluated; ``command`` is None for a training."""
     evaluated = {}
     if command is not None:
