@@ -18,9 +18,9 @@ from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.calls.pictures import PictureCall
 from learners.cameras.boxes import Boxes
-from learners.cameras.detector import Detector, with_detections
 from learners.inference.predictions import Prediction
 from learners.model.bundle import Bundle
+from learners.outputs.megadetector import Detector
 from learners.predictions.rows import Feature
 
 
@@ -83,7 +83,13 @@ class MegaDetectorCall(PictureCall):
         return lambda: len(self.detections.frames)
 
     def predicted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
-        return (with_detections(one, self.detections) for one in predictions)
+        return map(self._with_confidence, predictions)
+
+    def _with_confidence(self, prediction: Prediction) -> Prediction:
+        """The prediction of a picture and of its boxes, with the confidences of the detector."""
+        windows = tuple(map(self._with_confidence, prediction.windows))
+        confidence = self.detections.confidence(prediction.path, prediction.part.box)
+        return prediction._replace(windows=windows, detection=confidence)
 
     def identity(self) -> dict[str, Any]:
         digest = hashlib.sha256(self.detections.file.read_bytes()).hexdigest()
