@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from datasets.cameras.clock import Clock
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
-from learners.calls.files import FileCall
 from learners.cameras.boxes import name_detections
 from learners.cameras.bursts import bursts_of_call
-from learners.cameras.when import WhenAndWhere, clock_of_call
+from learners.cameras.calls import RecordedCall
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.predictions.rows import Feature, Merge
+from learners.predictions.rows import Merge
 
 
-class PictureCall(FileCall):
+class PictureCall(RecordedCall):
     """Frames of one camera may be merged into events."""
 
     name, title = "pictures", "pictures"
-    flags: ClassVar[tuple[str, ...]] = ("events", "gap", "deployments")
+    flags = (*RecordedCall.flags, "events", "gap")
     apart: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("events", "threshold_per_class", "an event of pictures has one threshold"),
     )
@@ -36,14 +33,6 @@ class PictureCall(FileCall):
     @property
     def lists_all(self) -> bool:
         return self.has("events")
-
-    @cached_property
-    def clock(self) -> Clock:
-        """Time and place of the pictures."""
-        return clock_of_call(self.settings)
-
-    def features(self) -> Sequence[Feature]:
-        return [WhenAndWhere(self.clock)]
 
     def merge(self, predictor: Predictor) -> Merge:
         if not self.settings.events:
