@@ -26,6 +26,7 @@ from datasets.kinds.base import KINDS, spectrogram_from_dict
 from learners.cameras.boxes import pieces_for
 from learners.inference.decoding import Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device
+from learners.inference.lookup import LookupDecoder, lookup_for
 from learners.inference.predictions import (
     DetailedPrediction,
     Floats,
@@ -35,7 +36,6 @@ from learners.inference.predictions import (
     refused_prediction,
     stack_outputs,
 )
-from learners.inference.vectors import VectorDecoder, vectors_for
 from learners.machine import threads
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.hub import model_folder
@@ -81,7 +81,7 @@ class Predictor:
     allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.
     """
 
-    decoder: Decoder | VectorDecoder
+    decoder: Decoder | LookupDecoder
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class Predictor:
         self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
         self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded, allow_truncated)
-        self.lookup = lookup or vectors_for(self.bundle)
+        self.lookup = lookup or lookup_for(self.bundle)
         self._pieces, overlap = pieces or pieces_for(self.bundle), self.bundle.overlap
         self.decoder = (
             Decoder(self.prepared, self.spectrogram, overlap, self._pieces, recentre=recentre)
             if KINDS[self.kind].opened
-            else VectorDecoder(self.lookup)
+            else LookupDecoder(self.lookup)
         )
 
     def predict(

@@ -139,7 +139,7 @@ class Bundle:
     @property
     def kind(self) -> str:
         """Name of the kind of the inputs, a key of `datasets.kinds.base.KINDS`."""
-        return kind_of_input(self.spectrogram, self.spec.embeddings_of).name
+        return kind_of_input(self.spectrogram, looked_up=bool(self.spec.embeddings_of)).name
 
     @property
     def decider(self) -> Confidence:
@@ -444,7 +444,9 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         raise SecondhandError(f"overlap {overlap!r}: expected a number from 0 to {MAX_OVERLAP}")
     if spectrogram is not None:
         spectrogram_from_dict(spectrogram)
-    tta_views = read_tta_views(config["tta"], kind_of_input(spectrogram, spec.embeddings_of))
+    tta_views = read_tta_views(
+        config["tta"], kind_of_input(spectrogram, looked_up=bool(spec.embeddings_of))
+    )
     network = None
     if with_network or onnx is None:
         network, spec = _network(folder, spec)

@@ -32,8 +32,8 @@ from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
 from learners.files.checked import jsonable
 from learners.files.lock import check_replaceable
+from learners.inference.lookup import lookup_for
 from learners.inference.predictor import Predictor
-from learners.inference.vectors import vectors_for
 from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
@@ -138,7 +138,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     task_of(bundle).check_unlabelled()
     confidence = bundle.decider
     kind = _kind(bundle, settings.kind)
-    lookup = vectors_for(bundle)
+    lookup = lookup_for(bundle)
     options = ReadOptions(kind=kind, lookup=lookup, settings=vars(settings))
     frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
     frame, copies = drop_copies(frame, lookup=lookup)
@@ -220,7 +220,7 @@ def items_of(
         learned=False,
         label_column=settings.label_column,
         labels=None if each_label and columns == MULTI else columns,
-        lookup=vectors_for(bundle),
+        lookup=lookup_for(bundle),
         settings=(bundle.spectrogram or {}) | vars(settings),
     )
     # Unreadable files get a prediction "bad file" instead of being left out.
