@@ -68,7 +68,8 @@ class Kind:
     silence : words for what too quiet a file is below; "" if none is too quiet.
     drawings : word for the drawn pictures.
     media : main type of the files' media type: image, audio; "" for others.
-    lookup : makes an empty `Lookup`, for items that are looked up; their files are not opened.
+    lookup : makes an empty `Lookup`, for items that are looked up; their files are not opened. If a network and a
+        width are given, it takes no other inputs, and its messages name their ``origin``.
     recordings : they are recordings, in which calls have a start and an end, and two may sound at once.
     mel : they are drawn as mel spectrograms, which networks trained on sound take.
     gps : their moments are GPS times; a file without one shows its loudest.
@@ -93,7 +94,7 @@ class Kind:
     silence: str = ""
     drawings: str = "pictures"
     media: str = ""
-    lookup: Callable[[], Lookup] | None = None
+    lookup: Callable[[str, int, str], Lookup] | None = None
     recordings: bool = False
     mel: bool = False
     gps: bool = False
@@ -147,23 +148,23 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     return kind.name if kind else None
 
 
-def kind_of_input(spectrogram: Mapping[str, Any] | None, embeddings_of: str) -> Kind:
-    """Kind of the files of a model, by its spectrogram settings and the network whose embeddings it takes."""
-    if embeddings_of:
+def kind_of_input(spectrogram: Mapping[str, Any] | None, *, looked_up: bool) -> Kind:
+    """Kind of the files of a model, by its spectrogram settings and whether its inputs are looked up."""
+    if looked_up:
         return unopened_kind()
     return KINDS["picture" if spectrogram is None else str(spectrogram["kind"])]
 
 
 def unopened_kind() -> Kind:
-    """The kind of items whose embeddings are looked up."""
-    return KINDS["embedding"]
+    """The kind of items whose inputs are looked up."""
+    return next(kind for kind in KINDS.ours().values() if not kind.opened)
 
 
-def empty_lookup() -> Lookup:
-    """A lookup without an item."""
+def empty_lookup(network: str = "", width: int = 0, origin: str = "") -> Lookup:
+    """A lookup without an item, see `Kind.lookup`."""
     make = unopened_kind().lookup
     assert make is not None
-    return make()
+    return make(network, width, origin)
 
 
 def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:

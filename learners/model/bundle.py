@@ -149,12 +149,7 @@ class Bundle:
     @property
     def kind(self) -> str:
         """Name of the kind of the inputs, a key of `datasets.kinds.base.KINDS`."""
-        return kind_of_input(self.spectrogram, self.spec.embeddings_of).name
-
-    @property
-    def of_boxes(self) -> bool:
-        """Whether it was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
-        return bool(self.provenance.get("boxes"))
+        return kind_of_input(self.spectrogram, looked_up=bool(self.spec.embeddings_of)).name
 
     @property
     def decider(self) -> Confidence:
@@ -440,7 +435,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
             )
     if spectrogram is not None:
         spectrogram_from_dict(spectrogram)
-    check_tta_views(config.tta, kind_of_input(spectrogram, spec.embeddings_of))
+    check_tta_views(config.tta, kind_of_input(spectrogram, looked_up=bool(spec.embeddings_of)))
     built = None
     if with_network or onnx is None:
         built, spec = _network(folder, spec)
