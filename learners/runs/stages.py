@@ -30,6 +30,8 @@ from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Run
 from learners.runs.warm_start import lineage
+from learners.training.describe import kept_in_words
+from learners.training.keep import Kept
 from learners.training.members import train_members
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,9 @@ def train(run: Run) -> None:
         on_improvement=partial(_write_model_so_far, run),
     )  # fmt: skip
     distributed.close_group()
-    bundle.provenance = provenance(table, run.command, run.began) | {"kept": "; ".join(kept)}
+    bundle.provenance = provenance(table, run.command, run.began) | {
+        "kept": "; ".join(map(kept_in_words, kept))
+    }
     if run.origin is not None:
         bundle.provenance |= lineage(run.settings.data, run.origin, run.folder)
     if run.selection is not None:
@@ -66,19 +70,19 @@ def train(run: Run) -> None:
             )
 
 
-def _write_model_so_far(run: Run, network: nn.Sequential, kept: str) -> None:
+def _write_model_so_far(run: Run, network: nn.Sequential, kept: Kept) -> None:
     """Write ``model/`` with this network, calibrated. It is usable while the training continues."""
     items = run.items
     if items.labels != items.table.classes:
         drop_background_row(network)
     spec = replace(run.bundle.spec, n_classes=len(items.table.classes))
-    notes = provenance(items.table, run.command, run.began) | {"kept": kept}
+    notes = provenance(items.table, run.command, run.began) | {"kept": kept_in_words(kept)}
     bundle = replace(run.bundle, network=network, spec=spec, provenance=notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
     run.task.calibrate(predictor, items.table, items.rows, run.settings)
     predictor.close()
     save_bundle(bundle, run.folder / "model")
-    log.info("Usable now: %s (%s). The training continues", run.folder / "model", kept)
+    log.info("Usable now: %s (%s). The training continues", run.folder / "model", notes["kept"])
 
 
 def calibrate(run: Run) -> None:
