@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu(settings.device)
     with progress.step("Loading the program"):
         from learners.events.evaluation import evaluate_events
+        from learners.events.sentences import event_sentences
         from learners.runs.evaluation import estimate, evaluate
 
     if settings.events and not settings.labels:
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
     metrics = evaluated.metrics
     if settings.events:
-        lines, alarm = result.event_sentences(metrics), not metrics["found"]
+        lines, alarm = event_sentences(metrics), not metrics["found"]
     else:
         lines = result.sentences(metrics, evaluated.confusions, what="files")
         alarm = result.answers_almost_nothing(metrics)

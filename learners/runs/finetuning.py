@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from datasets.core.files import write_beside
 from learners import distributed
@@ -20,6 +18,9 @@ from learners.machine import keep_thread_count
 from learners.runs.folder import FINISHED, shared_folder
 from learners.runs.run import Run, prepare
 
+if TYPE_CHECKING:
+    from learners.evaluation.held_out import Evaluation
+
 
 def launch(
     settings: Settings,
@@ -27,7 +28,7 @@ def launch(
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
-    announce: Callable[[Run, pd.DataFrame], None] = lambda run, predictions: None,
+    announce: Callable[[Run, Evaluation], None] = lambda run, evaluation: None,
 ) -> Run:
     """Fine-tune a model: read the items, train, calibrate, predict the test items, report, write ONNX.
 
@@ -35,7 +36,7 @@ def launch(
     ----------
     typed, command : as in `prepare`.
     log_to : called with the run's log file.
-    announce : called as soon as model and report are ready, with the run and its predictions of the validation,
+    announce : called as soon as model and report are ready, with the run and its evaluation by the validation,
         calibration and test files.
 
     Raises
@@ -55,7 +56,7 @@ def launch(
             stages.calibrate(run)
             evaluation = stages.predict(run)
             stages.report(run, evaluation)
-            announce(run, evaluation.predictions)
+            announce(run, evaluation)
             stages.write_onnx(run)
         if not run.interrupted:
             write_beside(folder / FINISHED, b"{}")
