@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from fastai.callback.core import Callback
@@ -42,6 +43,7 @@ from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones.building import (
     Ensemble,
+    Network,
     build,
     copy_weights,
     drop_background_row,
@@ -64,17 +66,37 @@ from learners.training.speed import describe_speed, workers_for
 log = logging.getLogger(__name__)
 
 
+#: A network, its spec with "auto" resolved, and the preprocessing of its weights.
+Built = tuple[nn.Sequential, NetworkSpec, Preprocessing]
+
+
+class Trained(NamedTuple):
+    """Trained networks.
+
+    Attributes
+    ----------
+    network : the network, or an ensemble of several, in eval mode with the kept weights.
+    kept : which weights of each network these are.
+    interrupted : Ctrl-C ended the training.
+    """
+
+    network: Network
+    spec: NetworkSpec
+    kept: list[Kept]
+    interrupted: bool
+
+
 def train_members(
     folder: Path,
     items: Loaded,
     settings: Settings,
     device: str,
     task: Task,
-    bundle: Bundle,
+    built: Built,
     decoded: DecodedPictures,
     origin: Bundle | None = None,
     on_improvement: Callable[[nn.Sequential, Kept], None] | None = None,
-) -> tuple[list[Kept], bool]:
+) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
     The first writes ``history.csv`` and ``checkpoint/``, the second ``history-2.csv`` and
@@ -84,23 +106,18 @@ def train_members(
     Parameters
     ----------
     settings : resolved settings.
-    bundle : holds the first network, from `build_network`; afterwards all networks, in eval mode with the
-        weights of their best epochs.
+    built : the first network, from `build_network`.
     decoded : from `decoded_pictures`.
     origin : as in `build_network`.
     on_improvement : called during the training with a copy of the first network and which weights these are, see
         `Improvements`; not where several processes train.
-
-    Returns
-    -------
-    Which weights of each network are kept, and whether Ctrl-C ended the training.
 
     Raises
     ------
     SecondhandError : a setting does not suit the network or the machine.
     KeyboardInterrupt : Ctrl-C before the end of the first epoch, when there is nothing to keep.
     """
-    train, network = settings.train, first_member(bundle.network)
+    train, (network, spec, preprocessing) = settings.train, built
     trained_on = items.rows.loc[items.rows["split"].eq("train")]
     in_an_epoch = trained_on
     if "place" in trained_on:
@@ -155,9 +172,9 @@ def train_members(
         if distributed.is_first():
             cbs += tracking_callbacks(settings.run.track, member_folder if member else folder)
         learn = make_learner(
-            _build_loaders(folder, items, bundle.preprocessing, settings, decoded, device, task),
+            _build_loaders(folder, items, preprocessing, settings, decoded, device, task),
             network,
-            bundle.preprocessing,
+            preprocessing,
             train,
             objective=objective,
             cbs=cbs,
@@ -165,7 +182,7 @@ def train_members(
         )
         accelerate(learn)
         if member == 0:
-            _log_network(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
+            _log_network(network, spec, settings.speed, learn.dls.train.num_workers, device)
         if records.resume(learn.model):
             phase, epoch = records.checkpoints.position
             log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
@@ -193,12 +210,11 @@ def train_members(
     if items.labels != items.table.classes:
         for network in members:
             drop_background_row(network)
-    multi_label = bundle.spec.multi_label
-    bundle.built = (
-        Ensemble(members, multi_label=multi_label).eval() if len(members) > 1 else members[0]
-    )
-    bundle.spec = replace(bundle.spec, members=len(members), n_classes=len(items.table.classes))
-    return kept, interrupted
+    trained: Network = members[0]
+    if len(members) > 1:
+        trained = Ensemble(members, multi_label=spec.multi_label).eval()
+    spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
+    return Trained(trained, spec, kept, interrupted)
 
 
 def _log_network(
@@ -220,7 +236,7 @@ def build_network(
     task: Task,
     origin: Bundle | None = None,
     number: int = 0,
-) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
+) -> Built:
     """Build a pretrained body with a new head; return network, spec and preprocessing.
 
     With ``origin`` the weights are those of that model's network ``number``, and the head keeps the rows of the
