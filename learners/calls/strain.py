@@ -47,7 +47,7 @@ class StrainCall(FileCall):
         return {"recentre": self.settings.recentre}
 
     def merge(self, predictor: Predictor) -> Merge:
-        exclusive = predictor.confidence.exclusive
+        exclusive = predictor.rule.exclusive
         events = events_of_call(self.settings, exclusive, self.top, "")
         return events or super().merge(predictor)
 

@@ -22,7 +22,7 @@ from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import Evaluation
 from learners.events.counts import events_of, joined, matches, rate_limits
 from learners.events.sentences import held_out_sentences
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 
@@ -69,7 +69,7 @@ def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, An
     if part is None or not KINDS[predictor.kind].recordings:
         return None
     held_out = items.loc[items["split"].eq(part)]
-    exclusive = predictor.confidence.exclusive
+    exclusive = predictor.rule.exclusive
     spans = table.spans.loc[table.spans["path"].isin(held_out["path"])]
     spans = spans.merge(items.drop_duplicates(KEY)[[*KEY, "split"]], "left", on=KEY)
     # A span that is no item, because it has two labels, is an event like those beside it.

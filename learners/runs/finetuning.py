@@ -53,7 +53,7 @@ def launch(
             run = stages.train(prepared)
             if not distributed.is_first():
                 return run
-            stages.calibrate(run)
+            run = stages.calibrate(run)
             evaluation = stages.predict(run)
             stages.report(run, evaluation)
             announce(run, evaluation)

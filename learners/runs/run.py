@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ from learners.runs.folder import BACKBONES, command_of, record_inputs, write_con
 from learners.runs.resize import resize_of
 from learners.runs.warm_start import apply_warm_start
 from learners.tasks.base import Task
-from learners.tasks.choose import choose_task
+from learners.tasks.choose import check_task, choose_task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -106,7 +105,6 @@ class Prepared:
             spectrogram=None if items.spectrogram is None else items.spectrogram.to_dict(),
             overlap=self.settings.signal.overlap,
             tta_views=self.tta_views,
-            confidence=self.task.uncalibrated(items.table.classes),
             provenance=provenance,
         )
 
@@ -117,20 +115,17 @@ class Run(Prepared):
 
     Attributes
     ----------
-    bundle : the trained model; the stages calibrate it and add its metrics.
+    predictor : that of the trained model; of several processes only the first uses it.
     interrupted : Ctrl-C ended the training early.
     """
 
-    bundle: Bundle
+    predictor: Predictor
     interrupted: bool
 
-    @cached_property
-    def predictor(self) -> Predictor:
-        """Predictor of the model, built at first use. Only the first of several processes uses it."""
-        from learners.inference.predictor import Predictor
-
-        device, lookup = self.settings.speed.device, self.items.table.lookup
-        return Predictor(self.bundle, device=device, decoded=self.decoded, lookup=lookup)
+    @property
+    def bundle(self) -> Bundle:
+        """The model; the stages calibrate it and add its metrics."""
+        return self.predictor.bundle
 
 
 def prepare(
@@ -156,8 +151,7 @@ def prepare(
         command = command_of(folder) or command
     settings, origin = apply_warm_start(settings, typed)
     settings.check()
-    task = choose_task(settings.data, origin)
-    task.check(settings)
+    check_task(settings, origin)
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device), train=True)
     if settings.speed.precision == "fp16" or device == "mps":
@@ -175,7 +169,7 @@ def prepare(
         settings = settings_for_embeddings(settings, typed, table.lookup)
     elif origin is None:
         settings = settings.but(resize=resize_of(table, settings.network.resize))
-        comparable = task.exclusive and not signal.of(kind)
+        comparable = not data.multi_label and not signal.of(kind)
         settings = replace(settings, network=settings.network.of(kind, comparable=comparable))
         if settings.network.candidates or (folder / BACKBONES).is_file():
             settings, selection = distributed.first_process_value(
@@ -188,7 +182,7 @@ def prepare(
         )
     if selection is not None:
         log.info("Backbone: %s", selection.summary)
-    task = task.of_items(settings, items.table)
+    task = choose_task(settings, items.table, origin)
     settings = replace(settings, train=settings.train.of(kind, fits=settings.network.fits))
 
     with progress.step("Loading PyTorch"):

@@ -19,12 +19,18 @@ from learners import distributed
 from learners.backbones.building import drop_background_row
 from learners.backbones.spec import NetworkSpec
 from learners.evaluation.before_after import compare, maybe_of_new_class
-from learners.evaluation.held_out import Evaluation, predict_held_out, reference_rows
+from learners.evaluation.held_out import (
+    Evaluation,
+    outputs_to_calibrate,
+    predict_held_out,
+    reference_rows,
+)
 from learners.events.held_out import with_events
 from learners.inference.exporting import write_network
 from learners.inference.predictor import REFERENCE, Predictor
 from learners.model.bundle import Bundle, add_onnx, save_bundle
 from learners.report.report import write_report
+from learners.rule.base import AnyRule
 from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Prepared, Run
@@ -65,7 +71,10 @@ def train(run: Prepared) -> Run:
     if run.selection is not None:
         notes["backbone"] = run.selection.summary
     bundle = run.model(trained.network, trained.spec, notes)
-    return Run(**vars(run), bundle=bundle, interrupted=trained.interrupted)
+    predictor = Predictor(
+        bundle, device=run.settings.speed.device, decoded=run.decoded, lookup=table.lookup
+    )
+    return Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
 
 
 def _write_model_so_far(run: Prepared, network: nn.Sequential, kept: Kept) -> None:
@@ -77,15 +86,27 @@ def _write_model_so_far(run: Prepared, network: nn.Sequential, kept: Kept) -> No
     notes = provenance(items.table, run.command, run.began) | {"kept": kept_in_words(kept)}
     bundle = run.model(network, spec, notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
-    run.task.calibrate(predictor, items.table, items.rows, run.settings)
+    rule = _fitted_rule(run, predictor)
     predictor.close()
-    save_bundle(bundle, run.folder / "model")
+    save_bundle(replace(bundle, rule=rule), run.folder / "model")
     log.info("Usable now: %s (%s). The training continues", run.folder / "model", notes["kept"])
 
 
-def calibrate(run: Run) -> None:
-    """Calibrate the model of a run on the calibration split."""
-    run.task.calibrate(run.predictor, run.items.table, run.items.rows, run.settings)
+def calibrate(run: Run) -> Run:
+    """The run with its model calibrated on the calibration split."""
+    return replace(run, predictor=run.predictor.under(_fitted_rule(run, run.predictor)))
+
+
+def _fitted_rule(run: Prepared, predictor: Predictor) -> AnyRule:
+    """The rule of a model, fitted to the calibration split."""
+    items, settings = run.items, run.settings
+    measured = outputs_to_calibrate(predictor, items.table, items.rows, settings.train)
+    rule = run.task.fit_rule(measured, predictor.classes, settings.confidence)
+    temperature = rule.calibrator.temperature.value
+    log.debug("Temperature %.2f from %d items", temperature, len(measured.paths))
+    for note in rule.notes:
+        log.debug("  %s", note)
+    return rule
 
 
 def predict(run: Run) -> Evaluation:
@@ -104,7 +125,7 @@ def predict(run: Run) -> Evaluation:
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
     reference_items = reference_rows(run.items.rows, train.seed)
-    reference = bundle.decider.distance.reference if run.task.exclusive else None
+    reference = bundle.rule.distance.reference if run.task.exclusive else None
     # The lengths differ if a training file has become unreadable.
     if reference is not None and len(reference_items) == len(reference):
         columns = ["path", "label", *PART_COLUMNS]
