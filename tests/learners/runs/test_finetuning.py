@@ -120,16 +120,17 @@ def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, 
     done = []
     run = SimpleNamespace(settings=Settings(), interrupted=True)
     monkeypatch.setattr(finetuning, "prepare", lambda *args: run)
-    for name in ("predict", "report", "write_onnx"):
+    for name in ("report", "result", "write_onnx"):
         monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name))
     for name in ("train", "calibrate"):
         monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name) or run)
     evaluation = SimpleNamespace(predictions=None)
     monkeypatch.setattr(stages, "predict", lambda *args: done.append("predict") or evaluation)
     finetuning.launch(
-        Settings().but(out=tmp_path / "run"), announce=lambda run, predictions: done.append("told")
+        Settings().but(out=tmp_path / "run"), announce=lambda run, result: done.append("told")
     )
-    assert done == ["train", "calibrate", "predict", "report", "told", "write_onnx"]
+    told = ["result", "told"]
+    assert done == ["train", "calibrate", "predict", "report", *told, "write_onnx"]
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
