@@ -17,7 +17,7 @@ from datasets.core.program import installed_commands
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
-from learners.cli.flags import given_settings, in_a_line, make_parser, parse
+from learners.cli.flags import in_a_line, make_parser, parse
 from learners.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,21 +56,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (folder := settings.run.resume) is not None:
         from learners.runs.folder import is_finished, settings_of
 
-        settings = settings_of(folder, parser, argv)
+        settings = settings_of(folder, settings.given())
         if is_finished(folder):
             if distributed.is_first():
                 print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
-    data, typed = settings.data, given_settings(parser, argv)
-    command = console.as_typed("learners.finetune", argv)
+    data, command = settings.data, console.as_typed("learners.finetune", argv)
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:
             raise SecondhandError(
                 f"--cv {data.cv} cannot run in {distributed.count()} processes. Train one fold per launch: also give "
                 "--fold"
             )
-        return _cross_validate(settings, typed, command)
+        return _cross_validate(settings, command)
     with progress.step("Loading the program"):
         from datasets.items.labels import names_of
         from learners.runs.finetuning import launch
@@ -93,9 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"Resume the training: {resume_command(run.folder)}")
         sys.stdout.flush()
 
-    run = launch(
-        settings, typed, command=command, log_to=console.log_to_terminal, announce=announce
-    )
+    run = launch(settings, command=command, log_to=console.log_to_terminal, announce=announce)
     if distributed.is_first() and not run.interrupted:
         log.info("Done: %s", run.folder)
     return 130 if run.interrupted and distributed.is_first() else 0
@@ -138,7 +135,7 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     from learners.runs.finetuning import launch
 
     command = console.as_typed("learners.finetune", words)
-    return launch(settings, given_settings(parser, words), command=command).folder / "model"
+    return launch(settings, command=command).folder / "model"
 
 
 def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
@@ -148,10 +145,10 @@ def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
     return result.next_commands(metrics, predict, adjust, folder / "report/index.html")
 
 
-def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> int:
+def _cross_validate(settings: Settings, command: str) -> int:
     from learners.runs.folds import cross_validate
 
-    folds = cross_validate(settings, typed, command=command, log_to=console.log_to_terminal)
+    folds = cross_validate(settings, command=command, log_to=console.log_to_terminal)
     shown = [name for name in folds.table if name == "fold" or name in SHOWN]
     if len(shown) > 1:
         table = folds.table[shown].rename(columns=lambda name: name.replace("_", " "))

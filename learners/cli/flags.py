@@ -192,7 +192,7 @@ def make_parser(prog: str, description: str) -> Any:
         metavar="NAME",
         help=f"Ready-made settings: {names}. --config and flags override them.",
     )
-    for section in get_type_hints(Settings).values():
+    for section in map(type, Settings().sections.values()):
         add_flags(parser.add_argument_group(section.__doc__ or ""), section)
     return parser
 
@@ -222,8 +222,8 @@ def add_flags(group: Any, section: type) -> None:
 def parse(parser: Any, argv: Sequence[str] | None) -> Settings:
     """The settings, with whole paths. Wrong flags and values end with exit status 2 and a message."""
     check_once(argv, "--unknown")
-    namespace = parser.parse_args(_in_order_of_weight(argv))
-    return Settings().but(**{n: getattr(namespace, n) for n in Settings().flat()}).whole()
+    namespace = parser.parse_args(_in_order_of_weight(argv), defaults=False)
+    return Settings().but(**{n: v for n, v in vars(namespace).items() if n != "config"}).whole()
 
 
 def check_once(argv: Sequence[str] | None, *flags: str) -> None:
@@ -239,12 +239,6 @@ def check_once(argv: Sequence[str] | None, *flags: str) -> None:
                 f"{once} is given {times} times. Name one folder or table; a CSV with the columns "
                 "path,label can list files of many folders."
             )
-
-
-def given_settings(parser: Any, argv: Sequence[str] | None) -> dict[str, Any]:
-    """The settings given by flag, file or preset, without defaults."""
-    namespace = parser.parse_args(_in_order_of_weight(argv), defaults=False)
-    return {n: value for n, value in vars(namespace).items() if n != "config"}
 
 
 def dump(settings: Settings) -> str:

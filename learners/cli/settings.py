@@ -88,25 +88,6 @@ class NetworkSettings:
             return []
         return list(dict.fromkeys(filter(None, named.split(",")))) or list(CANDIDATES)
 
-    def of(self, kind: str, *, comparable: bool) -> NetworkSettings:
-        """The settings with the default backbone for data of this ``kind``.
-
-        Parameters
-        ----------
-        comparable : one class per item, and spectrogram settings left to the backbone.
-        """
-        if self.backbone != "default":
-            return self
-        comparable &= self.size is None and self.weights == "published"
-        return replace(
-            self, backbone=SOUND_BACKBONE if KINDS[kind].mel and comparable else "embedded"
-        )
-
-    @property
-    def fits(self) -> bool:
-        """Whether the head can be fitted: one linear layer on a pretrained backbone."""
-        return self.head in ("auto", "stages", "linear") and self.pretrained
-
     @property
     def pretrained(self) -> bool:
         """Whether the backbone starts from pretrained weights."""
@@ -182,28 +163,6 @@ class TrainSettings:
         "Number of networks to train, with consecutive seeds; the model averages their predictions.",
         limits=Limits(low=1, high=MAX_MEMBERS),
     )
-
-    def of(self, kind: str, *, fits: bool) -> TrainSettings:
-        """These settings with defaults for this kind of data where none were given.
-
-        With a fitted head the first layers are frozen, because small steps hardly change them. Otherwise
-        they train at a lower rate than the head: 100 times lower for pictures and strain, but only 2 times
-        for sound, because mel spectrograms differ more from the photographs of the pretraining.
-
-        Parameters
-        ----------
-        fits : whether the head can be fitted, `NetworkSettings.fits`.
-        """
-        alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
-        if alone == "fit" and not fits:
-            alone = 1 if self.epochs else 20
-        usual = None if fits else 2.0 if KINDS[kind].mel else 100.0
-        return replace(
-            self,
-            freeze_epochs=alone,
-            lr=(3e-4 if fits else 6e-3) if self.lr is None else self.lr,
-            lr_mult=usual if self.lr_mult is None else self.lr_mult,
-        )
 
 
 @dataclass(frozen=True)
@@ -308,7 +267,10 @@ PATHS = (
 @dataclass(frozen=True)
 class Settings:
     """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
-    a key of ``config.yaml`` has the name of a field, and no two sections share one."""
+    a key of ``config.yaml`` has the name of a field, and no two sections share one.
+
+    ``chosen`` : names of the settings that the user chose. `learners.runs.resolve.resolve` fills in the others.
+    """
 
     data: DataSettings = field(default_factory=DataSettings)
     signal: SignalSettings = field(default_factory=SignalSettings)
@@ -318,40 +280,46 @@ class Settings:
     speed: SpeedSettings = field(default_factory=SpeedSettings)
     confidence: ConfidenceSettings = field(default_factory=ConfidenceSettings)
     run: RunSettings = field(default_factory=RunSettings)
+    chosen: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The sections by name, in their order."""
+        return {name: value for name, value in vars(self).items() if name != "chosen"}
 
     def flat(self) -> dict[str, Any]:
         """Each setting by its name, in the order of the sections. ``from_`` is called "from"."""
         return {
             name.rstrip("_"): value
-            for section in vars(self).values()
+            for section in self.sections.values()
             for name, value in vars(section).items()
         }
 
-    def chosen(self) -> dict[str, Any]:
-        """The settings that differ from their default values, as in `flat`."""
-        defaults = Settings().flat()
-        return {name: value for name, value in self.flat().items() if value != defaults[name]}
+    def given(self) -> dict[str, Any]:
+        """The settings that the user chose, as in `flat`."""
+        return {name: value for name, value in self.flat().items() if name in self.chosen}
 
     def but(self, **values: Any) -> Settings:
-        """A copy of these settings with the given ``values``, named as in `flat`.
+        """A copy of these settings with ``values`` that the user chose, named as in `flat`.
 
         Raises
         ------
         SecondhandError : there is no setting of such a name.
         """
+        return replace(self.filled(**values), chosen=self.chosen.union(values))
+
+    def filled(self, **values: Any) -> Settings:
+        """A copy of these settings with ``values`` that nobody chose, as in `but`."""
         names = self.flat().keys()
         for name in values.keys() - names:
             raise SecondhandError(f"There is no setting {name!r}.{did_you_mean(name, names)}")
-        return replace(
-            self,
-            **{
-                name: replace(
-                    section,
-                    **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values},
-                )
-                for name, section in vars(self).items()
-            },
-        )
+        sections = {
+            name: replace(
+                section, **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values}
+            )
+            for name, section in self.sections.items()
+        }
+        return replace(self, **sections)
 
     def whole(self) -> Settings:
         """A copy with absolute paths, so that a run can be resumed from any folder.
@@ -365,13 +333,13 @@ class Settings:
             values["weights"] = self.network.weights
         if self.signal.spectrogram is not None:
             values["spectrogram"] = spectrogram_text(self.signal.spectrogram)
-        return self.but(**values)
+        return self.filled(**values)
 
     def check(self) -> None:
         """Raise SecondhandError that names every value out of range and every pair of flags that exclude each other."""
         wrong = [
             f"{flag(item.name)} {value} (must be {limits})"
-            for section in vars(self).values()
+            for section in self.sections.values()
             for item in fields(section)
             if (limits := item.metadata["span"]) is not None
             and (value := getattr(section, item.name)) is not None
@@ -379,7 +347,7 @@ class Settings:
         ]
         wrong += [
             f"{flag(item.name)} {value} ({problem})"
-            for section in vars(self).values()
+            for section in self.sections.values()
             for item in fields(section)
             if (names := item.metadata["names"]) is not None
             and (value := getattr(section, item.name)) != item.default

@@ -7,9 +7,8 @@ The run folder: ``config.yaml`` (the resolved settings), ``items.csv`` and ``rej
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -23,7 +22,6 @@ from learners.runs.run import Run, prepare
 
 def launch(
     settings: Settings,
-    typed: Mapping[str, Any] | None = None,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
@@ -33,7 +31,7 @@ def launch(
 
     Parameters
     ----------
-    typed, command : as in `prepare`.
+    settings, command : as in `prepare`.
     log_to : called with the run's log file.
     announce : called as soon as model and report are ready, with the run and its predictions of the validation,
         calibration and test files.
@@ -45,7 +43,7 @@ def launch(
     """
     with distributed.process_group(settings.speed.device), shared_folder(settings) as folder:
         log_to(folder / "log.txt")
-        run = prepare(folder, settings, typed, command)
+        run = prepare(folder, settings, command)
         from learners.runs import stages
 
         with keep_thread_count(run.settings.speed.threads):

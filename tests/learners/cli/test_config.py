@@ -16,7 +16,7 @@ from datasets.core.errors import SecondhandError
 from datasets.items.settings import read_spectrogram
 from learners import evaluate, export, finetune, predict
 from learners.cli.flags import PRESETS, dump, make_parser, parse
-from learners.cli.settings import NetworkSettings, Settings, TrainSettings
+from learners.cli.settings import Settings, TrainSettings
 
 #: Nine to the eighth power words, if expanded.
 LAUGHS = "data: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -53,21 +53,6 @@ def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("epochs: 3\n")
     settings = read("--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml"))
     assert (settings["epochs"], settings["bs"]) == (3, 8)
-
-
-def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
-    open_ = TrainSettings()
-    for kind, usual in (("picture", 100), ("strain", 100), ("sound", 2)):
-        stepped, fitted = (open_.of(kind, fits=fits) for fits in (False, True))
-        assert (stepped.lr_mult, stepped.lr, stepped.freeze_epochs) == (usual, 6e-3, 1)
-        assert (fitted.lr_mult, fitted.lr, fitted.freeze_epochs) == (None, 3e-4, "fit")
-    assert TrainSettings(lr_mult=7, lr=1.0).of("sound", fits=True).lr_mult == 7
-    assert TrainSettings(freeze_epochs=3).of("sound", fits=True).lr_mult == 2
-    assert TrainSettings(epochs=0).of("picture", fits=False).freeze_epochs == 20
-    assert (open_.lr_mult, open_.lr) == (None, None)
-    heads = ("auto", "stages", "linear", "cosine")
-    assert [NetworkSettings(head=head).fits for head in heads] == [True] * 3 + [False]
-    assert not NetworkSettings(weights="none").fits
 
 
 def test_unknown_preset_names_the_known_ones() -> None:
@@ -211,7 +196,7 @@ def test_settings_differ_by_name_in_whatever_section() -> None:
     assert (after.data.fold, after.run.out, after.train.epochs) == ("3", Path("x"), 9)
     assert before == Settings()
     assert after.but(fold=None, out=None, epochs=5) == before
-    names = [item.name for section in vars(before).values() for item in fields(section)]
+    names = [item.name for section in before.sections.values() for item in fields(section)]
     assert len(names) == len(set(names)) == len(before.flat())
     with pytest.raises(SecondhandError, match=r"'epoch'.*epochs"):
         before.but(epoch=9)
@@ -222,7 +207,7 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
         read("--help-all")
     assert end.value.code == 0
     output = capsys.readouterr().out
-    for section in vars(Settings()).values():
+    for section in Settings().sections.values():
         assert f"\n{section.__doc__}:\n" in output
     assert f"default: {TrainSettings().freeze_epochs}" in output
 
