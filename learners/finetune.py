@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,7 @@ from datasets.core.program import installed_commands
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
-from learners.cli.flags import in_a_line, make_parser, parse
+from learners.cli.flags import finetune_parser, parse
 from learners.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,12 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (sys.argv[1:] if argv is None else argv):
         print(installed_commands(FIRST), file=sys.stderr)
         return 2
-    parser = make_parser(
-        "learners.finetune",
-        "Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the "
-        "model, a report, and the predictions for the files that were not trained on.",
-    )
-    settings = parse(parser, argv)
+    settings = parse(argv)
     console.log_to_terminal()
     if (folder := settings.run.resume) is not None:
         from learners.runs.folder import is_finished, settings_of
@@ -106,26 +99,20 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     data : a value of ``--data``, such as a folder with a folder for each class, a table or ``demo:NAME``; or several
         of them.
     flags : flags of ``python -m learners.finetune``, without dashes in front and with "_" for "-":
-        ``size=160, epochs=3, flip=False, preset="quick", out="runs/photos"``. ``from`` is ``from_``.
+        ``size=160, epochs=3, flip=False, preset="quick", out="runs/photos"``. ``from`` is ``from_``. None leaves the
+        default.
 
     Raises
     ------
     SecondhandError : a flag or value is wrong, or any error of the command.
     """
-    sources = [data] if isinstance(data, Path | str) else data
-    words = [word for source in sources for word in ("--data", str(source))]
+    words = [f"--data={source}" for source in ([data] if isinstance(data, Path | str) else data)]
     for name, value in flags.items():
         if isinstance(value, bool):
             words.append(flag(name if value else f"no_{name}"))
-        else:
-            plain = isinstance(value, Path | str)
-            words.append(f"{flag(name)}={value if plain else json.dumps(value)}")
-    parser = make_parser("learners.finetune", "")
-    parser.exit_on_error = False
-    try:
-        settings = parse(parser, words)
-    except argparse.ArgumentError as error:
-        raise SecondhandError(in_a_line(str(error), parser.format_help().split())) from None
+        elif value is not None:
+            words.append(f"{flag(name)}={value}")
+    settings = Settings().but(**finetune_parser().read(words)).whole()
     if settings.run.resume is not None or (
         settings.data.cv is not None and settings.data.fold is None
     ):

@@ -28,7 +28,7 @@ from datasets.core.program import installed_commands
 from datasets.items.items import Items
 from learners import distributed
 from learners.cli.console import command_line
-from learners.cli.flags import dump, make_parser, parse
+from learners.cli.flags import dump, parse
 from learners.cli.settings import FREE, Settings
 from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
@@ -229,8 +229,7 @@ def settings_of(folder: Path, changes: Mapping[str, Any]) -> Settings:
             f"--resume {folder} is not a run folder, or its run stopped before the training (it has no config.yaml). "
             "Repeat the command that started it"
         )
-    parser = make_parser("learners.finetune", "")
-    settings = parse(parser, ["--config", str(config)])
+    settings = parse(["--config", str(config)])
     earlier = settings.flat()
     changed = settings.but(**changes).whole().flat()
     changes = {

@@ -14,8 +14,8 @@ import yaml
 
 from datasets.core.errors import SecondhandError
 from datasets.items.settings import read_spectrogram
-from learners import evaluate, export, finetune, predict
-from learners.cli.flags import PRESETS, dump, make_parser, parse
+from learners import evaluate, export, finetune, predict, suggest
+from learners.cli.flags import PRESETS, dump, parse
 from learners.cli.settings import Settings, TrainSettings
 
 #: Nine to the eighth power words, if expanded.
@@ -28,7 +28,7 @@ LAUGHS = "data: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 def read(*argv: str) -> dict[str, Any]:
-    return parse(make_parser("learners.finetune", "words"), list(argv)).flat()
+    return parse(list(argv)).flat()
 
 
 def test_every_source_outweighs_the_one_before_in_any_order(tmp_path: Path) -> None:
@@ -142,10 +142,9 @@ def test_a_wrong_value_in_a_file_is_one_error_that_names_it(
 def test_dump_is_read_back_by_config(tmp_path: Path) -> None:
     argv = ["--preset", "best", "--no-flip", "--data", "Früchte: a #1", "--weights", "w.pth"]
     argv += ["--lr", "1e-5", "--clip", "1", "--group-by", r"(\d+)_", "--out", "runs/x"]
-    settings = parse(make_parser("learners.finetune", "words"), argv)
+    settings = parse(argv)
     (tmp_path / "config.yaml").write_text(dump(settings), encoding="utf-8")
-    parser = make_parser("learners.finetune", "words")
-    again = parse(parser, ["--config", str(tmp_path / "config.yaml")])
+    again = parse(["--config", str(tmp_path / "config.yaml")])
     assert again == settings
     assert again.train.lr == 1e-5
     assert isinstance(again.train.lr, float)
@@ -236,7 +235,7 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
     file = tmp_path / "c.yaml"
     file.write_text(text + "\n")
     for _ in range(2):
-        settings = parse(make_parser("learners.finetune", "words"), ["--config", str(file)])
+        settings = parse(["--config", str(file)])
         assert (settings.data.fold, settings.data.cv) == (fold, cv)
         file.write_text(dump(settings))
 
@@ -264,7 +263,7 @@ def test_a_file_of_spectrogram_settings_that_is_wrong_is_named(
 def test_spectrogram_settings_of_a_file_outlive_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("fmin: 30\npicture: [64, 96]\n")
-    settings = parse(make_parser("learners.finetune", "words"), ["--spectrogram", str(file)])
+    settings = parse(["--spectrogram", str(file)])
     (tmp_path / "config.yaml").write_text(dump(settings), encoding="utf-8")
     file.unlink()
     again = read("--config", str(tmp_path / "config.yaml"))["spectrogram"]
@@ -315,7 +314,8 @@ def test_a_wrong_call_is_told_in_a_line(command, words, capsys):
 @pytest.mark.parametrize(
     ("main", "words", "missing"),
     [
-        (predict, "", "MODEL and PATH are missing."),
+        (predict, "", "MODEL is missing."),
+        (suggest, "", "MODEL and PATH are missing."),
         (evaluate, "model", "--data is missing."),
         (export, "", "MODEL is missing."),
     ],
